@@ -1,0 +1,1 @@
+"""parlmesh: train and run policies over a fleet of mesh nodes."""
