@@ -1,0 +1,60 @@
+# The verbs of the project; every one works on a fresh clone, because each depends on the stamp of `setup`.
+# PYTHON chooses the interpreter of the venv (3.11 or newer); ARGS reaches pytest, `parlmesh up` and the benchmarks.
+PYTHON ?= python3
+ARGS ?=
+# The CPU build of torch where pip sees one. On Linux PyPI alone has the CUDA build, which also works and is large:
+# make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
+TORCH_INDEX ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := parlmesh learner actor scheduler tools tests
+TORCH := $(shell grep '^torch==' constraints.txt)
+
+.PHONY: help setup protos check format test e2e run bench nightly clean
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## the venv .venv with everything in it
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"parlmesh needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; make PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+protos: $(STAMP) ## regenerate parlmesh/v1 from protos/
+	$(BIN)/python tools/gen_protos.py
+
+check: $(STAMP) ## format, lint, types, import rules, protos
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports
+	$(BIN)/python tools/gen_protos.py --check
+	$(BIN)/buf lint
+
+format: $(STAMP) ## rewrite the sources as `check` wants them
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: $(STAMP) ## unit, integration and short end-to-end tests
+	$(BIN)/python -m pytest -q -n 2 -m 'not slow' $(ARGS)
+
+e2e: $(STAMP) ## only the tests that start real processes
+	$(BIN)/python -m pytest -q -m e2e $(ARGS)
+
+run: $(STAMP) ## train CartPole with a fleet on this machine
+	$(BIN)/parlmesh up $(ARGS)
+
+bench: $(STAMP) ## every benchmark in tools/bench, one after the other
+	@set -e; for benchmark in tools/bench/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark $(ARGS); done
+
+nightly: $(STAMP) ## the long tests
+	$(BIN)/python -m pytest -q -m slow --timeout=3600 $(ARGS)
+
+clean: ## forget caches and builds; the venv and runs stay
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
