@@ -1,0 +1,1 @@
+"""Algorithms as pure functions; each module names its paper."""
