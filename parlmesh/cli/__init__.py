@@ -1,0 +1,1 @@
+"""The `parlmesh` command. Talks to the fleet over gRPC only; heavy imports happen inside the commands."""

@@ -1,0 +1,230 @@
+"""Keeps child processes alive: starts, restarts with back-off, gives up by name, and leaves nothing behind.
+
+async with Supervisor(note=print) as supervisor:
+    supervisor.start(spec)
+    port = await supervisor.serving("learner", deadline_seconds=30)
+# here every child and its session has ended
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from parlmesh.cli.children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
+from parlmesh.cli.restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition
+
+EXIT_CONFIGURATION = 2
+"""A child that ends with this code would end so again: its configuration is refused."""
+
+
+class ChildState(StrEnum):
+    """Where a child is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    BACKING_OFF = "backing off"
+    GIVEN_UP = "given up"
+    STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class ChildSpec:
+    """What to run under a name."""
+
+    name: str
+    command: Callable[[int], Sequence[str]]
+    """The command line of an incarnation, 1 for the first start."""
+    log: Path
+    first_incarnation: int = 1
+
+
+@dataclass
+class Child:
+    """A supervised child as it stands; only the supervisor changes it."""
+
+    spec: ChildSpec
+    incarnation: int = 0
+    state: ChildState = ChildState.STARTING
+    pid: int | None = None
+    restarts: int = 0
+    reason: str = ""
+    """Why it was given up."""
+    ends: list[float] = field(default_factory=list)
+    log_offset: int = 0
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the child is given up or stopped."""
+    process: asyncio.subprocess.Process | None = None
+    grace: asyncio.TimerHandle | None = None
+
+
+class Supervisor:
+    """Owns child processes for the length of an `async with`."""
+
+    def __init__(
+        self,
+        *,
+        note: Callable[[str], None],
+        limits: RestartLimits = DEFAULT_LIMITS,
+        grace_seconds: float = 5.0,
+        environment: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.children: dict[str, Child] = {}
+        self._note = note
+        self._limits = limits
+        self._grace_seconds = grace_seconds
+        self._environment = dict(os.environ if environment is None else environment)
+        self._clock = clock
+        self._tasks = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.ask_to_stop()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    @property
+    def restarts(self) -> int:
+        """Restarts of all children so far."""
+        return sum(child.restarts for child in self.children.values())
+
+    def start(self, spec: ChildSpec) -> Child:
+        """Run a child from now on; a settled one of the same name is replaced."""
+        previous = self.children.get(spec.name)
+        if previous is not None and not previous.settled.is_set():
+            raise FailedPrecondition(f"child {spec.name} is already running", child=spec.name)
+        child = Child(spec, restarts=previous.restarts if previous else 0)
+        self.children[spec.name] = child
+        self._tasks.create_task(self._supervise(child), name=f"supervise {spec.name}")
+        return child
+
+    async def serving(self, name: str, *, deadline_seconds: float) -> int:
+        """The port the child named in its "serving" log line, waited for."""
+        child = self.children[name]
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                while (port := serving_port(child.spec.log, child.log_offset)) is None:
+                    if child.settled.is_set():
+                        raise FailedPrecondition(child.reason or f"{name} was stopped before it served", child=name)
+                    await _passed(child.settled, 0.05)
+                return port
+        except TimeoutError:
+            words = last_words(child.spec.log, child.log_offset)
+            raise DeadlineExceeded(
+                f"{name} did not serve within {deadline_seconds:g} s, its last words: {words or 'none'}"
+                f" (log {child.spec.log})",
+                child=name,
+            ) from None
+
+    def ask_to_stop(self, names: Iterable[str] | None = None) -> None:
+        """SIGTERM now, SIGKILL after the grace, no restarts any more; all children when none is named."""
+        for child in self._chosen(names):
+            child.stopping.set()
+            if child.process is not None:
+                self._end(child, child.process)
+
+    async def stop(self, names: Iterable[str] | None = None) -> None:
+        """Ask the chosen children to stop and wait until they have ended."""
+        self.ask_to_stop(names)
+        for child in self._chosen(names):
+            await child.settled.wait()
+
+    def kill(self) -> None:
+        """End everything at once."""
+        for child in self._chosen(None):
+            child.stopping.set()
+            if child.process is not None:
+                kill_session(child.process.pid)
+
+    def _chosen(self, names: Iterable[str] | None) -> list[Child]:
+        return list(self.children.values()) if names is None else [self.children[name] for name in names]
+
+    def _end(self, child: Child, process: asyncio.subprocess.Process) -> None:
+        if child.grace is None:
+            terminate(process)
+            loop = asyncio.get_running_loop()
+            child.grace = loop.call_later(self._grace_seconds, kill_session, process.pid)
+
+    async def _supervise(self, child: Child) -> None:
+        child.incarnation = child.spec.first_incarnation
+        try:
+            while not child.stopping.is_set():
+                end = await self._run_once(child)
+                if child.stopping.is_set():
+                    return
+                delay = self._judge(child, end)
+                if delay is None:
+                    return
+                await _passed(child.stopping, delay)
+                child.incarnation += 1
+                child.restarts += 1
+        finally:
+            if child.state is not ChildState.GIVEN_UP:
+                child.state = ChildState.STOPPED
+            child.settled.set()
+
+    async def _run_once(self, child: Child) -> int | str:
+        """Run one incarnation to its end: the return code, or why it could not be started."""
+        child.state = ChildState.STARTING
+        child.log_offset = log_size(child.spec.log)
+        try:
+            process = await spawn(child.spec.command(child.incarnation), child.spec.log, self._environment)
+        except OSError as error:
+            return f"cannot be started: {error}"
+        child.process, child.pid, child.state = process, process.pid, ChildState.RUNNING
+        try:
+            if child.stopping.is_set():
+                self._end(child, process)
+            return await process.wait()
+        finally:
+            # Also what the child itself had started, and the child when this task is cancelled.
+            kill_session(process.pid)
+            await process.wait()
+            if child.grace is not None:
+                child.grace.cancel()
+            child.process = child.pid = child.grace = None
+
+    def _judge(self, child: Child, end: int | str) -> float | None:
+        """The delay before the next start; None and a reason when there is none."""
+        now = self._clock()
+        child.ends.append(now)
+        name, log = child.spec.name, child.spec.log
+        how = end if isinstance(end, str) else describe_end(end)
+        words = last_words(log, child.log_offset)
+        if end == EXIT_CONFIGURATION:
+            self._give_up(child, f"{name} refused its configuration: {words or f'see {log}'}")
+            return None
+        delay = restart_delay(child.ends, now, self._limits)
+        if delay is None:
+            times = f"{self._limits.max_restarts + 1} times within {self._limits.window_seconds:g} s"
+            said = f", its last words: {words}" if words else ""
+            self._give_up(child, f"{name} ended {times} and was given up ({how}{said}; log {log})")
+            return None
+        child.state = ChildState.BACKING_OFF
+        self._note(f"{name} ended ({how}), starting it again in {delay:.1f} s")
+        return delay
+
+    def _give_up(self, child: Child, reason: str) -> None:
+        child.state, child.reason = ChildState.GIVEN_UP, reason
+        self._note(reason)
+
+
+async def _passed(event: asyncio.Event, seconds: float) -> None:
+    """Wait until the event or for the seconds, whichever is first."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return
