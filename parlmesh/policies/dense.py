@@ -1,0 +1,108 @@
+"""Perceptrons with gradients by hand, in numpy: for networks this small autograd's bookkeeping costs more than the sums.
+
+`network.py` is the same function in torch; a test holds the two together. docs/decisions/0003 has the figures.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parlmesh.types import Array
+
+from .spec import PolicySpec
+
+
+class DenseNetwork:
+    """Layers whose weights and gradients are views of two flat float32 vectors given by the owner."""
+
+    def __init__(self, sizes: Sequence[int], activation: str, parameters: Array, gradient: Array) -> None:
+        self._tanh = activation == "tanh"
+        self.weights: list[Array] = []
+        self.biases: list[Array] = []
+        self._weight_gradients: list[Array] = []
+        self._bias_gradients: list[Array] = []
+        self._inputs: list[Array] = []
+        start = 0
+        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+            weight, bias = slice(start, start + inputs * outputs), inputs * outputs + start
+            self.weights.append(parameters[weight].reshape(inputs, outputs))
+            self._weight_gradients.append(gradient[weight].reshape(inputs, outputs))
+            self.biases.append(parameters[bias : bias + outputs])
+            self._bias_gradients.append(gradient[bias : bias + outputs])
+            start = bias + outputs
+
+    def forward(self, observations: Array) -> Array:
+        """Outputs [B, out] of observations [B, in]; remembers what `backward` needs."""
+        hidden, last = observations, len(self.weights) - 1
+        self._inputs = []
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            self._inputs.append(hidden)
+            hidden = hidden @ weight
+            hidden += bias
+            if layer < last:
+                hidden = np.tanh(hidden, out=hidden) if self._tanh else np.maximum(hidden, 0.0, out=hidden)
+        return hidden
+
+    def backward(self, output_gradient: Array) -> None:
+        """Writes the gradient of the last `forward` for d loss / d outputs [B, out]."""
+        flowing = output_gradient
+        for layer in range(len(self.weights) - 1, -1, -1):
+            inputs = self._inputs[layer]
+            np.matmul(inputs.T, flowing, out=self._weight_gradients[layer])
+            np.sum(flowing, axis=0, out=self._bias_gradients[layer])
+            if layer:
+                flowing = flowing @ self.weights[layer].T
+                if self._tanh:
+                    flowing *= 1.0 - inputs * inputs
+                else:
+                    flowing *= inputs > 0.0
+
+
+class DenseActorCritic:
+    """Separate policy and value perceptrons over one flat vector of parameters."""
+
+    def __init__(self, spec: PolicySpec, rng: np.random.Generator) -> None:
+        policy_sizes, value_sizes = spec.layer_sizes, (*spec.layer_sizes[:-1], 1)
+        split = _parameter_count(policy_sizes)
+        self.parameters = np.zeros(split + _parameter_count(value_sizes), np.float32)
+        self.gradient = np.zeros_like(self.parameters)
+        self._policy = DenseNetwork(policy_sizes, spec.activation, self.parameters[:split], self.gradient[:split])
+        self._value = DenseNetwork(value_sizes, spec.activation, self.parameters[split:], self.gradient[split:])
+        _initialise(self._policy, 0.01, rng)
+        _initialise(self._value, 1.0, rng)
+
+    def forward(self, observations: Array) -> tuple[Array, Array]:
+        """Logits [B, actions] and values [B] of observations [B, size]."""
+        return self._policy.forward(observations), self.values(observations)
+
+    def values(self, observations: Array) -> Array:
+        """Values [B] alone."""
+        return self._value.forward(observations)[:, 0]
+
+    def backward(self, logits_gradient: Array, values_gradient: Array) -> None:
+        """Fills `gradient` for the last `forward`."""
+        self._policy.backward(logits_gradient)
+        self._value.backward(values_gradient[:, None])
+
+    def named_weights(self) -> dict[str, Array]:
+        """Copies under the names and in the layout that actors and torch use: weight [out, in], bias [out]."""
+        found: dict[str, Array] = {}
+        for part, network in (("policy", self._policy), ("value", self._value)):
+            for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+                found[f"{part}.{layer}.weight"] = weight.T.copy()
+                found[f"{part}.{layer}.bias"] = bias.copy()
+        return found
+
+
+def _parameter_count(sizes: Sequence[int]) -> int:
+    return sum((inputs + 1) * outputs for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True))
+
+
+def _initialise(network: DenseNetwork, final_gain: float, rng: np.random.Generator) -> None:
+    """Orthogonal weights, zero biases (Andrychowicz et al. 2021, arXiv:2006.05990)."""
+    for layer, weight in enumerate(network.weights):
+        gain = final_gain if layer == len(network.weights) - 1 else np.sqrt(2.0)
+        tall = rng.standard_normal((max(weight.shape), min(weight.shape)))
+        orthogonal, triangular = np.linalg.qr(tall)
+        orthogonal *= np.sign(np.diag(triangular))
+        weight[...] = gain * (orthogonal if weight.shape[0] >= weight.shape[1] else orthogonal.T)

@@ -1,0 +1,18 @@
+"""Between our types and the wire: `x_to_proto` and `x_from_proto`, nothing else. Sizes are checked before allocation."""
+
+from .payloads import payload_from_proto, payload_to_proto, struct_from_proto, struct_to_proto
+from .tensors import TensorLimits, tensor_from_proto, tensor_to_proto, tensors_from_proto
+from .trajectories import trajectory_from_proto, trajectory_to_proto
+
+__all__ = [
+    "TensorLimits",
+    "payload_from_proto",
+    "payload_to_proto",
+    "struct_from_proto",
+    "struct_to_proto",
+    "tensor_from_proto",
+    "tensor_to_proto",
+    "tensors_from_proto",
+    "trajectory_from_proto",
+    "trajectory_to_proto",
+]
