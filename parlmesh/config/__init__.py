@@ -1,0 +1,17 @@
+"""Configuration: defaults, a YAML file, the environment and `--set`, checked once into frozen models."""
+
+from .arguments import parse_arguments
+from .loading import load
+from .model import Config, ListenConfig, LogConfig, MetricsConfig
+from .printing import effective, to_yaml
+
+__all__ = [
+    "Config",
+    "ListenConfig",
+    "LogConfig",
+    "MetricsConfig",
+    "effective",
+    "load",
+    "parse_arguments",
+    "to_yaml",
+]

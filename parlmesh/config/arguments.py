@@ -1,0 +1,92 @@
+"""The command line every service shares. Imports no gRPC, so that `--help` is instant."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+
+from parlmesh.errors import ConfigError
+
+from .fields import describe, is_secret, leaves
+from .loading import load
+from .printing import MASK, to_yaml
+
+ConfigT = TypeVar("ConfigT", bound=BaseModel)
+
+EXIT_CONFIGURATION = 2
+
+
+def parse_arguments(
+    service: str,
+    model: type[ConfigT],
+    argv: Sequence[str] | None = None,
+    description: str = "",
+) -> ConfigT:
+    """The configuration from the command line, its file and the environment; exits as `--help` and the like ask."""
+    name = service.removeprefix("parlmesh-")
+    prefix = "PARLMESH_" + name.upper().replace("-", "_")
+    parser = _Parser(model, prefix, prog=f"parlmesh-{name}", description=description or None, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", type=Path, help="YAML file with any of the keys below")
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    parser.add_argument("--print-config", action="store_true", help="print the effective configuration and exit")
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    arguments = parser.parse_args(argv)
+    try:
+        config = load(model, file=arguments.config, overrides=arguments.set, environment=os.environ, prefix=prefix)
+    except ConfigError as error:
+        parser.exit(EXIT_CONFIGURATION, f"{parser.prog}: {error.message}\n")
+    if arguments.print_config:
+        sys.stdout.write(to_yaml(config))
+        parser.exit(0)
+    return config
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse whose help ends with every key of the configuration."""
+
+    def __init__(self, model: type[BaseModel], prefix: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._model = model
+        self._prefix = prefix
+
+    def format_help(self) -> str:
+        lines = [
+            super().format_help(),
+            "keys, as written in the YAML file and after --set; the same as environment variables:",
+            f"{self._prefix}__SECTION__KEY",
+        ]
+        for leaf in leaves(self._model):
+            lines.append(f"  {leaf.key}: {describe(leaf.field)}{_default(leaf.field)}")
+            if leaf.field.description:
+                lines.append(f"      {' '.join(leaf.field.description.split())}")
+        return "\n".join(lines) + "\n"
+
+
+def _default(field: Any) -> str:
+    value = field.get_default(call_default_factory=not field.default_factory_takes_validated_data)
+    if value is PydanticUndefined:
+        return " (required)"
+    if value is not None and is_secret(field.annotation):
+        return f" (default {MASK})"
+    if value is None:
+        return " (default null)"
+    return f" (default {getattr(value, 'value', value)})"
+
+
+class _Version(argparse.Action):
+    """Asks the installed package only when the version is wanted: importlib.metadata is slow to import."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            found = version("parlmesh")
+        except PackageNotFoundError:
+            found = "unknown (not installed)"
+        sys.stdout.write(f"{parser.prog} {found}\n")
+        parser.exit(0)

@@ -1,0 +1,17 @@
+"""The identity behind the RPC being served."""
+
+from contextvars import ContextVar
+
+from parlmesh.security import ANYONE, Identity
+
+_caller: ContextVar[Identity] = ContextVar("parlmesh_caller", default=ANYONE)
+
+
+def caller() -> Identity:
+    """Who made the call this code serves; ANYONE when security is off or nothing is being served."""
+    return _caller.get()
+
+
+def set_caller(identity: Identity) -> None:
+    """For the gate in front of the servicers alone."""
+    _caller.set(identity)

@@ -1,0 +1,24 @@
+"""Channels to the fleet's servers."""
+
+import grpc.aio
+
+from parlmesh.config.model import MEBIBYTE
+from parlmesh.errors import ConfigError
+from parlmesh.security import SecurityConfig
+
+from .transport import channel_options, host_of, is_loopback
+
+NO_SECURITY = SecurityConfig()
+
+
+def open_channel(
+    address: str,
+    security: SecurityConfig = NO_SECURITY,
+    *,
+    max_message_bytes: int = 8 * MEBIBYTE,
+) -> grpc.aio.Channel:
+    """A channel with the fleet's keepalive and limits; connects on first use and reconnects by itself."""
+    if ":" not in address or address.endswith(":"):
+        raise ConfigError(f'address must be host:port, got "{address}"', address=address)
+    options = channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))
+    return grpc.aio.insecure_channel(address, options=options)

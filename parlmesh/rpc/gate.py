@@ -1,0 +1,197 @@
+"""What stands before every servicer: identity, errors as statuses, metrics. Wraps a handler once, never a message."""
+
+import asyncio
+import inspect
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, Never, Protocol
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.security import Identity
+from parlmesh.telemetry import get_logger
+
+from .caller import set_caller
+from .errors import DETAILS_KEY, fleet_error_in, status_code, status_from_error
+from .metrics import DURATION, OTHER, REFUSED, REQUESTS
+
+# The stubs of grpc's handlers and contexts know only the synchronous stack.
+Handler = Any
+Context = Any
+Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+log = get_logger("parlmesh.rpc")
+audit = get_logger("parlmesh.audit")
+
+
+class Guard(Protocol):
+    """Says who calls; raises Unauthenticated, or PermissionDenied when they may not."""
+
+    def admit(self, method: str, metadata: Metadata) -> Identity: ...
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """The one interceptor of a FleetServer."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        method = handler_call_details.method
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            REQUESTS.labels(OTHER, grpc.StatusCode.UNIMPLEMENTED.name).inc()
+            return None
+        try:
+            identity = self._guard.admit(method, tuple(handler_call_details.invocation_metadata))
+        except Exception as error:
+            return _refusing(handler, method, error)
+        # This runs in the task that will run the handler, so the context variable reaches it.
+        set_caller(identity)
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            wrapped = self._wrapped[method] = _wrap(handler, method)
+        return wrapped
+
+
+def _wrap(handler: Handler, method: str) -> Handler:
+    """The same handler, in which nothing but a status can go wrong.
+
+    Single messages are parsed and serialised in here: grpc would send the text of an exception to the client.
+    """
+    parse = handler.request_deserializer
+    serialize = handler.response_serializer
+    if handler.response_streaming:
+        behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        stream = _pump(behaviour) if inspect.isasyncgenfunction(behaviour) else behaviour
+
+        async def run(request: Any, context: Context) -> Any:
+            message = request if handler.request_streaming else _parsed(parse, request)
+            await stream(message, context)
+    else:
+        behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
+
+        async def run(request: Any, context: Context) -> Any:
+            message = request if handler.request_streaming else _parsed(parse, request)
+            answer = await behaviour(message, context)
+            return serialize(answer) if serialize is not None else answer
+
+    unary = not (handler.request_streaming or handler.response_streaming)
+    return _handler_like(handler, _settled(run, method, timed=unary), parse, serialize)
+
+
+def _refusing(handler: Handler, method: str, error: Exception) -> Handler:
+    """A handler of the same shape that reads nothing and answers with the refusal."""
+
+    async def refuse(_: Any, context: Context) -> Never:
+        if isinstance(error, FleetError):
+            REFUSED.labels(error.reason.lower()).inc()
+            audit.warning(
+                "call_refused",
+                method=method,
+                peer=context.peer(),
+                identity=error.metadata.get("identity"),
+                reason=error.reason.lower(),
+            )
+        raise error
+
+    return _handler_like(handler, _settled(refuse, method, timed=False), None, None)
+
+
+def _settled(run: Behaviour, method: str, *, timed: bool) -> Behaviour:
+    """Runs to a result or a status, and counts it."""
+    duration = DURATION.labels(method) if timed else None
+
+    async def settled(request: Any, context: Context) -> Any:
+        started = time.perf_counter()
+        code = grpc.StatusCode.UNKNOWN
+        try:
+            answer = await run(request, context)
+            code = context.code() or grpc.StatusCode.OK
+            return answer
+        except asyncio.CancelledError:
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except grpc.aio.AbortError:
+            code = context.code()
+            raise
+        except grpc.aio.InternalError:
+            # The transport failed under a write: the client has gone. grpc deals with it.
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:
+            known = fleet_error_in(error) or _internal_error(error, method)
+            code = status_code(known)
+            await _abort(context, known)
+        finally:
+            REQUESTS.labels(method, code.name).inc()
+            if duration is not None:
+                duration.observe(time.perf_counter() - started)
+
+    return settled
+
+
+def _pump(generate: Callable[[Any, Context], Any]) -> Behaviour:
+    """An async generator as a coroutine that writes; grpc's own loop, but the generator is closed in time."""
+
+    async def write_all(request: Any, context: Context) -> None:
+        write = context.write
+        async with aclosing(generate(request, context)) as messages:
+            async for message in messages:
+                await write(message)
+
+    return write_all
+
+
+def _parsed(parse: Callable[[bytes], Any] | None, request: bytes) -> Any:
+    if parse is None:
+        return request
+    try:
+        return parse(request)
+    except DecodeError:
+        raise InvalidInput(
+            f"the request of {len(request)} bytes cannot be parsed", reason="MALFORMED_MESSAGE"
+        ) from None
+
+
+def _internal_error(error: Exception, method: str) -> FleetError:
+    """What the client may know of a defect: an id to find it in the log."""
+    if isinstance(error, DecodeError):
+        return InvalidInput("a message of the stream cannot be parsed", reason="MALFORMED_MESSAGE")
+    error_id = secrets.token_hex(4)
+    log.exception("internal_error", error, error_id=error_id, method=method)
+    return FleetError(f"internal error {error_id}", reason="INTERNAL", error_id=error_id)
+
+
+async def _abort(context: Context, error: FleetError) -> Never:
+    status = status_from_error(error)
+    details = ((DETAILS_KEY, status.SerializeToString()),)
+    await context.abort(status_code(error), status.message, trailing_metadata=details)
+    raise AssertionError("abort returned")
+
+
+def _handler_like(handler: Handler, run: Behaviour, parse: Any, serialize: Any) -> Handler:
+    """A handler of the same shape; only streams keep their codecs, single messages pass as bytes."""
+    request_streaming, response_streaming = handler.request_streaming, handler.response_streaming
+    make: Callable[..., Handler] = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[request_streaming, response_streaming]
+    return make(
+        run,
+        request_deserializer=parse if request_streaming else None,
+        response_serializer=serialize if response_streaming else None,
+    )

@@ -1,0 +1,55 @@
+"""From a service's coroutine to the exit code of its process."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from parlmesh.telemetry import get_logger
+
+from .errors import EXIT_OK, EXIT_OTHER, exit_code, fleet_error_in
+
+log = get_logger("parlmesh.service")
+
+
+def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> int:
+    """Runs `main(stop)`; SIGTERM and SIGINT set `stop`, a second one cancels. The result is the exit code."""
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_supervised(main))
+    except asyncio.CancelledError:
+        sys.stderr.write("error: stopped by a second signal before the drain was over\n")
+        return EXIT_OTHER
+    except Exception as error:
+        known = fleet_error_in(error)
+        if known is None:
+            log.exception("service_failed", error)
+            return EXIT_OTHER
+        sys.stderr.write(f"error: {known.message}\n")
+        return exit_code(known)
+    return EXIT_OK
+
+
+async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> None:
+    stop = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def on_signal() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal)
+    await main(stop)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

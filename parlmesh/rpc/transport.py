@@ -1,0 +1,68 @@
+"""Channel and server options, set once for both sides so that they agree."""
+
+import ipaddress
+
+CLIENT_PING_SECONDS = 30
+PING_ANSWER_SECONDS = 10
+SERVER_LEAST_PING_SECONDS = 20
+
+Options = list[tuple[str, int]]
+
+
+def server_options(max_message_bytes: int) -> Options:
+    """Finds dead clients, and accepts the pings of `channel_options`."""
+    return [
+        # Two servers on one port would share the calls silently; the second must fail instead.
+        ("grpc.so_reuseport", 0),
+        ("grpc.keepalive_time_ms", CLIENT_PING_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", PING_ANSWER_SECONDS * 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.min_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+    ]
+
+
+def channel_options(max_message_bytes: int, *, loopback: bool) -> Options:
+    """Finds a dead server within 40 s and reconnects within 5 s of its return."""
+    options = [
+        ("grpc.keepalive_time_ms", CLIENT_PING_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", PING_ANSWER_SECONDS * 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_pings_without_data", 0),
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 5000),
+        ("grpc.max_receive_message_length", max_message_bytes),
+        ("grpc.max_send_message_length", max_message_bytes),
+        # Each channel has its own connection: a large download never delays another channel's heartbeats.
+        ("grpc.use_local_subchannel_pool", 1),
+    ]
+    return [*options, ("grpc.enable_http_proxy", 0)] if loopback else options
+
+
+def join_address(host: str, port: int) -> str:
+    """`host:port`, with brackets around an IPv6 host."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def host_of(address: str) -> str:
+    """The host a channel's address names; empty for a unix socket."""
+    if address.startswith(("unix:", "unix-abstract:")):
+        return ""
+    for scheme in ("dns:", "ipv4:", "ipv6:"):
+        if address.startswith(scheme):
+            address = address.removeprefix(scheme).rpartition("/")[2]
+    host = address.rpartition(":")[0] if not address.endswith("]") else address
+    return (host or address).strip("[]")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether the host (or, empty, the unix socket) never leaves this machine."""
+    if host in ("", "localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,38 @@
+"""The security section of every configuration. Opens no file."""
+
+from pathlib import Path
+from typing import Self
+
+from pydantic import SecretStr, model_validator
+
+from parlmesh.config import Config
+
+
+class SecurityConfig(Config):
+    """Certificates and tokens; everything left out means no security."""
+
+    ca: Path | None = None
+    """Certificate of the authority that signed servers and nodes (PEM)."""
+    certificate: Path | None = None
+    """This process's certificate (PEM, the chain after it)."""
+    key: Path | None = None
+    """Private key of the certificate (PEM)."""
+    require_client_certificate: bool = False
+    """Servers also demand a certificate of the authority in the TLS handshake."""
+    tokens: Path | None = None
+    """Servers: YAML list of {name, role, sha256} of the tokens that are accepted."""
+    token: SecretStr | None = None
+    """Clients: the token to send."""
+    token_file: Path | None = None
+    """Clients: file that holds the token to send."""
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            given, wanting = ("certificate", "key") if self.key is None else ("key", "certificate")
+            raise ValueError(f"{given} is set without {wanting}")
+        if self.token is not None and self.token_file is not None:
+            raise ValueError("token and token_file are both set; keep one")
+        if self.require_client_certificate and (self.ca is None or self.certificate is None):
+            raise ValueError("require_client_certificate needs ca, certificate and key")
+        return self

@@ -1,0 +1,169 @@
+"""Real processes under test: started, watched through their log events, killed, never left behind."""
+
+import asyncio
+import collections
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_POLL_SECONDS = 0.01
+_MOST_LINES = 10_000
+
+
+def wait_until(predicate: Callable[[], Any], deadline_seconds: float) -> Any:
+    """Polls until the predicate gives something true and returns it; fails at the deadline."""
+    deadline = time.monotonic() + deadline_seconds
+    while True:
+        found = predicate()
+        if found:
+            return found
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{_name(predicate)} did not hold within {deadline_seconds} s")
+        time.sleep(_POLL_SECONDS)
+
+
+async def wait_until_async(predicate: Callable[[], Any], deadline_seconds: float) -> Any:
+    """`wait_until` that leaves the loop running; the predicate may be a coroutine function."""
+    deadline = time.monotonic() + deadline_seconds
+    while True:
+        found = predicate()
+        if asyncio.iscoroutine(found):
+            found = await found
+        if found:
+            return found
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{_name(predicate)} did not hold within {deadline_seconds} s")
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+class Process:
+    """`python -m <module>` with its stderr kept line by line; killed at the end of the `with` block."""
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
+        self._process = subprocess.Popen(  # noqa: S603
+            self._command,
+            cwd=cwd,
+            env={**os.environ, **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+        self._reader = threading.Thread(target=self._read, name=f"stderr of {module}", daemon=True)
+        self._reader.start()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """The last lines of stderr."""
+        return list(self._lines)
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        """The JSON log lines so far, all or those of one event."""
+        found = [event for event in map(_parsed, self.lines) if event is not None]
+        return [event for event in found if name is None or event.get("event") == name]
+
+    def wait_for(self, event: str, deadline_seconds: float = 20.0, **fields: object) -> dict[str, Any]:
+        """The first log line of that event whose fields have these values."""
+
+        def found() -> dict[str, Any] | None:
+            for line in self.events(event):
+                if all(line.get(name) == value for name, value in fields.items()):
+                    return line
+            if not self.running:
+                self._reader.join(timeout=5.0)
+                if not self.events(event):
+                    raise AssertionError(f"{self} ended with {self._process.returncode} before {event}:{self._tail()}")
+            return None
+
+        try:
+            line: dict[str, Any] = wait_until(found, deadline_seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{self} did not log {event} {fields}: {error}{self._tail()}") from None
+        return line
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+        self._process.terminate()
+
+    def interrupt(self) -> None:
+        """SIGINT, as Ctrl-C."""
+        self._process.send_signal(signal.SIGINT)
+
+    def kill(self) -> None:
+        """kill -9, and waits for the end."""
+        self._process.kill()
+        self.wait(10.0)
+
+    def wait(self, deadline_seconds: float = 20.0) -> int:
+        """The exit code; -9 after a kill."""
+        try:
+            code = self._process.wait(deadline_seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self} still runs after {deadline_seconds} s:{self._tail()}") from None
+        self._reader.join(timeout=5.0)
+        return code
+
+    def assert_exits(self, code: int, deadline_seconds: float = 20.0) -> None:
+        found = self.wait(deadline_seconds)
+        assert found == code, f"{self} ended with {found}, not {code}:{self._tail()}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self.running:
+            self._process.kill()
+        self._process.wait(10.0)
+        self._reader.join(timeout=5.0)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def __str__(self) -> str:
+        return " ".join(self._command[1:])
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self._lines.append(line.rstrip("\n"))
+
+    def _tail(self) -> str:
+        return "\n" + "\n".join(list(self._lines)[-20:])
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _name(predicate: Callable[[], Any]) -> str:
+    return getattr(predicate, "__name__", repr(predicate))
