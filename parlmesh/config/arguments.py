@@ -1,6 +1,7 @@
 """The command line every service shares. Imports no gRPC, so that `--help` is instant."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -8,11 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
-from pydantic_core import PydanticUndefined
 
 from parlmesh.errors import ConfigError
 
-from .fields import describe, is_secret, leaves
+from .fields import REQUIRED, Leaf, describe, is_secret, leaves
 from .loading import load
 from .printing import MASK, to_yaml
 
@@ -61,21 +61,20 @@ class _Parser(argparse.ArgumentParser):
             f"{self._prefix}__SECTION__KEY",
         ]
         for leaf in leaves(self._model):
-            lines.append(f"  {leaf.key}: {describe(leaf.field)}{_default(leaf.field)}")
+            lines.append(f"  {leaf.key}: {describe(leaf.field)}{_default(leaf)}")
             if leaf.field.description:
                 lines.append(f"      {' '.join(leaf.field.description.split())}")
         return "\n".join(lines) + "\n"
 
 
-def _default(field: Any) -> str:
-    value = field.get_default(call_default_factory=not field.default_factory_takes_validated_data)
-    if value is PydanticUndefined:
+def _default(leaf: Leaf) -> str:
+    if leaf.default is REQUIRED:
         return " (required)"
-    if value is not None and is_secret(field.annotation):
+    if leaf.default is not None and is_secret(leaf.field.annotation):
         return f" (default {MASK})"
-    if value is None:
-        return " (default null)"
-    return f" (default {getattr(value, 'value', value)})"
+    if leaf.default is None or isinstance(leaf.default, bool):
+        return f" (default {json.dumps(leaf.default)})"
+    return f" (default {getattr(leaf.default, 'value', leaf.default)})"
 
 
 class _Version(argparse.Action):

@@ -6,10 +6,13 @@ import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+REQUIRED: Final = object()
 
 _TYPE_WORDS: Mapping[Any, str] = {
     bool: "true or false",
@@ -28,17 +31,50 @@ class Leaf:
 
     key: str
     field: FieldInfo
+    default: Any
+    """REQUIRED when there is none."""
 
 
-def leaves(model: type[BaseModel], prefix: str = "") -> Iterator[Leaf]:
-    """Every key of the model and its sections, in the order they are written."""
+def leaves(model: type[BaseModel], prefix: str = "", defaults: BaseModel | None = None) -> Iterator[Leaf]:
+    """Every key of the model and its sections, in the order they are written.
+
+    `defaults` is the section as its owner set it: `listen: ListenConfig = ListenConfig(port=50051)`.
+    """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
+        default = default_of(field) if defaults is None else getattr(defaults, name)
         section = section_of(field.annotation)
         if section is None:
-            yield Leaf(key, field)
+            yield Leaf(key, field, default)
         else:
-            yield from leaves(section, f"{key}.")
+            yield from leaves(section, f"{key}.", default if isinstance(default, section) else None)
+
+
+def default_of(field: FieldInfo) -> Any:
+    """The value of a key that is left out."""
+    default = field.get_default(call_default_factory=True, validated_data={})
+    return REQUIRED if default is PydanticUndefined else default
+
+
+def set_defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """What the model sets inside its sections; without it, giving one key of a section would reset the others."""
+    found: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        default = default_of(field)
+        if isinstance(default, BaseModel):
+            found[name] = _set_values(default)
+    return found
+
+
+def _set_values(section: BaseModel) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        if isinstance(value, BaseModel):
+            found[name] = _set_values(value)
+        elif name in section.model_fields_set:
+            found[name] = value
+    return found
 
 
 def members(annotation: Any) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from parlmesh.errors import ConfigError
 
 from .complaints import describe_errors, unknown_key
-from .fields import allows_none, is_secret, is_text, section_of
+from .fields import allows_none, is_secret, is_text, section_of, set_defaults
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
@@ -27,7 +27,7 @@ def load(
     prefix: str,
 ) -> ConfigT:
     """Defaults < YAML file < environment (`PREFIX__SECTION__KEY=value`) < overrides (`section.key=value`)."""
-    values: dict[str, Any] = {}
+    values = set_defaults(model)
     if file is not None:
         _merge(values, _read(file))
         _fill_empty_sections(model, values)
