@@ -5,8 +5,11 @@ import grpc.aio
 from parlmesh.config.model import MEBIBYTE
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
+from parlmesh.security.addresses import host_of, is_loopback
 
-from .transport import channel_options, host_of, is_loopback
+from .bearer_channel import BearerChannel
+from .credentials import bearer_for, channel_credentials
+from .transport import channel_options
 
 NO_SECURITY = SecurityConfig()
 
@@ -20,5 +23,12 @@ def open_channel(
     """A channel with the fleet's keepalive and limits; connects on first use and reconnects by itself."""
     if ":" not in address or address.endswith(":"):
         raise ConfigError(f'address must be host:port, got "{address}"', address=address)
+    bearer = bearer_for(address, security)
+    credentials = channel_credentials(security)
     options = channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))
-    return grpc.aio.insecure_channel(address, options=options)
+    channel = (
+        grpc.aio.insecure_channel(address, options=options)
+        if credentials is None
+        else grpc.aio.secure_channel(address, credentials, options=options)
+    )
+    return channel if bearer is None else BearerChannel(channel, bearer)

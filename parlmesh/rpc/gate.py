@@ -6,14 +6,14 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing
-from typing import Any, Never, Protocol
+from typing import Any, Never
 
 import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
 from parlmesh.errors import FleetError, InvalidInput
-from parlmesh.security import Identity
+from parlmesh.security.guard import Guard
 from parlmesh.telemetry import get_logger
 
 from .caller import set_caller
@@ -24,16 +24,9 @@ from .metrics import DURATION, OTHER, REFUSED, REQUESTS
 Handler = Any
 Context = Any
 Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
-Metadata = tuple[tuple[str, str | bytes], ...]
 
 log = get_logger("parlmesh.rpc")
 audit = get_logger("parlmesh.audit")
-
-
-class Guard(Protocol):
-    """Says who calls; raises Unauthenticated, or PermissionDenied when they may not."""
-
-    def admit(self, method: str, metadata: Metadata) -> Identity: ...
 
 
 class Gate(grpc.aio.ServerInterceptor):

@@ -6,18 +6,22 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from parlmesh.config import ListenConfig
 from parlmesh.errors import FailedPrecondition, Unavailable
-from parlmesh.security import ANYONE, Identity, SecurityConfig
+from parlmesh.security import SecurityConfig
+from parlmesh.security.addresses import join_address
+from parlmesh.security.guard import build_guard
 from parlmesh.telemetry import get_logger
 
 from . import health
-from .gate import Gate, Metadata
-from .transport import join_address, server_options
+from .credentials import server_credentials
+from .gate import Gate
+from .transport import server_options
 
 log = get_logger("parlmesh.rpc")
 
@@ -28,11 +32,6 @@ class Service:
 
     name: str
     register: Callable[[grpc.aio.Server], None]
-
-
-class _Open:
-    def admit(self, method: str, metadata: Metadata) -> Identity:
-        return ANYONE
 
 
 class FleetServer:
@@ -60,15 +59,17 @@ class FleetServer:
         """Binds and serves; the port is the bound one when 0 was asked for."""
         if self._server is not None:
             raise FailedPrecondition("the server was started before")
+        guard = build_guard(self._security, self._listen.host)
+        credentials = server_credentials(self._security)
         self._server = grpc.aio.server(
-            interceptors=[Gate(_Open())], options=server_options(self._listen.max_message_bytes)
+            interceptors=[Gate(guard)], options=server_options(self._listen.max_message_bytes)
         )
         for service in self._services:
             service.register(self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = [service.name for service in self._services]
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server)
-        self._port = self._bind(self._server)
+        self._port = self._bind(self._server, credentials)
         await self._server.start()
         log.info("server_started", address=self.address, services=names)
         return self._port
@@ -93,9 +94,11 @@ class FleetServer:
     ) -> None:
         await self.drain()
 
-    def _bind(self, server: grpc.aio.Server) -> int:
+    def _bind(self, server: grpc.aio.Server, credentials: grpc.ServerCredentials | None) -> int:
         address = join_address(self._listen.host, self._listen.port)
         try:
+            if credentials is not None:
+                return server.add_secure_port(address, credentials)
             return server.add_insecure_port(address)
         except RuntimeError as error:
             why = _why_not(self._listen.host, self._listen.port)

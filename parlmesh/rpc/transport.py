@@ -1,7 +1,5 @@
 """Channel and server options, set once for both sides so that they agree."""
 
-import ipaddress
-
 CLIENT_PING_SECONDS = 30
 PING_ANSWER_SECONDS = 10
 SERVER_LEAST_PING_SECONDS = 20
@@ -40,29 +38,3 @@ def channel_options(max_message_bytes: int, *, loopback: bool) -> Options:
         ("grpc.use_local_subchannel_pool", 1),
     ]
     return [*options, ("grpc.enable_http_proxy", 0)] if loopback else options
-
-
-def join_address(host: str, port: int) -> str:
-    """`host:port`, with brackets around an IPv6 host."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def host_of(address: str) -> str:
-    """The host a channel's address names; empty for a unix socket."""
-    if address.startswith(("unix:", "unix-abstract:")):
-        return ""
-    for scheme in ("dns:", "ipv4:", "ipv6:"):
-        if address.startswith(scheme):
-            address = address.removeprefix(scheme).rpartition("/")[2]
-    host = address.rpartition(":")[0] if not address.endswith("]") else address
-    return (host or address).strip("[]")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the host (or, empty, the unix socket) never leaves this machine."""
-    if host in ("", "localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

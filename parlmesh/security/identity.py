@@ -19,6 +19,9 @@ class Identity:
     name: str
     role: Role
 
+    def __str__(self) -> str:
+        return f"{self.role} {self.name}"
+
     def speaks_for(self, node: str) -> bool:
         """Whether the identity may act in the name of a node: an operator for all, an actor for itself."""
         return self.role is Role.OPERATOR or (self.role is Role.ACTOR and self.name == node)

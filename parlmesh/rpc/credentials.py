@@ -1,0 +1,113 @@
+"""Configuration to grpc's credentials, and the credential a client sends with every call."""
+
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+
+from parlmesh.errors import ConfigError
+from parlmesh.security import SecurityConfig
+from parlmesh.security.addresses import host_of, is_loopback
+from parlmesh.security.extra import require_extra
+
+Bearer = Callable[[str], str]
+"""The credential for calls to a service, given its full name."""
+
+
+def server_credentials(security: SecurityConfig) -> grpc.ServerCredentials | None:
+    """None without a certificate."""
+    if security.certificate is None or security.key is None:
+        return None
+    check_files(security)
+    authority = _read(security.ca) if security.ca is not None and security.require_client_certificate else None
+    return grpc.ssl_server_credentials(
+        [(_read(security.key), _read(security.certificate))],
+        root_certificates=authority,
+        require_client_auth=security.require_client_certificate,
+    )
+
+
+def channel_credentials(security: SecurityConfig) -> grpc.ChannelCredentials | None:
+    """None without an authority to trust."""
+    if security.ca is None:
+        return None
+    check_files(security)
+    return grpc.ssl_channel_credentials(
+        root_certificates=_read(security.ca),
+        private_key=_read(security.key) if security.key else None,
+        certificate_chain=_read(security.certificate) if security.certificate else None,
+    )
+
+
+def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] = time.time) -> Bearer | None:
+    """The token if there is one, else assertions signed with the certificate if it names a node, else nothing."""
+    host = host_of(address)
+    token = _token(security)
+    if token is not None:
+        if security.ca is None and not is_loopback(host):
+            raise ConfigError(
+                f"a token would travel readable to {address}: set security.ca to use TLS", reason="SECURITY"
+            )
+        return lambda service: token
+    if security.certificate is None or security.key is None:
+        return None
+    if security.ca is None:
+        raise ConfigError(f"security.certificate needs security.ca to reach {address} over TLS", reason="SECURITY")
+    require_extra()
+    from parlmesh.security.assertions import Signer
+    from parlmesh.security.certificates import identity_of, read_certificates, read_pair
+
+    pair = read_pair(security.certificate, security.key)
+    if identity_of(pair.certificate) is None:
+        return None
+    return Signer(read_certificates(security.certificate), pair.key, host, now).assertion
+
+
+def check_files(security: SecurityConfig) -> None:
+    """grpc finds a wrong file only in the handshake, and says nothing of it; this says which."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for file in (security.ca, security.certificate, security.key):
+        if file is not None:
+            _read(file)
+    if security.ca is not None:
+        try:
+            context.load_verify_locations(security.ca)
+        except ssl.SSLError as error:
+            raise _unusable(f"{security.ca} holds no PEM certificate", security.ca) from error
+    if security.certificate is not None and security.key is not None:
+        try:
+            # An empty password keeps OpenSSL from asking for one at the terminal.
+            context.load_cert_chain(security.certificate, security.key, password="")
+        except (ssl.SSLError, ValueError) as error:
+            raise _unusable(
+                f"{security.certificate} and {security.key} are not a PEM certificate and its unencrypted key",
+                security.certificate,
+            ) from error
+
+
+def _token(security: SecurityConfig) -> str | None:
+    if security.token is not None:
+        return _checked_token(security.token.get_secret_value(), "security.token")
+    if security.token_file is not None:
+        return _checked_token(_read(security.token_file).decode(errors="replace"), str(security.token_file))
+    return None
+
+
+def _checked_token(text: str, origin: str) -> str:
+    token = text.strip()
+    if not token or not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"{origin} must hold one token of printable ASCII characters", reason="SECURITY")
+    return token
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise _unusable(f"cannot read {file}: {(error.strerror or str(error)).lower()}", file) from error
+
+
+def _unusable(message: str, file: Path) -> ConfigError:
+    return ConfigError(message, reason="SECURITY", file=file)

@@ -1,0 +1,225 @@
+"""Makes and reads certificates: an authority, servers, nodes. ECDSA P-256 throughout.
+
+A node is named by the URI `spiffe://parlmesh/<role>/<name>`, so that another issuer of such names can take over.
+"""
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from parlmesh.errors import AlreadyExists, ConfigError, InvalidInput
+
+from .identity import Identity, Role
+from .tokens import NAME_PATTERN
+
+TRUST_DOMAIN = "parlmesh"
+
+_BACKDATED = datetime.timedelta(minutes=5)  # for nodes whose clocks are behind
+_MOST_DAYS = 36500
+_ROLES = frozenset(role.value for role in Role)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its private key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+
+def node_uri(identity: Identity) -> str:
+    """The name a certificate carries for an identity."""
+    return f"spiffe://{TRUST_DOMAIN}/{identity.role}/{identity.name}"
+
+
+def identity_from_uri(uri: str) -> Identity | None:
+    """The inverse of `node_uri`; None for any other URI."""
+    scheme, _, path = uri.partition(f"spiffe://{TRUST_DOMAIN}/")
+    role, _, name = path.partition("/")
+    if scheme or role not in _ROLES or not re.fullmatch(NAME_PATTERN, name):
+        return None
+    return Identity(name, Role(role))
+
+
+def identity_of(certificate: x509.Certificate) -> Identity | None:
+    """Who the certificate names, if it names exactly one; says nothing about whether it can be trusted."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        return None
+    return identity_from_uri(uris[0]) if len(uris) == 1 else None
+
+
+def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
+    """The DNS names and IP addresses a server's certificate stands for."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return ()
+    addresses = names.get_values_for_type(x509.IPAddress)
+    return (*names.get_values_for_type(x509.DNSName), *(str(address) for address in addresses))
+
+
+def make_authority(name: str, *, days: int, now: datetime.datetime) -> Pair:
+    """A certificate that signs others, and is signed by itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(name, key, issuer=_subject(name), days=days, now=now)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
+    return Pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def issue(
+    authority: Pair,
+    name: str,
+    *,
+    role: Role | None = None,
+    hosts: Sequence[str] = (),
+    days: int,
+    now: datetime.datetime,
+) -> Pair:
+    """A certificate for a server (its hosts), for a node (its role), or for a process that is both."""
+    if role is None and not hosts:
+        raise InvalidInput(f"the certificate of {name} needs a role or at least one DNS name or IP address")
+    names: list[x509.GeneralName] = [_host_name(host) for host in hosts]
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
+    if role is not None:
+        names.append(x509.UniformResourceIdentifier(node_uri(Identity(name, role))))
+        usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+    key = ec.generate_private_key(ec.SECP256R1())
+    builder = _builder(name, key, issuer=authority.certificate.subject, days=days, now=now)
+    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    builder = builder.add_extension(_key_usage(signs_certificates=False), critical=True)
+    builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+    builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    builder = builder.add_extension(issuer_key, critical=False)
+    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
+
+
+def write_pair(pair: Pair, folder: Path, name: str, *, force: bool = False) -> tuple[Path, Path]:
+    """Writes `<name>.crt` and `<name>.key` (mode 0600); touches neither when one exists and `force` is off."""
+    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
+    refuse_existing([certificate, key], force=force)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_secret(
+        key,
+        pair.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        ),
+    )
+    certificate.write_bytes(pair.certificate.public_bytes(serialization.Encoding.PEM))
+    return certificate, key
+
+
+def write_secret(file: Path, content: bytes) -> None:
+    """Only the owner can read the file, at every moment."""
+    fresh = file.with_name(f".{file.name}.new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(content)
+    fresh.replace(file)
+
+
+def refuse_existing(files: Sequence[Path], *, force: bool) -> None:
+    """AlreadyExists naming the first file there is."""
+    for file in files:
+        if file.exists() and not force:
+            raise AlreadyExists(f"{file} exists; --force replaces it", file=file)
+
+
+def read_pair(certificate: Path, key: Path) -> Pair:
+    """A certificate and the key that belongs to it."""
+    chain = read_certificates(certificate)
+    try:
+        found = serialization.load_pem_private_key(_read(key), password=None)
+    except (ValueError, TypeError) as error:
+        raise ConfigError(f"{key} is not an unencrypted PEM private key", reason="SECURITY", file=key) from error
+    if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
+        raise ConfigError(f"{key} is not an ECDSA P-256 key", reason="SECURITY", file=key)
+    if found.public_key() != chain[0].public_key():
+        raise ConfigError(f"{key} is not the key of {certificate}", reason="SECURITY", file=key)
+    return Pair(chain[0], found)
+
+
+def read_certificates(file: Path) -> list[x509.Certificate]:
+    """Every certificate of a PEM file, at least one."""
+    try:
+        return x509.load_pem_x509_certificates(_read(file))
+    except ValueError as error:
+        raise ConfigError(f"{file} holds no PEM certificate", reason="SECURITY", file=file) from error
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}", reason="SECURITY", file=file) from error
+
+
+def _builder(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    *,
+    issuer: x509.Name,
+    days: int,
+    now: datetime.datetime,
+) -> x509.CertificateBuilder:
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidInput(f'name must be 1 to 63 of letters, digits, ".", "_", "-", got "{name}"', name=name)
+    if not 1 <= days <= _MOST_DAYS:
+        raise InvalidInput(f"days must be >= 1 and <= {_MOST_DAYS}, got {days}", days=days)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_subject(name))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATED)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _subject(name: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, TRUST_DOMAIN),
+            x509.NameAttribute(NameOID.COMMON_NAME, name),
+        ]
+    )
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _host_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not re.fullmatch(r"(\*\.)?[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*", host) or len(host) > 253:
+        raise InvalidInput(f'"{host}" is neither a DNS name nor an IP address', host=host)
+    return x509.DNSName(host.lower())

@@ -1,0 +1,126 @@
+"""Who may pass: the decision before every call. Knows nothing of gRPC."""
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from parlmesh.errors import ConfigError, PermissionDenied, Unauthenticated
+from parlmesh.telemetry import get_logger
+
+from .addresses import is_loopback
+from .config import SecurityConfig
+from .extra import require_extra
+from .identity import ANYONE, Identity, Role
+from .roles import OPEN_METHODS, roles_for
+from .tokens import TokenTable
+
+Metadata = tuple[tuple[str, str | bytes], ...]
+
+UNKNOWN = Identity("unknown", Role.READER)
+"""The caller of an open method: no credential was looked at."""
+
+log = get_logger("parlmesh.security")
+
+
+class Guard(Protocol):
+    """Says who calls; raises Unauthenticated, or PermissionDenied when they may not."""
+
+    def admit(self, method: str, metadata: Metadata) -> Identity: ...
+
+
+class OpenGuard:
+    """Security is off: everyone may do everything."""
+
+    def admit(self, method: str, metadata: Metadata) -> Identity:
+        return ANYONE
+
+
+class AssertionVerifier(Protocol):
+    """`assertions.Verifier`, without the extra it needs."""
+
+    def identity(self, assertion: str, service: str) -> Identity: ...
+
+
+class CredentialGuard:
+    """Every call carries `authorization: Bearer <token or assertion>`."""
+
+    def __init__(self, tokens: TokenTable | None, assertions: AssertionVerifier | None) -> None:
+        self._tokens = tokens
+        self._assertions = assertions
+
+    def admit(self, method: str, metadata: Metadata) -> Identity:
+        if method in OPEN_METHODS:
+            return UNKNOWN
+        identity = self._authenticate(method, metadata)
+        allowed = roles_for(method)
+        if identity.role not in allowed:
+            needed = " or ".join(sorted(allowed))
+            raise PermissionDenied(
+                f"{identity} may not call {method}; that needs {needed}",
+                reason="ROLE_NOT_ALLOWED",
+                identity=identity,
+                method=method,
+            )
+        return identity
+
+    def _authenticate(self, method: str, metadata: Metadata) -> Identity:
+        credential = _bearer(metadata)
+        # An assertion has two dots, a token none.
+        if credential.count(".") == 2 and self._assertions is not None:
+            return self._assertions.identity(credential, method.rpartition("/")[0].removeprefix("/"))
+        identity = self._tokens.find(credential) if self._tokens is not None else None
+        if identity is None:
+            raise Unauthenticated("the token is not known here", reason="UNKNOWN_TOKEN")
+        return identity
+
+
+def build_guard(
+    security: SecurityConfig,
+    host: str,
+    *,
+    now: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Guard:
+    """The guard of a server on that host; ConfigError for settings that would be less safe than they look."""
+    if security.ca is None and security.certificate is None and security.tokens is None:
+        if not is_loopback(host):
+            log.warning("security_is_off", host=host, meaning="everyone who reaches this port may do everything")
+        return OpenGuard()
+    if security.ca is not None and security.certificate is None:
+        raise _refusal("security.ca is set without security.certificate and security.key: a server needs all three")
+    if security.certificate is None and not is_loopback(host):
+        raise _refusal(
+            f"security.tokens without TLS would send tokens readable over the network: set security.certificate "
+            f"and security.key, or listen on 127.0.0.1 (listen.host is {host})"
+        )
+    if security.ca is None and security.tokens is None:
+        raise _refusal("security.certificate is set, but neither security.ca nor security.tokens says who may call")
+    tokens = TokenTable(security.tokens, monotonic) if security.tokens is not None else None
+    return CredentialGuard(tokens, _assertion_verifier(security, now))
+
+
+def _assertion_verifier(security: SecurityConfig, now: Callable[[], float]) -> AssertionVerifier | None:
+    if security.ca is None or security.certificate is None:
+        return None
+    require_extra()
+    from .assertions import Verifier
+    from .certificates import hosts_of, read_certificates
+
+    own = read_certificates(security.certificate)[0]
+    if own.not_valid_after_utc.timestamp() < now():
+        raise _refusal(f"{security.certificate} expired at {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    return Verifier(read_certificates(security.ca), hosts_of(own), now)
+
+
+def _bearer(metadata: Metadata) -> str:
+    found = [value for key, value in metadata if key == "authorization"]
+    if not found:
+        raise Unauthenticated("no credential: send `authorization: Bearer <token>`", reason="NO_CREDENTIAL")
+    scheme, _, credential = found[0].partition(" ") if isinstance(found[0], str) else ("", "", "")
+    if len(found) > 1 or scheme.lower() != "bearer" or not credential:
+        raise Unauthenticated("authorization must be `Bearer <token>`, once", reason="MALFORMED_CREDENTIAL")
+    return credential
+
+
+def _refusal(message: str) -> ConfigError:
+    return ConfigError(message, reason="SECURITY")
