@@ -1,0 +1,86 @@
+"""The `parlmesh` command: mounts the commands, turns errors into one sentence and an exit code."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parlmesh.cli import actors, tasks
+from parlmesh.cli.doctor import doctor
+from parlmesh.cli.status import status, top
+from parlmesh.cli.up import up
+from parlmesh.errors import FleetError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Train and run policies over a fleet of mesh nodes.",
+)
+app.command(short_help="Start a fleet on this machine and train.")(up)
+app.command(short_help="Runs, queue and actors of a running fleet.")(status)
+app.command(short_help="A running fleet in a live table.")(top)
+app.command(short_help="What could keep a fleet from running here.")(doctor)
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(actors.app, name="actors")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"parlmesh {version('parlmesh')}")
+        except PackageNotFoundError:
+            typer.echo("parlmesh, not installed")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    context: typer.Context,
+    ca: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CA", help="authority's certificate (PEM)")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CERTIFICATE", help="own certificate (PEM)")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_KEY", help="its key (PEM)")] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_TOKEN_FILE", help="file with the token")
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+) -> None:
+    """What every command shares."""
+    given = {"ca": ca, "certificate": certificate, "key": key, "token_file": token_file}
+    context.obj = {name: path for name, path in given.items() if path is not None}
+
+
+def main() -> None:
+    """Run the command of the command line."""
+    try:
+        app()
+    except FleetError as error:
+        _end(error)
+    except BaseExceptionGroup as group:
+        from parlmesh.rpc.errors import fleet_error_in
+
+        found = fleet_error_in(group)
+        if found is None:
+            raise
+        _end(found)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _end(error: FleetError) -> None:
+    from parlmesh.rpc.errors import exit_code
+
+    sys.stderr.write(f"parlmesh: {error.message}\n")
+    sys.exit(exit_code(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Connections of the command line to a fleet: where it is, who we are, and what to say when nobody answers."""
+
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from parlmesh.errors import FleetError, Unavailable
+
+if TYPE_CHECKING:
+    import grpc
+    import grpc.aio
+
+    from parlmesh.security import SecurityConfig
+    from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
+    from parlmesh.v1.training_service_pb2_grpc import TrainingServiceAsyncStub
+
+T = TypeVar("T")
+
+CALL_SECONDS = 10.0
+"""Deadline of one unary call."""
+
+SchedulerAddress = Annotated[
+    str, typer.Option("--scheduler", metavar="HOST:PORT", envvar="PARLMESH_SCHEDULER_ADDRESS", help="the scheduler")
+]
+LearnerAddress = Annotated[
+    str, typer.Option("--learner", metavar="HOST:PORT", envvar="PARLMESH_LEARNER_ADDRESS", help="the learner")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a line")]
+
+SCHEDULER_DEFAULT = "127.0.0.1:50051"
+LEARNER_DEFAULT = "127.0.0.1:50052"
+
+
+def security_of(context: typer.Context) -> "SecurityConfig":
+    """The security settings given before the command: `parlmesh --ca ca.pem --token-file t status`."""
+    from parlmesh.security import SecurityConfig
+
+    given: dict[str, Path] = context.find_root().obj or {}
+    return SecurityConfig.model_validate(given)
+
+
+def run(main: Coroutine[Any, Any, T]) -> T:
+    """Run one command's coroutine to its end."""
+    import asyncio
+
+    return asyncio.run(main)
+
+
+@asynccontextmanager
+async def scheduler_at(address: str, security: "SecurityConfig") -> "AsyncIterator[SchedulerServiceAsyncStub]":
+    """The scheduler's stub; errors of its calls come out as sentences."""
+    from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+    async with _channel("scheduler", address, security) as channel:
+        yield SchedulerServiceStub(channel)
+
+
+@asynccontextmanager
+async def learner_at(address: str, security: "SecurityConfig") -> "AsyncIterator[TrainingServiceAsyncStub]":
+    """The learner's stub of trainings; errors of its calls come out as sentences."""
+    from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+
+    async with _channel("learner", address, security) as channel:
+        yield TrainingServiceStub(channel)
+
+
+@asynccontextmanager
+async def _channel(service: str, address: str, security: "SecurityConfig") -> "AsyncIterator[grpc.aio.Channel]":
+    import grpc.aio
+
+    from parlmesh.rpc import open_channel
+
+    async with open_channel(address, security) as channel:
+        try:
+            yield channel
+        except grpc.aio.AioRpcError as error:
+            raise explained(error, service, address) from None
+
+
+def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> FleetError:
+    """The error as a sentence for whoever typed the command."""
+    import grpc
+
+    from parlmesh.rpc import error_from_rpc
+
+    if error.code() == grpc.StatusCode.UNAVAILABLE:
+        return Unavailable(
+            f"no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
+            f" or name another address with --{service} HOST:PORT",
+            address=address,
+        )
+    if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        return Unavailable(
+            f"what answers at {address} is no {service} or an older one; check --{service}", address=address
+        )
+    return error_from_rpc(error)

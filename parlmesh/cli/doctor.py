@@ -1,0 +1,199 @@
+"""`parlmesh doctor`: what could keep a fleet from running here, one line each with what to do. Changes nothing."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from parlmesh.cli.connection import (
+    LEARNER_DEFAULT,
+    SCHEDULER_DEFAULT,
+    LearnerAddress,
+    SchedulerAddress,
+    run,
+    security_of,
+)
+
+if TYPE_CHECKING:
+    from parlmesh.security import SecurityConfig
+
+OLDEST_PYTHON = (3, 11)
+PACKAGES: Mapping[str, tuple[str, ...]] = {
+    "base": ("grpcio", "grpcio-health-checking", "grpcio-reflection", "protobuf", "numpy", "pydantic", "pyyaml"),
+    "cli": ("typer", "rich"),
+    "actor": ("gymnasium", "safetensors"),
+    "learner": ("torch", "gymnasium", "safetensors", "tensorboard", "matplotlib"),
+    "security": ("cryptography",),
+}
+METRICS_PORTS = (9101, 9102, 9103, 9104)
+PROBE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report."""
+
+    name: str
+    said: str
+    advice: str = ""
+    """What to do; empty when all is well."""
+
+
+def doctor(
+    context: typer.Context,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    learner: LearnerAddress = LEARNER_DEFAULT,
+) -> None:
+    """Check Python, packages, machine, ports, addresses and TLS files; exit code 1 when something is wrong."""
+    security = security_of(context)
+    findings = [check_python(), *check_packages(), check_stubs(), check_machine(), check_folder(Path.cwd())]
+    findings += check_tls(security)
+    findings += [
+        run(check_service(name, at, security)) for name, at in (("scheduler", scheduler), ("learner", learner))
+    ]
+    findings += [check_metrics_ports()]
+    for finding in findings:
+        mark = typer.style("✗", fg="red") if finding.advice else typer.style("✓", fg="green")
+        line = f"{mark} {finding.name:<18} {finding.said}"
+        typer.echo(f"{line}; {finding.advice}" if finding.advice else line)
+    if any(finding.advice for finding in findings):
+        raise typer.Exit(1)
+
+
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
+    """Old interpreters lack TaskGroup and asyncio.timeout."""
+    said = ".".join(str(part) for part in version)
+    if version < OLDEST_PYTHON:
+        return Finding("python", said, "install Python 3.11 or newer and make the venv again")
+    return Finding("python", f"{said} at {sys.executable}")
+
+
+def check_packages(version_of: Callable[[str], str] | None = None) -> Iterator[Finding]:
+    """Every extra with its packages' versions."""
+    from importlib import metadata
+
+    look = version_of or metadata.version
+    for extra, names in PACKAGES.items():
+        found, missing = [], []
+        for name in names:
+            try:
+                found.append(f"{name} {look(name)}")
+            except metadata.PackageNotFoundError:
+                missing.append(name)
+        label = f"packages: {extra}"
+        if missing:
+            wanted = "parlmesh" if extra == "base" else f"'parlmesh[{extra}]'"
+            yield Finding(label, f"missing {', '.join(missing)}", f"pip install {wanted}")
+        else:
+            yield Finding(label, ", ".join(found))
+
+
+def check_stubs() -> Finding:
+    """Generated code refuses a gRPC or protobuf older than the generator."""
+    try:
+        from parlmesh.v1 import scheduler_service_pb2_grpc  # noqa: F401 - the import is the check
+    except Exception as error:
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        return Finding("contract", first_line, "pip install --upgrade grpcio protobuf, or `make protos` in the sources")
+    return Finding("contract", "parlmesh.v1 loads")
+
+
+def check_machine() -> Finding:
+    """Cores and memory; one core trains too, only slower."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    if memory < 1:
+        return Finding("machine", f"{memory:.1f} GiB of memory", "a learner with torch needs about 1 GiB")
+    return Finding("machine", f"{cores} cores, {memory:.1f} GiB of memory")
+
+
+def check_folder(folder: Path) -> Finding:
+    """Runs are written under the present folder."""
+    if not os.access(folder, os.W_OK):
+        return Finding("runs", f"{folder} cannot be written", "go to another folder or give --runs-dir to `up`")
+    return Finding("runs", f"go to {folder / 'runs'}")
+
+
+def check_tls(security: "SecurityConfig") -> Iterator[Finding]:
+    """The files are there, are PEM, and the key belongs to the certificate."""
+    import ssl
+
+    if security.ca is security.certificate is security.token_file is None:
+        yield Finding("tls", "not used")
+        return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if security.ca is not None:
+        yield _loaded("tls: ca", security.ca, lambda: context.load_verify_locations(security.ca))
+    if security.certificate is not None and security.key is not None:
+        certificate, key = security.certificate, security.key
+        yield _loaded("tls: certificate", certificate, lambda: context.load_cert_chain(certificate, key))
+    if security.token_file is not None:
+        yield _loaded("token", security.token_file, security.token_file.read_text)
+
+
+def _loaded(name: str, file: Path, load: Callable[[], object]) -> Finding:
+    try:
+        load()
+    except OSError as error:
+        return Finding(
+            name, f"{file}: {error.strerror or error}", "make new ones with `parlmesh certs`, or correct the path"
+        )
+    return Finding(name, str(file))
+
+
+async def check_service(name: str, address: str, security: "SecurityConfig") -> Finding:
+    """A fleet serves there, or the port is free for one."""
+    import grpc
+    import grpc.aio
+    from grpc_health.v1 import health_pb2
+
+    from parlmesh.rpc import open_channel
+
+    async with open_channel(address, security) as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=health_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=health_pb2.HealthCheckResponse.FromString,
+        )
+        try:
+            answer = await check(health_pb2.HealthCheckRequest(), timeout=PROBE_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            return _unreached(name, address, error.code())
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        return Finding(
+            name, f"answers at {address} but does not serve", "look into its log: it is starting or stopping"
+        )
+    return Finding(name, f"serves at {address}")
+
+
+def _unreached(name: str, address: str, code: object) -> Finding:
+    host, _, port = address.rpartition(":")
+    if host in ("127.0.0.1", "localhost", "::1") and port.isdigit() and port_is_free(int(port)):
+        return Finding(name, f"none at {address}, the port is free for one")
+    word = getattr(code, "name", str(code))
+    return Finding(name, f"no answer at {address} ({word})", f"start it, or correct --{name} and the TLS options")
+
+
+def check_metrics_ports() -> Finding:
+    """Prometheus ports of a fleet with two actors; taken ones are those of a running fleet or of something else."""
+    taken = [str(port) for port in METRICS_PORTS if not port_is_free(port)]
+    if taken:
+        return Finding("metrics ports", f"{', '.join(taken)} in use, by a running fleet or something else")
+    return Finding("metrics ports", f"{METRICS_PORTS[0]}–{METRICS_PORTS[-1]} are free")
+
+
+def port_is_free(port: int) -> bool:
+    """Whether a server could listen there."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

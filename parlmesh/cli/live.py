@@ -1,0 +1,125 @@
+"""The fleet as a table in the terminal. Draws a `FleetView`; where it comes from is not its business."""
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, goal_text, number, sparkline
+
+WIDTH = 84
+FIGURES = 29
+REFRESHES_PER_SECOND = 4
+
+STATE_STYLES = {
+    "running": "bold cyan",
+    "finished": "bold green",
+    "failed": "bold red",
+    "stopped": "bold yellow",
+    "paused": "yellow",
+}
+
+
+def render(view: FleetView, elapsed_seconds: float) -> RenderableType:
+    """The whole picture: progress, learning, policy, queues, actors, and what happened last."""
+    rows = Table.grid(padding=(0, 2), expand=True)
+    rows.add_column(style="dim", width=10, no_wrap=True)
+    rows.add_column(ratio=1, no_wrap=True)
+    for label, value in _rows(view):
+        rows.add_row(label, value)
+    notes = [Text(note, style="yellow", overflow="ellipsis", no_wrap=True) for note in view.notes]
+    body: list[RenderableType] = [rows]
+    if notes:
+        body += [Text(""), *notes]
+    state = Text(f" {view.state} ", style=STATE_STYLES.get(view.state, "dim"))
+    title = Text.assemble((" parlmesh ", "bold"), ("· ", "dim"), (f"{view.run_id} ", ""))
+    return Panel(
+        Group(*body),
+        title=title,
+        title_align="left",
+        subtitle=Text.assemble(state, ("· ", "dim"), (f"{clock(elapsed_seconds)} ", "")),
+        subtitle_align="right",
+        box=box.ROUNDED,
+        border_style="dim",
+        padding=(1, 2),
+        width=WIDTH,
+    )
+
+
+def _rows(view: FleetView) -> list[tuple[str, RenderableType]]:
+    rows: list[tuple[str, RenderableType]] = []
+    if view.training is None:
+        rows.append(("steps", Text("waiting for the learner", style="dim")))
+    else:
+        rows += _training_rows(view)
+    if not view.serial:
+        rows += _fleet_rows(view)
+    elif view.supervised:
+        rows.append(("serial", Text(f"one process, no actors · {_restarts(view)}")))
+    return rows
+
+
+def _training_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
+    assert view.training is not None
+    progress = view.training.progress
+    steps = Table.grid(padding=(0, 2))
+    steps.add_column(width=FIGURES, no_wrap=True)
+    steps.add_column(width=CURVE_POINTS)
+    steps.add_column(justify="right", no_wrap=True)
+    total = max(progress.step_budget, 1)
+    bar = ProgressBar(
+        total=total, completed=min(progress.steps, total), width=CURVE_POINTS, finished_style="bar.complete"
+    )
+    steps.add_row(
+        Text(f"{progress.steps:,} / {progress.step_budget:,}"),
+        bar,
+        Text(f"{progress.steps_per_second:,.0f}/s", style="bold"),
+    )
+    learning = Table.grid(padding=(0, 2))
+    learning.add_column(width=FIGURES, no_wrap=True)
+    learning.add_column()
+    episode_return = progress.episode_return if progress.HasField("episode_return") else None
+    learning.add_row(
+        Text.assemble((number(episode_return), "bold"), ("  last 100 episodes", "dim")),
+        Text(sparkline(list(view.returns)), style="cyan"),
+    )
+    goal_met = (
+        progress.HasField("evaluation_return")
+        and progress.HasField("goal_return")
+        and progress.evaluation_return >= progress.goal_return
+    )
+    lag = (
+        f"version {progress.policy_version}  ·  lag {progress.policy_lag:.1f} mean, {progress.max_policy_lag_seen} max"
+    )
+    return [
+        ("steps", steps),
+        ("return", learning),
+        ("evaluation", Text(goal_text(view.training), style="bold green" if goal_met else "")),
+        ("policy", Text(lag)),
+    ]
+
+
+def _fleet_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
+    trajectories = str(view.training.progress.queued_trajectories) if view.training is not None else "–"
+    tasks = "–" if view.statistics is None else f"{view.statistics.queued_tasks + view.statistics.waiting_tasks:,}"
+    running = "–" if view.statistics is None else f"{view.statistics.running_tasks:,}"
+    ready, total = view.ready_actors, view.total_actors
+    actors = Text.assemble((f"{ready} / {total}", "" if ready >= total else "yellow"), " ready")
+    if view.supervised:
+        actors.append(f"  ·  {_restarts(view)}")
+    return [
+        ("queues", Text(f"{trajectories} trajectories  ·  {tasks} tasks, {running} running")),
+        ("actors", actors),
+    ]
+
+
+def _restarts(view: FleetView) -> str:
+    count = view.restarts()
+    return "1 restart" if count == 1 else f"{count} restarts"
+
+
+def console() -> Console:
+    """Where tables go; plain when stdout is no terminal."""
+    return Console(highlight=False)

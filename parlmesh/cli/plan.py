@@ -1,0 +1,200 @@
+"""From the settings of `parlmesh up` to one configuration file per process. Starts nothing and opens no port."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from parlmesh.config import Config
+from parlmesh.config.model import Port
+from parlmesh.config.printing import MASK, effective
+from parlmesh.errors import ConfigError
+from parlmesh.security import SecurityConfig
+
+HOST = "127.0.0.1"
+DEFAULT_ENVIRONMENT = "CartPole-v1"
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class PortsConfig(Config):
+    """Ports of the fleet on this machine; 0 takes a free one from the system."""
+
+    scheduler: Port = 50051
+    """gRPC port of the scheduler."""
+    learner: Port = 50052
+    """gRPC port of the learner."""
+    metrics: Port = 9101
+    """First metrics port: scheduler, then learner, then one per actor."""
+
+
+class UpConfig(Config):
+    """A fleet on one machine. The sections `training`, `learner`, `actor` and `scheduler` hold keys of the services."""
+
+    run_id: str = Field(default="", max_length=128, pattern=rf"^({RUN_ID})?$")
+    """Name of the run and of its directory; empty = the environment and the time."""
+    runs_dir: Path = Path("runs")
+    """Where run directories are made."""
+    actors: int = Field(default=2, ge=1, le=256)
+    """Actor processes."""
+    serial: bool = False
+    """Train in one process, without scheduler and actors."""
+    ports: PortsConfig = PortsConfig()
+    security: SecurityConfig = SecurityConfig()
+    """How this command itself speaks to the fleet."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """The learner's `training` section, e.g. training.seed."""
+    learner: dict[str, Any] = Field(default_factory=dict)
+    """Other keys of the learner."""
+    actor: dict[str, Any] = Field(default_factory=dict)
+    """Keys of every actor."""
+    scheduler: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the scheduler."""
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The run directory and what lies in it."""
+
+    root: Path
+
+    @property
+    def settings(self) -> Path:
+        """The settings of `up` itself; what `--resume` reads."""
+        return self.root / "up.yaml"
+
+    @property
+    def incarnations(self) -> Path:
+        """The newest incarnation of every actor, so that a resumed run repeats no seeds."""
+        return self.root / "incarnations.yaml"
+
+    def service(self, name: str) -> Path:
+        """The configuration file of a process."""
+        return self.root / f"{name}.yaml"
+
+    def log(self, name: str) -> Path:
+        """The log file of a process."""
+        return self.root / "logs" / f"{name}.log"
+
+
+def environment_id(config: UpConfig) -> str:
+    """The environment that will be trained on."""
+    environment = config.training.get("environment")
+    named = environment.get("id") if isinstance(environment, Mapping) else environment
+    return str(named or DEFAULT_ENVIRONMENT)
+
+
+def fresh_run_id(environment: str, now: datetime) -> str:
+    """CartPole-v1 at noon as cartpole-v1-20260102-120000."""
+    slug = re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-") or "run"
+    return f"{slug}-{now:%Y%m%d-%H%M%S}"
+
+
+def training_settings(config: UpConfig) -> dict[str, Any]:
+    """The learner's training section; the default goal belongs to the default environment alone."""
+    if environment_id(config) == DEFAULT_ENVIRONMENT or "goal_return" in config.training:
+        return dict(config.training)
+    return {**config.training, "goal_return": None}
+
+
+def actor_name(index: int) -> str:
+    """The child and actor id of the index-th actor."""
+    return f"actor-{index}"
+
+
+def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str, Any]:
+    """The scheduler's configuration."""
+    given = {
+        "listen": {"host": HOST, "port": port},
+        "metrics": {"port": _metrics_port(config, 0)},
+        "store": {"kind": "sqlite", "path": str(paths.root / "scheduler.sqlite")},
+    }
+    return merged(given, config.scheduler)
+
+
+def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: str) -> dict[str, Any]:
+    """The learner's configuration; no scheduler address means serial."""
+    given: dict[str, Any] = {
+        "mode": "fleet" if scheduler else "serial",
+        "listen": {"host": HOST, "port": port},
+        "metrics": {"port": _metrics_port(config, 1)},
+        "run_dir": str(paths.root),
+        "run_id": paths.root.name,
+        "training": training_settings(config),
+    }
+    if scheduler:
+        given["scheduler"] = scheduler
+    return merged(given, config.learner)
+
+
+def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -> dict[str, Any]:
+    """An actor's configuration, but for its incarnation."""
+    given = {
+        "actor_id": actor_name(index),
+        "scheduler": scheduler,
+        "learner": learner,
+        "metrics": {"port": _metrics_port(config, 2 + index)},
+    }
+    return merged(given, config.actor)
+
+
+def fixed_ports(config: UpConfig) -> dict[str, int]:
+    """The ports that must be free, by whose they are."""
+    ports = {"learner": config.ports.learner, "learner metrics": _metrics_port(config, 1)}
+    if not config.serial:
+        ports |= {"scheduler": config.ports.scheduler, "scheduler metrics": _metrics_port(config, 0)}
+        ports |= {f"{actor_name(index)} metrics": _metrics_port(config, 2 + index) for index in range(config.actors)}
+    return {name: port for name, port in ports.items() if port}
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Section by section, what is above wins."""
+    result = dict(below)
+    for key, value in above.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def up_settings(config: UpConfig, run_id: str) -> dict[str, Any]:
+    """What `--resume` needs, without secrets: those come from the environment again."""
+    settings = effective(config) | {"run_id": run_id}
+    settings["security"] = {key: value for key, value in settings["security"].items() if value != MASK}
+    return settings
+
+
+def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
+    """One YAML file, written whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8")
+    temporary.replace(path)
+
+
+def read_incarnations(paths: RunPaths) -> dict[str, int]:
+    """The newest incarnation of every actor of this run; none for a new run."""
+    if not paths.incarnations.exists():
+        return {}
+    content = yaml.safe_load(paths.incarnations.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
+        raise ConfigError(f"{paths.incarnations} must map actor ids to whole numbers", file=paths.incarnations)
+    return {str(name): value for name, value in content.items()}
+
+
+def service_command(service: str, settings: Path, *overrides: str) -> list[str]:
+    """The command line that anyone can type to start the same process by hand."""
+    installed = importlib.util.find_spec(f"parlmesh.{service}") is not None
+    command = [sys.executable, "-m", f"parlmesh.{service}" if installed else service, "--config", str(settings)]
+    for override in overrides:
+        command += ["--set", override]
+    return command
+
+
+def _metrics_port(config: UpConfig, offset: int) -> int:
+    return config.ports.metrics + offset if config.ports.metrics else 0

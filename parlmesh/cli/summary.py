@@ -1,0 +1,136 @@
+"""What a run came to, where its files are, and what to try next."""
+
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parlmesh.cli.plan import RunPaths
+from parlmesh.cli.view import clock, goal_text, state_name
+from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
+
+FILES = (
+    ("learning curve", "learning-curve.png"),
+    ("metrics", "metrics.jsonl"),
+    ("TensorBoard", "tensorboard"),
+    ("checkpoints", "checkpoints"),
+    ("configuration", "config.yaml"),
+    ("logs", "logs"),
+)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How `up` ended: what the learner said last, and why nothing more came when it did not finish."""
+
+    training: Training | None
+    trouble: str = ""
+    """Empty when the run ended by itself."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal or the step budget was reached."""
+        return self.training is not None and self.training.state == TRAINING_STATE_FINISHED
+
+    @property
+    def exit_code(self) -> int:
+        """0 when reached, 1 otherwise."""
+        return 0 if self.reached else 1
+
+
+def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts: int, seconds: float) -> None:
+    """The end of a run in about fifteen lines."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in _figures(ending, restarts, seconds):
+        table.add_row(label, value)
+    for label, name in FILES:
+        if (paths.root / name).exists():
+            table.add_row(label, str(paths.root / name))
+    console.print()
+    console.print(_headline(ending))
+    console.print(table)
+
+
+def print_next(console: Console, ending: Ending, paths: RunPaths) -> None:
+    """Commands that work as they stand."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(style="dim", no_wrap=True)
+    for command, purpose in next_commands(ending, paths, program_name()):
+        table.add_row(command, purpose)
+    console.print()
+    console.print("what to try next", style="bold")
+    console.print(table, soft_wrap=True)
+
+
+def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[str, str]]:
+    """Command and purpose, for this run."""
+    run = str(paths.root)
+    commands = []
+    if ending.training is not None:
+        steps = 2 * max(ending.training.progress.step_budget, 1)
+        purpose = "train on, from the last checkpoint"
+        commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
+    commands += [
+        (f"{program} up --seed 1 --actors 4", "another seed, more actors"),
+        (f"{program} up --keep", f"leave the fleet up; then `{program} status` in another terminal"),
+    ]
+    if (paths.root / "tensorboard").exists():
+        commands.append((f"{beside(program, 'tensorboard')} --logdir {run}/tensorboard", "the curves in a browser"))
+    return commands
+
+
+def program_name() -> str:
+    """How this command can be typed again."""
+    called = Path(sys.argv[0])
+    if called.name != "parlmesh":
+        return f"{Path(sys.executable).name} -m parlmesh.cli"
+    found = shutil.which("parlmesh")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "parlmesh"
+    try:
+        return str(called.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(called)
+
+
+def beside(program: str, other: str) -> str:
+    """Another program of the same installation."""
+    return str(Path(program).with_name(other)) if "/" in program else other
+
+
+def _headline(ending: Ending) -> Text:
+    if ending.reached and ending.training is not None:
+        return Text(f"finished: {ending.training.reason or 'the run reached its end'}", style="bold green")
+    if ending.trouble:
+        return Text(f"not finished: {ending.trouble}", style="bold red")
+    state = state_name(ending.training.state) if ending.training is not None else "not started"
+    reason = ending.training.reason if ending.training is not None else ""
+    return Text(f"{state}: {reason}" if reason else state, style="bold yellow")
+
+
+def _figures(ending: Ending, restarts: int, seconds: float) -> list[tuple[str, str]]:
+    rows = [("run time", clock(seconds))]
+    if ending.training is not None:
+        progress = ending.training.progress
+        trained = progress.elapsed_seconds
+        mean = f", {progress.steps / trained:,.0f} steps/s" if trained > 0 else ""
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(progress.dropped_trajectories.items()))
+        rows = [
+            ("run", ending.training.run_id),
+            ("trained", f"{progress.steps:,} steps in {trained:,.1f} s{mean}"),
+            ("evaluation", goal_text(ending.training)),
+            ("policy", f"version {progress.policy_version}, largest lag {progress.max_policy_lag_seen}"),
+            (
+                "dropped",
+                f"{dropped} of {progress.received_trajectories:,} trajectories" if dropped else "no trajectory",
+            ),
+            *rows,
+        ]
+    return [*rows, ("restarts", str(restarts))]

@@ -1,0 +1,117 @@
+"""`parlmesh up`: a fleet on this machine from start to summary."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parlmesh.cli.plan import RunPaths, UpConfig
+
+
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="YAML file with any of the keys --print-config shows"),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. training.num_envs=64; repeatable"),
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(metavar="ID", help="gymnasium id, CartPole-v1 when left out")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="everything random follows from it")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="step budget")] = None,
+    goal: Annotated[
+        float | None, typer.Option(metavar="RETURN", help="end when an evaluation reaches this return")
+    ] = None,
+    no_goal: Annotated[bool, typer.Option("--no-goal", help="use the whole step budget")] = False,
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="name of the run and of its directory")] = None,
+    resume: Annotated[str, typer.Option(metavar="RUN", help="go on with this run, an id or a directory")] = "",
+    actors: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=256, help="actor processes, 2 when left out")
+    ] = None,
+    serial: Annotated[bool, typer.Option("--serial", help="one process, no actors")] = False,
+    runs_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="where runs are kept, ./runs")] = None,
+    port_scheduler: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50051; 0 = any free one")
+    ] = None,
+    port_learner: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50052; 0 = any free one")
+    ] = None,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="any free port for everything")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="leave the fleet up after the end, until Ctrl-C")] = False,
+    plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="print the effective settings and exit")] = False,
+) -> None:
+    """Start a scheduler, a learner and actors on this machine and train until the goal or the step budget.
+
+    What dies is started again. Everything that is written goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a
+    second one at once. Exit code 0 when the goal or the budget was reached.
+    """
+    from parlmesh.config import to_yaml
+
+    given = {
+        "actors": actors,
+        "serial": True if serial else None,
+        "runs_dir": runs_dir,
+        "run_id": run_id,
+        "training.seed": seed,
+        "training.step_budget": steps,
+        "training.environment.id": environment,
+        "training.goal_return": "null" if no_goal else goal,
+        "ports.scheduler": 0 if free_ports else port_scheduler,
+        "ports.learner": 0 if free_ports else port_learner,
+        "ports.metrics": 0 if free_ports else None,
+    }
+    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
+    settings, paths = _settled(config, overrides, resume, runs_dir)
+    if print_config:
+        typer.echo(to_yaml(settings), nl=False)
+        return
+    raise typer.Exit(_run(settings, paths, resumed=bool(resume), keep=keep, plain=plain))
+
+
+def _settled(
+    file: Path | None, overrides: list[str], resume: str, runs_dir: Path | None
+) -> "tuple[UpConfig, RunPaths]":
+    """The effective settings and the run's directory; touches nothing."""
+    import os
+    from datetime import datetime
+
+    from parlmesh.cli.plan import RunPaths, UpConfig, environment_id, fresh_run_id
+    from parlmesh.config import load
+    from parlmesh.errors import NotFound
+
+    root: Path | None = None
+    if resume:
+        places = [(runs_dir or Path("runs")) / resume, Path(resume)]
+        root = next((place for place in places if RunPaths(place).settings.exists()), None)
+        if root is None:
+            raise NotFound(f"no run at {' or '.join(str(place) for place in places)}; `ls runs` shows what there is")
+        file = file or RunPaths(root).settings
+    settings = load(UpConfig, file=file, overrides=overrides, environment=os.environ, prefix="PARLMESH_UP")
+    if root is None:
+        run_id = settings.run_id or fresh_run_id(environment_id(settings), datetime.now().astimezone())
+        root = settings.runs_dir / run_id
+    return settings.model_copy(update={"run_id": root.name}), RunPaths(root)
+
+
+def _run(settings: "UpConfig", paths: "RunPaths", *, resumed: bool, keep: bool, plain: bool) -> int:
+    import asyncio
+
+    from parlmesh.cli.fleet import refuse_busy_ports
+    from parlmesh.cli.plan import up_settings, write_settings
+    from parlmesh.cli.session import train
+    from parlmesh.errors import AlreadyExists
+
+    refuse_busy_ports(settings)
+    try:
+        paths.root.mkdir(parents=True, exist_ok=resumed)
+    except FileExistsError:
+        raise AlreadyExists(
+            f"{paths.root} exists; go on with it by --resume {paths.root.name} or choose another --run-id"
+        ) from None
+    write_settings(paths.settings, up_settings(settings, paths.root.name))
+    return asyncio.run(train(settings, paths, keep=keep, plain=plain))

@@ -1,0 +1,139 @@
+"""What is known of a fleet at one moment, and that as one plain line. Does no I/O and draws no tables."""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from parlmesh.v1.scheduler_service_pb2 import ACTOR_STATE_LOST, ACTOR_STATE_READY, Actor, GetStatisticsResponse
+from parlmesh.v1.training_service_pb2 import (
+    TRAINING_STATE_FAILED,
+    TRAINING_STATE_FINISHED,
+    TRAINING_STATE_STOPPED,
+    Training,
+    TrainingState,
+)
+
+FINAL_STATES = frozenset({TRAINING_STATE_FINISHED, TRAINING_STATE_STOPPED, TRAINING_STATE_FAILED})
+CURVE_POINTS = 22
+
+
+def _no_restarts() -> int:
+    return 0
+
+
+@dataclass
+class FleetView:
+    """The newest answers of learner and scheduler; whoever feeds it replaces them whole."""
+
+    run_id: str
+    serial: bool = False
+    training: Training | None = None
+    statistics: GetStatisticsResponse | None = None
+    actors: tuple[Actor, ...] = ()
+    expected_actors: int = 0
+    """Actors that were asked for; 0 = whatever the scheduler knows."""
+    restarts: Callable[[], int] = _no_restarts
+    supervised: bool = False
+    """Whether restarts are known."""
+    phase: str = "starting"
+    """What the fleet does while the learner says nothing."""
+    notes: deque[str] = field(default_factory=lambda: deque(maxlen=4))
+    returns: deque[float] = field(default_factory=lambda: deque(maxlen=256))
+
+    told: int = 0
+    """Notes so far, those forgotten included."""
+
+    def note(self, text: str) -> None:
+        """Remember what happened; only the last few are shown."""
+        self.notes.append(text)
+        self.told += 1
+
+    def learn(self, training: Training) -> None:
+        """Take in the learner's newest word."""
+        previous = self.training.progress if self.training is not None else None
+        self.training = training
+        progress = training.progress
+        moved = previous is None or progress.steps != previous.steps
+        if moved and progress.HasField("episode_return"):
+            self.returns.append(progress.episode_return)
+
+    @property
+    def state(self) -> str:
+        """One word for the header."""
+        return state_name(self.training.state) if self.training is not None else self.phase
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self.training is not None and self.training.state in FINAL_STATES
+
+    @property
+    def ready_actors(self) -> int:
+        """Actors that take tasks now."""
+        return sum(1 for actor in self.actors if actor.state == ACTOR_STATE_READY)
+
+    @property
+    def total_actors(self) -> int:
+        """Actors there should be."""
+        return self.expected_actors or sum(1 for actor in self.actors if actor.state != ACTOR_STATE_LOST)
+
+
+def state_name(state: TrainingState.ValueType) -> str:
+    """TRAINING_STATE_RUNNING as "running"."""
+    return TrainingState.Name(state).removeprefix("TRAINING_STATE_").lower()
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A figure as people read it; a dash when there is none."""
+    return "–" if value is None else f"{value:,.{digits}f}"
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss or h:mm:ss."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def goal_text(training: Training) -> str:
+    """Evaluation against goal."""
+    progress = training.progress
+    evaluation = number(progress.evaluation_return if progress.HasField("evaluation_return") else None)
+    return f"{evaluation} / goal {progress.goal_return:g}" if progress.HasField("goal_return") else evaluation
+
+
+def sparkline(values: list[float], points: int = CURVE_POINTS) -> str:
+    """The curve of the values in block characters, averaged down to at most `points`."""
+    if len(values) < 2:
+        return ""
+    count = min(points, len(values))
+    edges = [index * len(values) // count for index in range(count + 1)]
+    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
+    low, high = min(means), max(means)
+    blocks = "▁▂▃▄▅▆▇█"
+    if high == low:
+        return blocks[0] * count
+    return "".join(blocks[round((mean - low) / (high - low) * (len(blocks) - 1))] for mean in means)
+
+
+def plain_line(view: FleetView, elapsed_seconds: float) -> str:
+    """The view for a pipe or a log file."""
+    parts = [f"{clock(elapsed_seconds):>5}", view.state]
+    if view.training is not None:
+        progress = view.training.progress
+        parts += [
+            f"steps {progress.steps:,}/{progress.step_budget:,}",
+            f"{progress.steps_per_second:,.0f}/s",
+            f"return {number(progress.episode_return if progress.HasField('episode_return') else None)}",
+            f"evaluation {goal_text(view.training)}",
+            f"version {progress.policy_version}",
+            f"lag {progress.policy_lag:.1f} (max {progress.max_policy_lag_seen})",
+        ]
+    if not view.serial:
+        queued = view.training.progress.queued_trajectories if view.training is not None else 0
+        tasks = view.statistics.queued_tasks if view.statistics is not None else 0
+        parts += [f"queued {queued} trajectories, {tasks} tasks", f"actors {view.ready_actors}/{view.total_actors}"]
+    if view.supervised:
+        parts.append(f"restarts {view.restarts()}")
+    return "  ".join(parts)
