@@ -57,7 +57,8 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
         raise ConfigError(f"security.certificate needs security.ca to reach {address} over TLS", reason="SECURITY")
     require_extra()
     from parlmesh.security.assertions import Signer
-    from parlmesh.security.certificates import identity_of, read_certificates, read_pair
+    from parlmesh.security.certificate_files import read_certificates, read_pair
+    from parlmesh.security.certificates import identity_of
 
     pair = read_pair(security.certificate, security.key)
     if identity_of(pair.certificate) is None:

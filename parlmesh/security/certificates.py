@@ -1,22 +1,20 @@
-"""Makes and reads certificates: an authority, servers, nodes. ECDSA P-256 throughout.
+"""Certificates in memory: an authority, servers, nodes. ECDSA P-256 throughout; touches no file.
 
 A node is named by the URI `spiffe://parlmesh/<role>/<name>`, so that another issuer of such names can take over.
 """
 
 import datetime
 import ipaddress
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from parlmesh.errors import AlreadyExists, ConfigError, InvalidInput
+from parlmesh.errors import InvalidInput
 
 from .identity import Identity, Role
 from .tokens import NAME_PATTERN
@@ -105,67 +103,6 @@ def issue(
     issuer_key = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     builder = builder.add_extension(issuer_key, critical=False)
     return Pair(builder.sign(authority.key, hashes.SHA256()), key)
-
-
-def write_pair(pair: Pair, folder: Path, name: str, *, force: bool = False) -> tuple[Path, Path]:
-    """Writes `<name>.crt` and `<name>.key` (mode 0600); touches neither when one exists and `force` is off."""
-    certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    refuse_existing([certificate, key], force=force)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_secret(
-        key,
-        pair.key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        ),
-    )
-    certificate.write_bytes(pair.certificate.public_bytes(serialization.Encoding.PEM))
-    return certificate, key
-
-
-def write_secret(file: Path, content: bytes) -> None:
-    """Only the owner can read the file, at every moment."""
-    fresh = file.with_name(f".{file.name}.new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(content)
-    fresh.replace(file)
-
-
-def refuse_existing(files: Sequence[Path], *, force: bool) -> None:
-    """AlreadyExists naming the first file there is."""
-    for file in files:
-        if file.exists() and not force:
-            raise AlreadyExists(f"{file} exists; --force replaces it", file=file)
-
-
-def read_pair(certificate: Path, key: Path) -> Pair:
-    """A certificate and the key that belongs to it."""
-    chain = read_certificates(certificate)
-    try:
-        found = serialization.load_pem_private_key(_read(key), password=None)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{key} is not an unencrypted PEM private key", reason="SECURITY", file=key) from error
-    if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
-        raise ConfigError(f"{key} is not an ECDSA P-256 key", reason="SECURITY", file=key)
-    if found.public_key() != chain[0].public_key():
-        raise ConfigError(f"{key} is not the key of {certificate}", reason="SECURITY", file=key)
-    return Pair(chain[0], found)
-
-
-def read_certificates(file: Path) -> list[x509.Certificate]:
-    """Every certificate of a PEM file, at least one."""
-    try:
-        return x509.load_pem_x509_certificates(_read(file))
-    except ValueError as error:
-        raise ConfigError(f"{file} holds no PEM certificate", reason="SECURITY", file=file) from error
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}", reason="SECURITY", file=file) from error
 
 
 def _builder(

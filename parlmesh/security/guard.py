@@ -104,7 +104,8 @@ def _assertion_verifier(security: SecurityConfig, now: Callable[[], float]) -> A
         return None
     require_extra()
     from .assertions import Verifier
-    from .certificates import hosts_of, read_certificates
+    from .certificate_files import read_certificates
+    from .certificates import hosts_of
 
     own = read_certificates(security.certificate)[0]
     if own.not_valid_after_utc.timestamp() < now():

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from parlmesh.errors import InvalidInput
+
 
 class Role(StrEnum):
     """What a caller is to the fleet; `roles.py` says what each may call."""
@@ -10,6 +12,14 @@ class Role(StrEnum):
     ACTOR = "actor"
     OPERATOR = "operator"
     READER = "reader"
+
+
+def role_named(name: str) -> Role:
+    """The role of that name."""
+    try:
+        return Role(name)
+    except ValueError:
+        raise InvalidInput(f'role must be one of {", ".join(Role)}, got "{name}"', role=name) from None
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,13 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from parlmesh.config import Config
-from parlmesh.errors import ConfigError, FleetError
+from parlmesh.errors import ConfigError, FleetError, InvalidInput
 from parlmesh.telemetry import get_logger
 
+from .files import refuse_existing, write_file
 from .identity import Identity, Role
 
+TOKENS_FILE = "tokens.yaml"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
@@ -64,6 +66,27 @@ def read_rows(file: Path) -> list[TokenRow]:
     if len({row.sha256 for row in rows}) < len(rows):
         raise ConfigError(f"{file} has the same sha256 twice", reason="SECURITY", file=file)
     return rows
+
+
+def write_token(folder: Path, name: str, role: Role, *, force: bool) -> tuple[Path, str]:
+    """Writes `<name>.token` and its row in `tokens.yaml`, and returns both; `force` replaces the name's old token."""
+    token = new_token()
+    try:
+        row = TokenRow(name=name, role=role, sha256=digest(token))
+    except ValidationError:
+        raise InvalidInput(f'name must be 1 to 63 of letters, digits, ".", "_", "-", got "{name}"', name=name) from None
+    file, table = folder / f"{name}.token", folder / TOKENS_FILE
+    refuse_existing([file], force=force)
+    rows = [old for old in read_rows(table) if old.name != name] if table.exists() else []
+    folder.mkdir(parents=True, exist_ok=True)
+    write_file(file, f"{token}\n".encode(), mode=0o600)
+    write_file(table, "".join(f"{_line(each)}\n" for each in [*rows, row]).encode(), mode=0o644)
+    return file, _line(row)
+
+
+def _line(row: TokenRow) -> str:
+    """Quoted, because a name or a digest may look like a number."""
+    return f'- {{name: "{row.name}", role: {row.role}, sha256: "{row.sha256}"}}'
 
 
 class TokenTable:

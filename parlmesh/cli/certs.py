@@ -1,0 +1,93 @@
+"""`parlmesh certs`: an authority, certificates and tokens for a fleet of your own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a fleet.")
+
+Name = Annotated[str, typer.Argument(help="letters, digits, '.', '_' and '-'")]
+Folder = Annotated[Path, typer.Option(metavar="DIR", help="where the files are kept")]
+Days = Annotated[int, typer.Option(help="days until it expires")]
+Force = Annotated[bool, typer.Option("--force", help="replace what exists")]
+
+DEFAULT_FOLDER = Path("certs")
+
+
+@app.command()
+def ca(
+    folder: Folder = DEFAULT_FOLDER,
+    name: Annotated[str, typer.Option(help="name of the authority")] = "parlmesh-ca",
+    days: Days = 3650,
+    force: Force = False,
+) -> None:
+    """Make the authority that signs all certificates of a fleet. Keep ca.key off the nodes."""
+    _need_extra()
+    from parlmesh.security.certificate_files import write_authority
+
+    _print_files(*write_authority(folder, name=name, days=days, force=force))
+
+
+@app.command()
+def server(
+    name: Name,
+    dns: Annotated[list[str] | None, typer.Option(metavar="NAME", help="DNS name of the server; repeatable")] = None,
+    ip: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="IP address; repeatable")] = None,
+    role: Annotated[str, typer.Option(help="also a node of this role, as the learner is: operator")] = "",
+    folder: Folder = DEFAULT_FOLDER,
+    days: Days = 365,
+    force: Force = False,
+) -> None:
+    """Make a server's certificate; without --dns and --ip, for this machine alone."""
+    _need_extra()
+    from parlmesh.security.certificate_files import server_hosts, write_certificate
+    from parlmesh.security.identity import role_named
+
+    hosts = server_hosts(dns or (), ip or ())
+    also = role_named(role) if role else None
+    _print_files(*write_certificate(folder, name, role=also, hosts=hosts, days=days, force=force))
+
+
+@app.command()
+def node(
+    name: Name,
+    role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
+    folder: Folder = DEFAULT_FOLDER,
+    days: Days = 365,
+    force: Force = False,
+) -> None:
+    """Make the certificate by which a node or a person proves who it is."""
+    _need_extra()
+    from parlmesh.security.certificate_files import write_certificate
+    from parlmesh.security.identity import role_named
+
+    _print_files(*write_certificate(folder, name, role=role_named(role), hosts=(), days=days, force=force))
+
+
+@app.command()
+def token(
+    name: Name,
+    role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
+    folder: Folder = DEFAULT_FOLDER,
+    force: Force = False,
+) -> None:
+    """Make a token, and add its digest to the servers' tokens.yaml."""
+    from parlmesh.security.identity import role_named
+    from parlmesh.security.tokens import TOKENS_FILE, write_token
+
+    file, line = write_token(folder, name, role_named(role), force=force)
+    typer.echo(f"{file}  (secret: give it to {name} alone)")
+    typer.echo(f"{folder / TOKENS_FILE}  (for security.tokens of the servers)")
+    typer.echo(line)
+
+
+def _need_extra() -> None:
+    from parlmesh.security.extra import require_extra
+
+    require_extra()
+
+
+def _print_files(certificate: Path, key: Path) -> None:
+    typer.echo(f"{certificate}")
+    typer.echo(f"{key}  (secret)")
