@@ -18,7 +18,7 @@ FILES = (
     ("metrics", "metrics.jsonl"),
     ("TensorBoard", "tensorboard"),
     ("checkpoints", "checkpoints"),
-    ("configuration", "config.yaml"),
+    ("configuration", "learner.effective.yaml"),
     ("logs", "logs"),
 )
 
@@ -58,20 +58,17 @@ def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts
 
 
 def print_next(console: Console, ending: Ending, paths: RunPaths) -> None:
-    """Commands that work as they stand."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="cyan", no_wrap=True)
-    table.add_column(style="dim", no_wrap=True)
+    """Commands that work as they stand, each on a line of its own to be copied."""
+    console.print("\nwhat to try next", style="bold")
     for command, purpose in next_commands(ending, paths, program_name()):
-        table.add_row(command, purpose)
-    console.print()
-    console.print("what to try next", style="bold")
-    console.print(table, soft_wrap=True)
+        console.print(f"  # {purpose}", style="dim", soft_wrap=True)
+        console.print(f"  {command}", style="cyan", soft_wrap=True)
 
 
 def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[str, str]]:
     """Command and purpose, for this run."""
-    run = str(paths.root)
+    root = paths.root
+    run = root.name if root.parent == Path("runs") else str(root)
     commands = []
     if ending.training is not None:
         steps = 2 * max(ending.training.progress.step_budget, 1)
@@ -79,10 +76,10 @@ def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[s
         commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
     commands += [
         (f"{program} up --seed 1 --actors 4", "another seed, more actors"),
-        (f"{program} up --keep", f"leave the fleet up; then `{program} status` in another terminal"),
+        (f"{program} up --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
     ]
     if (paths.root / "tensorboard").exists():
-        commands.append((f"{beside(program, 'tensorboard')} --logdir {run}/tensorboard", "the curves in a browser"))
+        commands.append((f"{beside(program, 'tensorboard')} --logdir {root}/tensorboard", "the curves in a browser"))
     return commands
 
 
