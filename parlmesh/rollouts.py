@@ -38,6 +38,11 @@ def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0
     return np.random.SeedSequence([run_seed, actor, incarnation, slot])
 
 
+def evaluation_seed(run_seed: int, version: int) -> int:
+    """Other games for every version, the same wherever it is evaluated."""
+    return int(np.random.SeedSequence([run_seed, version]).generate_state(1)[0])
+
+
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
     """Shapes of an environment, read from one that is made and closed."""
     envs = make_environments(environment, 1)
@@ -52,7 +57,7 @@ def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
         envs.close()
 
 
-def make_environments(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:  # type: ignore[type-arg]
+def make_environments(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one."""
     name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
     try:
@@ -61,9 +66,7 @@ def make_environments(environment: Mapping[str, Any], num_envs: int) -> VectorEn
             envs = gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point", **arguments)
         else:
             mode = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-            envs = gymnasium.make_vec(
-                name, num_envs, vectorization_mode="sync", vector_kwargs=mode, **arguments
-            )
+            envs = gymnasium.make_vec(name, num_envs, vectorization_mode="sync", vector_kwargs=mode, **arguments)
     except (gymnasium.error.Error, TypeError) as error:
         raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
@@ -137,7 +140,7 @@ class Collector:
 
 
 def evaluate(policy: Policy, environment: Mapping[str, Any], episodes: int, seed: int) -> Array:
-    """Returns [episodes] of greedy play: one whole episode in each of as many environments, so short ones count no more."""
+    """Returns [episodes] of greedy play: one whole episode in each environment, so that short ones count no more."""
     envs = make_environments(environment, episodes)
     try:
         observation, _ = envs.reset(seed=seed)

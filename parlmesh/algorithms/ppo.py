@@ -36,7 +36,8 @@ def ppo_gradient(
 ) -> tuple[Array, Array, PpoTerms]:
     """d loss / d logits [B, actions], d loss / d values [B], and the terms of the loss
 
-    loss = −mean(min(ratio · A, clip(ratio) · A)) + value_coefficient · ½ mean((V − R)²) − entropy_coefficient · mean(H).
+    loss = −mean(min(ratio · A, clip(ratio) · A))
+           + value_coefficient · ½ mean((V − R)²) − entropy_coefficient · mean(entropy).
 
     logits [B, actions]; all others [B].
     """

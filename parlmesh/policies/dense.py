@@ -1,8 +1,9 @@
-"""Perceptrons with gradients by hand, in numpy: for networks this small autograd's bookkeeping costs more than the sums.
+"""Perceptrons with gradients by hand, in numpy: for small networks autograd's bookkeeping costs more than the sums.
 
 `network.py` is the same function in torch; a test holds the two together. docs/decisions/0003 has the figures.
 """
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ class DenseNetwork:
         self._bias_gradients: list[Array] = []
         self._inputs: list[Array] = []
         start = 0
-        for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        for inputs, outputs in itertools.pairwise(sizes):
             weight, bias = slice(start, start + inputs * outputs), inputs * outputs + start
             self.weights.append(parameters[weight].reshape(inputs, outputs))
             self._weight_gradients.append(gradient[weight].reshape(inputs, outputs))
@@ -95,7 +96,7 @@ class DenseActorCritic:
 
 
 def _parameter_count(sizes: Sequence[int]) -> int:
-    return sum((inputs + 1) * outputs for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True))
+    return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
 
 
 def _initialise(network: DenseNetwork, final_gain: float, rng: np.random.Generator) -> None:

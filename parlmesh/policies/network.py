@@ -1,5 +1,7 @@
 """The torch networks. The only module of the package that imports torch; weight names match `acting` and `dense`."""
 
+import itertools
+
 import torch
 from torch import Tensor, nn
 
@@ -38,4 +40,4 @@ class ActorCritic(nn.Module):
 
 
 def _layers(sizes: tuple[int, ...]) -> nn.ModuleList:
-    return nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True))
+    return nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes))

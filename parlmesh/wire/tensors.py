@@ -10,7 +10,7 @@ from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
 
-_DTYPES: Mapping[int, np.dtype] = {  # type: ignore[type-arg]
+_DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_BOOL: np.dtype(np.bool_),
     pb.DATA_TYPE_UINT8: np.dtype("u1"),
     pb.DATA_TYPE_INT8: np.dtype("i1"),
@@ -44,7 +44,9 @@ def tensor_to_proto(name: str, array: Array) -> pb.Tensor:
     code = _CODES.get(dtype)
     if code is None:
         known = ", ".join(str(known) for known in _CODES)
-        raise InvalidInput(f"tensor {name} has dtype {array.dtype}; allowed are {known}", reason="TENSOR_DTYPE", tensor=name)
+        raise InvalidInput(
+            f"tensor {name} has dtype {array.dtype}; allowed are {known}", reason="TENSOR_DTYPE", tensor=name
+        )
     data = array.astype(dtype, order="C", copy=False).tobytes()
     return pb.Tensor(name=name, dtype=pb.DataType.ValueType(code), shape=array.shape, data=data)
 
@@ -67,7 +69,9 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
             tensor=name,
         )
     if any(size < 0 for size in shape):
-        raise InvalidInput(f"tensor {name} has a negative dimension in {list(shape)}", reason="TENSOR_SHAPE", tensor=name)
+        raise InvalidInput(
+            f"tensor {name} has a negative dimension in {list(shape)}", reason="TENSOR_SHAPE", tensor=name
+        )
     # Python's integers do not overflow, so an absurd shape is refused and never wraps round.
     expected = math.prod(shape) * dtype.itemsize
     if expected > limits.max_bytes:

@@ -40,7 +40,9 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         raise InvalidInput("trajectory sequence must be >= 1, got 0", reason="TRAJECTORY_ORIGIN")
     if len(message.episodes) > _MAX_EPISODES:
         count = len(message.episodes)
-        raise ResourceExhausted(f"trajectory has {count} episodes; the limit is {_MAX_EPISODES}", reason="EPISODE_COUNT")
+        raise ResourceExhausted(
+            f"trajectory has {count} episodes; the limit is {_MAX_EPISODES}", reason="EPISODE_COUNT"
+        )
     return Trajectory(
         run_id=message.run_id,
         actor_id=message.actor_id,

@@ -1,0 +1,31 @@
+"""Starts the learner: parse, build, serve."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from parlmesh.config import parse_arguments
+
+from .config import LearnerConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of the process."""
+    config = parse_arguments(
+        "learner", LearnerConfig, argv, description="Serves policies, takes in experience, trains."
+    )
+    # Small matrices are fastest on one thread, and the other cores belong to the actors.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")
+    # Imported after parsing, so that --help is instant.
+    from parlmesh.rpc import run_service
+    from parlmesh.telemetry import configure_logging
+
+    from .build import serve
+
+    configure_logging(config.log, "learner")
+    return run_service(lambda stop: serve(config, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""Wires the learner together: the one place that knows which concrete classes are used."""
+
+import asyncio
+from dataclasses import dataclass
+
+import numpy as np
+
+from parlmesh.config import to_yaml
+from parlmesh.policies import PolicySpec
+from parlmesh.rollouts import environment_spec
+from parlmesh.rpc import FleetServer, Service, open_channel
+from parlmesh.telemetry import get_logger, serve_metrics
+from parlmesh.v1 import experience_service_pb2_grpc, policy_service_pb2_grpc, training_service_pb2_grpc
+
+from . import metrics
+from .checkpoint import Checkpoint, CheckpointFolder
+from .config import LearnerConfig, TrainingConfig
+from .experience import Admission, ExperienceQueue, TrajectorySchema
+from .fleet import FleetSource
+from .model import DenseModel, Model
+from .recorder import Recorder
+from .registry import PolicyRegistry
+from .run import TrainingRun
+from .serial import SERIAL_INCARNATION, SerialSource
+from .servicer import ExperienceServicer, PolicyServicer, TrainingServicer
+from .trainer import PpoTrainer
+
+log = get_logger("parlmesh.learner")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A run and what must be closed after it."""
+
+    run: TrainingRun
+    recorder: Recorder
+    resumed: bool
+
+
+def build_run(config: LearnerConfig) -> Parts:
+    """A run as configured, from its newest checkpoint when there is one."""
+    training = config.training
+    environment = environment_spec(training.environment.model_dump())
+    policy = PolicySpec(
+        observation_shape=environment.observation_shape,
+        action_count=environment.action_count,
+        hidden=training.hidden,
+        activation=training.activation,
+    )
+    rng = np.random.default_rng(training.seed)
+    trainer = PpoTrainer(policy, training.ppo, _model(training, policy, rng), rng)
+    checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
+    found = checkpoints.newest()
+    first_version = _first_version(found, training)
+    max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
+    schema = TrajectorySchema(environment, fragment_steps=training.fragment_steps, num_envs=training.num_envs)
+    admission = Admission(config.run_id, schema, max_policy_lag=max_policy_lag, first_version=first_version)
+    queue = ExperienceQueue(
+        admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
+    )
+    recorder = Recorder(
+        config.run_dir, config.run_id, f"{training.environment.id}, seed {training.seed}", training.goal_return
+    )
+    run = TrainingRun(
+        training,
+        trainer=trainer,
+        registry=PolicyRegistry(config.run_id),
+        queue=queue,
+        checkpoints=checkpoints,
+        recorder=recorder,
+        first_version=first_version,
+        max_policy_lag=max_policy_lag,
+    )
+    if found is not None:
+        trainer.restore(found.tensors)
+        run.progress.restore(found.counters)
+        log.info("run_resumed", checkpoint_version=found.version, first_version=first_version, steps=run.progress.steps)
+    return Parts(run, recorder, resumed=found is not None)
+
+
+async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
+    """Trains and serves until `stop`; the policy stays served after the training has ended."""
+    parts = build_run(config)
+    run = parts.run
+    (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
+    channel = open_channel(config.scheduler, config.security)
+    fleet = FleetSource(
+        channel, config.run_id, config.training, config.experience, on_change=run.wake, on_failure=run.fail
+    )
+    stopping = asyncio.Event()
+    server = FleetServer(
+        listen=config.listen, security=config.security, services=_services(config, run, fleet, stopping)
+    )
+    page = serve_metrics(config.metrics)
+    watcher = metrics.watch_queue(run.queue)
+    try:
+        port = await server.start()
+        log.info("serving", address=f"{config.listen.host}:{port}", port=port, run_id=config.run_id, mode=config.mode)
+        server.set_serving(True)
+        if config.mode == "serial":
+            await _run_serial(config, parts, stop)
+        else:
+            await _run_fleet(run, fleet, stop)
+        await stop.wait()
+    finally:
+        stopping.set()
+        await server.drain()
+        await channel.close()
+        metrics.unwatch_queue(watcher)
+        parts.recorder.close()
+        if page is not None:
+            page.close()
+
+
+async def _run_fleet(run: TrainingRun, fleet: FleetSource, stop: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        dispatching = group.create_task(fleet.run())
+        ending = group.create_task(_stop_with(stop, run))
+        await run.train(fleet)
+        await fleet.close()
+        dispatching.cancel()
+        ending.cancel()
+
+
+async def _run_serial(config: LearnerConfig, parts: Parts, stop: asyncio.Event) -> None:
+    # A resumed run must not play the games of its first life again.
+    incarnation = SERIAL_INCARNATION + (parts.run.progress.version if parts.resumed else 0)
+    source = SerialSource(config.training, parts.run.registry, parts.run.receive, incarnation)
+    async with asyncio.TaskGroup() as group:
+        ending = group.create_task(_stop_with(stop, parts.run))
+        await parts.run.train(source)
+        ending.cancel()
+    source.close()
+
+
+async def _stop_with(stop: asyncio.Event, run: TrainingRun) -> None:
+    await stop.wait()
+    run.stop("the learner was told to stop")
+
+
+def _services(
+    config: LearnerConfig, run: TrainingRun, fleet: FleetSource, stopping: asyncio.Event
+) -> tuple[Service, ...]:
+    policies = PolicyServicer(run.registry, stopping)
+    experience = ExperienceServicer(run, config.experience.max_trajectory_bytes, fleet.delivered)
+    trainings = TrainingServicer(run, stopping)
+    return (
+        Service(
+            "parlmesh.v1.PolicyService",
+            lambda server: policy_service_pb2_grpc.add_PolicyServiceServicer_to_server(policies, server),
+        ),
+        Service(
+            "parlmesh.v1.ExperienceService",
+            lambda server: experience_service_pb2_grpc.add_ExperienceServiceServicer_to_server(experience, server),
+        ),
+        Service(
+            "parlmesh.v1.TrainingService",
+            lambda server: training_service_pb2_grpc.add_TrainingServiceServicer_to_server(trainings, server),
+        ),
+    )
+
+
+def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
+    if config.backend == "torch":
+        # Only who asks for torch waits for its import.
+        from .torch_model import TorchModel
+
+        return TorchModel(policy, config.ppo, rng)
+    return DenseModel(policy, config.ppo, rng)
+
+
+def _first_version(found: Checkpoint | None, config: TrainingConfig) -> int:
+    """Versions never go back: a restart skips past every version that may have been published since the checkpoint."""
+    return 1 if found is None else found.version + config.checkpoint_interval_versions + 1

@@ -1,0 +1,97 @@
+"""Checkpoints: written whole or not at all, checked by digest when read. safetensors and JSON, never pickle.
+
+A checkpoint is a folder v<version>/ with state.safetensors and checkpoint.json. It is written under another name,
+synced to disk and renamed, so a crash at any moment leaves the older ones as they were.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.numpy
+
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Array
+
+_STATE, _ABOUT = "state.safetensors", "checkpoint.json"
+log = get_logger("parlmesh.learner")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A training at one version: numbers in `counters`, arrays in `tensors`."""
+
+    version: int
+    counters: Mapping[str, Any]
+    tensors: Mapping[str, Array]
+
+
+class CheckpointFolder:
+    """The checkpoints of one run; keeps the newest few."""
+
+    def __init__(self, path: Path, kept: int) -> None:
+        self.path = path
+        self._kept = kept
+
+    def save(self, checkpoint: Checkpoint) -> Path:
+        """Returns when the checkpoint is on disk."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        final, partial = self.path / f"v{checkpoint.version:08d}", self.path / f".partial-v{checkpoint.version:08d}"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir()
+        state = safetensors.numpy.save(dict(checkpoint.tensors))
+        about = {
+            "version": checkpoint.version,
+            "counters": dict(checkpoint.counters),
+            "sha256": hashlib.sha256(state).hexdigest(),
+        }
+        _write(partial / _STATE, state)
+        _write(partial / _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+        _sync(partial)
+        if final.exists():
+            shutil.rmtree(final)
+        partial.rename(final)
+        _sync(self.path)
+        for old in self._folders()[: -self._kept]:
+            shutil.rmtree(old)
+        return final
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a damaged one is passed over with an error in the log."""
+        for folder in reversed(self._folders()):
+            try:
+                return _read(folder)
+            except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+                log.error("checkpoint_damaged", path=str(folder), error=repr(error))
+        return None
+
+    def _folders(self) -> list[Path]:
+        return sorted(folder for folder in self.path.glob("v*") if folder.is_dir())
+
+
+def _read(folder: Path) -> Checkpoint:
+    about = json.loads((folder / _ABOUT).read_bytes())
+    state = (folder / _STATE).read_bytes()
+    if hashlib.sha256(state).hexdigest() != about["sha256"]:
+        raise ValueError(f"{_STATE} does not have the digest that {_ABOUT} names")
+    return Checkpoint(int(about["version"]), about["counters"], safetensors.numpy.load(state))
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,120 @@
+"""The learner's configuration; the string under a field is its help text."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
+from parlmesh.security import SecurityConfig
+
+MEBIBYTE = 1024 * 1024
+
+
+class PpoConfig(Config):
+    """Proximal policy optimisation. The defaults hold 475 on CartPole-v1 after about 60,000 steps."""
+
+    learning_rate: float = Field(default=3e-3, gt=0.0, le=1.0)
+    """Adam's step size at the start."""
+    final_learning_rate_fraction: float = Field(default=0.1, ge=0.0, le=1.0)
+    """Share of the step size that is left when the step budget is used up; falls linearly."""
+    epochs: int = Field(default=4, ge=1, le=100)
+    """Passes over each batch."""
+    minibatch_steps: int = Field(default=256, ge=1)
+    """Steps per gradient step."""
+    discount: float = Field(default=0.98, ge=0.0, le=1.0)
+    """Worth of a reward one step later (gamma)."""
+    smoothing: float = Field(default=0.8, ge=0.0, le=1.0)
+    """Reach of the advantage estimate (lambda)."""
+    clip: float = Field(default=0.2, gt=0.0, le=1.0)
+    """Largest change of an action's probability ratio that still pays."""
+    value_coefficient: float = Field(default=0.5, ge=0.0)
+    """Weight of the value error in the loss."""
+    entropy_coefficient: float = Field(default=0.0, ge=0.0)
+    """Weight of the entropy bonus in the loss."""
+    gradient_norm: float = Field(default=1.0, gt=0.0)
+    """Longer gradients are shortened to this norm."""
+    target_kl: float = Field(default=0.03, gt=0.0)
+    """An epoch whose mean KL divergence exceeds this is the last of its update."""
+    normalise_advantages: bool = True
+    """Give each batch's advantages mean 0 and deviation 1."""
+    torch_threads: int = Field(default=1, ge=1, le=256)
+    """Threads of torch, when the backend is torch."""
+
+
+class EnvironmentConfig(Config):
+    """What the actors step."""
+
+    id: str = Field(default="CartPole-v1", min_length=1)
+    """Gymnasium's name of the environment."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor."""
+
+
+class TrainingConfig(Config):
+    """One run."""
+
+    environment: EnvironmentConfig = EnvironmentConfig()
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Decides every random number of the run."""
+    step_budget: int = Field(default=300_000, ge=1)
+    """Environment steps after which the run ends."""
+    goal_return: float | None = 475.0
+    """Mean return of an evaluation at which the run ends; null = go on to the budget."""
+    goal_evaluations: int = Field(default=3, ge=1, le=100)
+    """Evaluations in a row that must reach the goal: one alone may be luck."""
+    num_envs: int = Field(default=64, ge=1, le=65_536)
+    """Environments stepped together by one slot."""
+    fragment_steps: int = Field(default=32, ge=1, le=65_536)
+    """Steps of every environment in one trajectory."""
+    batch_fragments: int = Field(default=1, ge=1, le=4_096)
+    """Trajectories in one update."""
+    max_policy_lag: int = Field(default=1, ge=0, le=1_000)
+    """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Hidden layers of the policy and of the value network."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Between the layers."""
+    backend: Literal["numpy", "torch"] = "numpy"
+    """What computes gradients: numpy for small perceptrons, torch's autograd for everything."""
+    evaluation_interval_steps: int = Field(default=10_000, ge=1)
+    """Environment steps between two evaluations."""
+    evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
+    """Whole episodes of greedy play in one evaluation."""
+    checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)
+    """Versions between two checkpoints."""
+    kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
+    """Older checkpoints are deleted."""
+    max_bad_updates: int = Field(default=5, ge=1)
+    """Updates in a row that were not finite after which the run fails."""
+    ppo: PpoConfig = PpoConfig()
+
+
+class ExperienceConfig(Config):
+    """What the learner takes in."""
+
+    max_trajectory_bytes: int = Field(default=4 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE)
+    """Largest trajectory."""
+    max_queued_trajectories: int = Field(default=1_024, ge=1)
+    """Trajectories that may wait for an update; more are refused."""
+    rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
+    """A rollout that takes longer is given to another actor."""
+
+
+class LearnerConfig(Config):
+    """The learner: serves policies, takes in trajectories, trains."""
+
+    mode: Literal["fleet", "serial"] = "fleet"
+    """fleet: actors collect; serial: this process collects too, with the same code."""
+    run_id: str = Field(default="run", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the run."""
+    run_dir: Path = Path("runs/run")
+    """Where the run's files are written; a run that has checkpoints there goes on from the newest."""
+    scheduler: str = "127.0.0.1:50051"
+    """Address of the scheduler."""
+    listen: ListenConfig = ListenConfig(port=50052)
+    metrics: MetricsConfig = MetricsConfig(port=9102)
+    log: LogConfig = LogConfig()
+    security: SecurityConfig = SecurityConfig()
+    experience: ExperienceConfig = ExperienceConfig()
+    training: TrainingConfig = TrainingConfig()

@@ -1,0 +1,149 @@
+"""The learner as the scheduler's client: submits tasks, follows their outcomes, outlives the scheduler's restarts."""
+
+import asyncio
+import functools
+import random
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+
+import grpc
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FleetError, NotFound, ResourceExhausted, Unavailable
+from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.telemetry import get_logger
+from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+log = get_logger("parlmesh.learner")
+
+_CALL_SECONDS = 10.0
+# An outcome that a broken stream swallowed is found by asking.
+_SWEEP_SECONDS = 5.0
+_UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNING)
+
+
+class Dispatcher:
+    """Owns the tasks it submitted until their outcome is known. `run` must be running for anything to happen."""
+
+    def __init__(self, channel: grpc.aio.Channel, submitter: str, on_outcome: Callable[[pb.Outcome], None]) -> None:
+        self._stub = SchedulerServiceStub(channel)
+        self._submitter = submitter
+        self._on_outcome = on_outcome
+        # A life of its own: ids must not meet those of the learner before a restart.
+        self._life = secrets.token_hex(4)
+        self._count = 0
+        self._unsent: list[pb.TaskSpec] = []
+        self._pending: set[str] = set()
+        self._submitted = asyncio.Event()
+
+    def submit(self, specs: Sequence[pb.TaskSpec]) -> list[str]:
+        """Names the tasks and hands them to `run`; never waits."""
+        for spec in specs:
+            self._count += 1
+            spec.task_id = f"{self._submitter}-{self._life}-{self._count}"
+            spec.submitter = self._submitter
+            self._pending.add(spec.task_id)
+        self._unsent.extend(specs)
+        self._submitted.set()
+        return [spec.task_id for spec in specs]
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        await self._retried(self._cancel_leftovers, "cancel_leftovers")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._send())
+            group.create_task(self._watch())
+            group.create_task(self._sweep())
+
+    async def cancel(self, task_ids: Sequence[str]) -> None:
+        """Best effort: what cannot be cancelled ends by itself."""
+        try:
+            await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=task_ids), timeout=_CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            log.warning("cancel_failed", error=error_from_rpc(error).message)
+
+    async def _send(self) -> None:
+        while True:
+            await self._submitted.wait()
+            self._submitted.clear()
+            if not self._unsent:
+                continue
+            request = scheduler_pb.SubmitTasksRequest(tasks=self._unsent)
+            self._unsent = []
+            # Safe to repeat: the tasks carry ids.
+            await self._retried(functools.partial(self._submit, request), "submit")
+
+    async def _submit(self, request: scheduler_pb.SubmitTasksRequest) -> None:
+        await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
+
+    async def _watch(self) -> None:
+        backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
+        while True:
+            try:
+                call = self._stub.WatchTasks(scheduler_pb.WatchTasksRequest(submitter=self._submitter))
+                async for answer in call:
+                    backoff.reset()
+                    for outcome in answer.outcomes:
+                        self._settle(outcome)
+            except grpc.aio.AioRpcError as error:
+                log.warning("watch_broken", error=error_from_rpc(error).message)
+            await asyncio.sleep(backoff.next())
+
+    async def _sweep(self) -> None:
+        """Asks for every task that was pending at the last sweep too."""
+        before: set[str] = set()
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            unsent = {spec.task_id for spec in self._unsent}
+            for task_id in (before & self._pending) - unsent:
+                try:
+                    await self._ask(task_id)
+                except FleetError as error:
+                    log.warning("sweep_failed", error=error.message)
+                    break
+            before = set(self._pending)
+
+    async def _ask(self, task_id: str) -> None:
+        try:
+            answer = await self._stub.GetTask(scheduler_pb.GetTaskRequest(task_id=task_id), timeout=_CALL_SECONDS)
+        except grpc.aio.AioRpcError as rpc_error:
+            error = error_from_rpc(rpc_error)
+            if not isinstance(error, NotFound):
+                raise error from rpc_error
+            failure = pb.Failure(reason="TASK_LOST", message="the scheduler does not know the task", retryable=True)
+            self._settle(pb.Outcome(task_id=task_id, state=pb.TASK_STATE_FAILED, failure=failure))
+            return
+        if answer.task.state not in _UNFINISHED:
+            self._settle(answer.task.outcome)
+
+    async def _cancel_leftovers(self) -> None:
+        """Tasks of this submitter's life before a restart ask for policies that are gone."""
+        listing = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
+        answer = await self._stub.ListTasks(listing, timeout=_CALL_SECONDS)
+        old = [task.spec.task_id for task in answer.tasks if task.spec.submitter == self._submitter]
+        old = [task_id for task_id in old if task_id not in self._pending]
+        if old:
+            await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=old), timeout=_CALL_SECONDS)
+            log.info("leftovers_cancelled", tasks=len(old))
+
+    def _settle(self, outcome: pb.Outcome) -> None:
+        if outcome.task_id in self._pending:
+            self._pending.discard(outcome.task_id)
+            self._on_outcome(outcome)
+
+    async def _retried(self, call: Callable[[], Awaitable[None]], name: str) -> None:
+        """Repeats a call for as long as the scheduler is away or full; other refusals fail the tasks' owner."""
+        backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
+        while True:
+            try:
+                await call()
+                return
+            except grpc.aio.AioRpcError as rpc_error:
+                error = error_from_rpc(rpc_error)
+                if not isinstance(error, (Unavailable, DeadlineExceeded, ResourceExhausted)):
+                    raise error from rpc_error
+                delay = max(backoff.next(), getattr(error, "retry_after_seconds", 0.0))
+                log.warning("scheduler_unavailable", call=name, error=error.message, retry_seconds=round(delay, 3))
+                await asyncio.sleep(delay)

@@ -1,0 +1,136 @@
+"""Whether a trajectory may be trained on. Every refusal names the column, the value and what is allowed."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.types import (
+    ACTION,
+    LOG_PROB,
+    OBSERVATION,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    VALID,
+    Array,
+    EnvironmentSpec,
+    Trajectory,
+)
+
+# A retry comes within the few uploads an actor has in flight; what is older than this window was counted long ago.
+_WINDOW = 4_096
+_MAX_ACTORS = 100_000
+
+
+class TrajectorySchema:
+    """The columns of a run, exactly."""
+
+    def __init__(self, spec: EnvironmentSpec, *, fragment_steps: int, num_envs: int) -> None:
+        steps = (fragment_steps, num_envs)
+        self._action_count = spec.action_count
+        self._columns: dict[str, tuple[str, tuple[int, ...]]] = {
+            OBSERVATION: (spec.observation_dtype, (fragment_steps + 1, num_envs, *spec.observation_shape)),
+            ACTION: ("int64", steps),
+            LOG_PROB: ("float32", steps),
+            REWARD: ("float32", steps),
+            TERMINATED: ("bool", steps),
+            TRUNCATED: ("bool", steps),
+            VALID: ("bool", steps),
+        }
+
+    def check(self, columns: dict[str, Array]) -> None:
+        """InvalidInput names the first column that does not fit."""
+        for name in columns:
+            if name not in self._columns:
+                known = ", ".join(self._columns)
+                raise InvalidInput(f"column {name} is unknown; a trajectory has {known}", reason="COLUMN", tensor=name)
+        for name, (dtype, shape) in self._columns.items():
+            if name not in columns:
+                raise InvalidInput(f"column {name} is missing", reason="COLUMN", tensor=name)
+            column = columns[name]
+            if column.dtype != np.dtype(dtype):
+                raise InvalidInput(f"column {name} must be {dtype}, got {column.dtype}", reason="DTYPE", tensor=name)
+            if column.shape != shape:
+                message = f"column {name} must have shape {list(shape)}, got {list(column.shape)}"
+                raise InvalidInput(message, reason="SHAPE", tensor=name)
+            if column.dtype.kind == "f" and not np.isfinite(column).all():
+                raise InvalidInput(f"column {name} has values that are not finite", reason="NOT_FINITE", tensor=name)
+        self._check_ranges(columns)
+
+    def _check_ranges(self, columns: dict[str, Array]) -> None:
+        actions = columns[ACTION]
+        if actions.min() < 0 or actions.max() >= self._action_count:
+            span = f"{actions.min()}..{actions.max()}"
+            message = f"column {ACTION} must lie in 0..{self._action_count - 1}, got {span}"
+            raise InvalidInput(message, reason="RANGE", tensor=ACTION)
+        if columns[LOG_PROB].max() > 1e-3:
+            message = f"column {LOG_PROB} must be <= 0, got {columns[LOG_PROB].max():g}"
+            raise InvalidInput(message, reason="RANGE", tensor=LOG_PROB)
+
+
+@dataclass(slots=True)
+class _Origin:
+    """The sequence numbers seen of one actor's newest life."""
+
+    incarnation: int
+    highest: int = 0
+    seen: set[int] = field(default_factory=set)
+
+
+class Admission:
+    """Checks identity, version and content, in this order; remembers only what it admitted."""
+
+    def __init__(self, run_id: str, schema: TrajectorySchema, *, max_policy_lag: int, first_version: int) -> None:
+        self._run_id = run_id
+        self._schema = schema
+        self._max_lag = max_policy_lag
+        self._first_version = first_version
+        self._origins: OrderedDict[str, _Origin] = OrderedDict()
+
+    def admit(self, trajectory: Trajectory, newest_version: int) -> None:
+        """Raises, and changes nothing, when the trajectory must not be trained on."""
+        if trajectory.run_id != self._run_id:
+            message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
+            raise FailedPrecondition(message, reason="UNKNOWN_RUN")
+        self._check_version(trajectory.policy_version, newest_version)
+        self._check_origin(trajectory)
+        self._schema.check(dict(trajectory.fragment.columns))
+        self._remember(trajectory)
+
+    def _check_version(self, version: int, newest: int) -> None:
+        if not self._first_version <= version <= newest:
+            message = f"policy version {version} is unknown; this learner published {self._first_version}..{newest}"
+            raise FailedPrecondition(message, reason="UNKNOWN_POLICY_VERSION", newest=newest)
+        if newest - version > self._max_lag:
+            message = (
+                f"trajectory of policy version {version} is {newest - version} versions old; "
+                f"the limit is {self._max_lag} (training.max_policy_lag)"
+            )
+            raise FailedPrecondition(message, reason="POLICY_LAG", newest=newest)
+
+    def _check_origin(self, trajectory: Trajectory) -> None:
+        origin = self._origins.get(trajectory.actor_id)
+        if origin is None or trajectory.incarnation > origin.incarnation:
+            return
+        who = f"actor {trajectory.actor_id} incarnation {trajectory.incarnation}"
+        if trajectory.incarnation < origin.incarnation:
+            message = f"{who} was replaced by incarnation {origin.incarnation}"
+            raise FailedPrecondition(message, reason="OLD_INCARNATION")
+        if trajectory.sequence in origin.seen or trajectory.sequence <= origin.highest - _WINDOW:
+            raise FailedPrecondition(
+                f"trajectory {trajectory.sequence} of {who} was received before", reason="DUPLICATE_TRAJECTORY"
+            )
+
+    def _remember(self, trajectory: Trajectory) -> None:
+        origin = self._origins.get(trajectory.actor_id)
+        if origin is None or trajectory.incarnation > origin.incarnation:
+            origin = self._origins[trajectory.actor_id] = _Origin(trajectory.incarnation)
+        origin.seen.add(trajectory.sequence)
+        origin.highest = max(origin.highest, trajectory.sequence)
+        if len(origin.seen) > 2 * _WINDOW:
+            origin.seen = {sequence for sequence in origin.seen if sequence > origin.highest - _WINDOW}
+        self._origins.move_to_end(trajectory.actor_id)
+        if len(self._origins) > _MAX_ACTORS:
+            self._origins.popitem(last=False)

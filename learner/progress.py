@@ -1,0 +1,86 @@
+"""Where a run stands: what its owner writes and everybody else reads."""
+
+import enum
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_WINDOW_SECONDS = 3.0
+
+
+class RunState(enum.Enum):
+    """The last three are final."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def final(self) -> bool:
+        """Whether a run in this state has ended."""
+        return self in (RunState.FINISHED, RunState.STOPPED, RunState.FAILED)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Numbers of a run; `snapshot` in `run.py` adds those of the queue."""
+
+    state: RunState = RunState.CREATED
+    reason: str = ""
+    steps: int = 0
+    version: int = 0
+    episodes: int = 0
+    bad_updates: int = 0
+    elapsed_seconds: float = 0.0
+    policy_lag: float = 0.0
+    max_policy_lag_seen: int = 0
+    evaluation_return: float | None = None
+    best_evaluation_return: float | None = None
+    best_version: int = 0
+    # Evaluations that reached the goal, without a miss between them.
+    goals_in_a_row: int = 0
+    recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+
+    @property
+    def episode_return(self) -> float | None:
+        """Mean of the last 100 episodes."""
+        return sum(self.recent_returns) / len(self.recent_returns) if self.recent_returns else None
+
+    def counters(self) -> dict[str, float | int]:
+        """What a checkpoint keeps."""
+        return {
+            "steps": self.steps,
+            "episodes": self.episodes,
+            "elapsed_seconds": self.elapsed_seconds,
+            "max_policy_lag_seen": self.max_policy_lag_seen,
+        }
+
+    def restore(self, counters: Mapping[str, float | int]) -> None:
+        """The inverse of `counters`."""
+        self.steps = int(counters["steps"])
+        self.episodes = int(counters["episodes"])
+        self.elapsed_seconds = float(counters["elapsed_seconds"])
+        self.max_policy_lag_seen = int(counters["max_policy_lag_seen"])
+
+
+class Rate:
+    """Steps per second over the last seconds of training time."""
+
+    def __init__(self) -> None:
+        self._marks: deque[tuple[float, int]] = deque()
+
+    def mark(self, now: float, steps: int) -> None:
+        """Notes the total at a moment."""
+        self._marks.append((now, steps))
+        while len(self._marks) > 2 and now - self._marks[1][0] > _WINDOW_SECONDS:
+            self._marks.popleft()
+
+    def per_second(self) -> float:
+        """0 before there are two moments."""
+        if len(self._marks) < 2:
+            return 0.0
+        (first, before), (last, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (last - first) if last > first else 0.0

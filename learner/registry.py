@@ -1,0 +1,71 @@
+"""The policies that can be fetched: immutable, serialised once, a few versions kept. Lives on the event loop."""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.types import PolicyBlob
+
+# Enough that an evaluation can still fetch the version it was asked for.
+_KEPT_VERSIONS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version and when it was published."""
+
+    blob: PolicyBlob
+    publish_time: float
+
+
+class PolicyRegistry:
+    """Versions grow by at least one; a reader waits for one newer than its own."""
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        self._versions: OrderedDict[int, Published] = OrderedDict()
+        self._changed = asyncio.Event()
+
+    @property
+    def version(self) -> int:
+        """The newest version; 0 before the first."""
+        return next(reversed(self._versions), 0)
+
+    def publish(self, version: int, data: bytes) -> Published:
+        """Makes a version the newest."""
+        if version <= self.version:
+            raise FailedPrecondition(f"policy version must grow: {version} after {self.version}")
+        blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data)
+        published = self._versions[version] = Published(blob, time.time())
+        while len(self._versions) > _KEPT_VERSIONS:
+            self._versions.popitem(last=False)
+        self._changed.set()
+        self._changed = asyncio.Event()
+        return published
+
+    def get(self, run_id: str, version: int = 0) -> Published:
+        """A version, or the newest for 0; an empty run id means the only run."""
+        self.check_run(run_id)
+        if not self._versions:
+            raise FailedPrecondition(f"run {self.run_id} has no policy yet", reason="NO_POLICY")
+        if version == 0:
+            return self._versions[self.version]
+        if version not in self._versions:
+            oldest = next(iter(self._versions))
+            message = f"policy version {version} is not kept; there are {oldest} to {self.version}"
+            raise NotFound(message, reason="POLICY_VERSION")
+        return self._versions[version]
+
+    async def newer_than(self, version: int) -> Published:
+        """Waits for a version above `version`; the caller's deadline bounds the wait."""
+        while self.version <= version:
+            await self._changed.wait()
+        return self._versions[self.version]
+
+    def check_run(self, run_id: str) -> None:
+        """NotFound when the run is another."""
+        if run_id not in ("", self.run_id):
+            raise NotFound(f"run {run_id!r} is not here; this learner has {self.run_id!r}", reason="UNKNOWN_RUN")

@@ -1,0 +1,343 @@
+"""One training from its first policy to its end: asks for experience, updates, publishes, evaluates, checkpoints.
+
+The same loop serves a fleet and a serial run; they differ only in their source of experience.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from parlmesh.errors import FailedPrecondition, FleetError
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Trajectory
+
+from . import metrics
+from .checkpoint import Checkpoint, CheckpointFolder
+from .config import TrainingConfig
+from .experience import ExperienceQueue
+from .pacing import rollouts_wanted
+from .progress import Progress, Rate, RunState
+from .recorder import Recorder
+from .registry import PolicyRegistry
+from .trainer import PpoTrainer, Update
+
+log = get_logger("parlmesh.learner")
+T = TypeVar("T")
+
+# A wait this long for one batch is worth a line in the log.
+_PATIENCE_SECONDS = 10.0
+_EVALUATION_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Greedy play of one version."""
+
+    version: int
+    mean_return: float
+    min_return: float
+    max_return: float
+    episodes: int
+
+
+class Source(Protocol):
+    """Where experience comes from."""
+
+    @property
+    def outstanding(self) -> int:
+        """Trajectories asked for that have neither arrived nor failed."""
+
+    async def request(self, count: int, min_version: int) -> None:
+        """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
+
+    async def evaluate(self, version: int) -> Evaluation:
+        """Plays whole episodes greedily with exactly this version."""
+
+
+class TrainingRun:
+    """Lives on the event loop; only updates and file writing run elsewhere."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        *,
+        trainer: PpoTrainer,
+        registry: PolicyRegistry,
+        queue: ExperienceQueue,
+        checkpoints: CheckpointFolder,
+        recorder: Recorder,
+        first_version: int,
+        max_policy_lag: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.registry = registry
+        self.queue = queue
+        self.progress = Progress(version=first_version - 1)
+        self.rate = Rate()
+        self._trainer = trainer
+        self._checkpoints = checkpoints
+        self._recorder = recorder
+        self._max_lag = max_policy_lag
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._ticked = clock()
+        self._stop_reason: str | None = None
+        self._failure: str | None = None
+        self._next_evaluation = 0
+        self._evaluation: asyncio.Task[Evaluation | None] | None = None
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
+
+    async def train(self, source: Source) -> None:
+        """Runs to the end; `progress` says how it ended."""
+        self._set_state(RunState.RUNNING)
+        self._ticked = self._clock()
+        self.rate.mark(self.progress.elapsed_seconds, self.progress.steps)
+        self._next_evaluation = self.progress.steps + self.config.evaluation_interval_steps
+        self.publish()
+        try:
+            await self._loop(source)
+            await self._close()
+        except Exception as error:
+            log.exception("run_failed", error)
+            self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
+        finally:
+            if self._evaluation is not None:
+                self._evaluation.cancel()
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def publish(self) -> None:
+        """Serves the trainer's policy as the next version."""
+        self.progress.version += 1
+        self.registry.publish(self.progress.version, self._trainer.policy_blob())
+        metrics.POLICY_VERSION.set(self.progress.version)
+
+    def receive(self, trajectory: Trajectory) -> None:
+        """Queues a trajectory, or raises why not."""
+        self.queue.put(trajectory, self.progress.version)
+        self.wake()
+
+    def wake(self) -> None:
+        """Lets the loop look again: something arrived or failed."""
+        self._wake.set()
+
+    def stop(self, reason: str) -> None:
+        """Ends the run after the update in hand."""
+        self._stop_reason = self._stop_reason or reason
+        self.wake()
+
+    def fail(self, reason: str) -> None:
+        """Ends the run as failed after the update in hand."""
+        self._failure = self._failure or reason
+        self.wake()
+
+    def pause(self) -> None:
+        """Asks for nothing and trains on nothing until resumed."""
+        if self.progress.state is not RunState.RUNNING:
+            raise FailedPrecondition(f"only a running run can be paused; this one is {self.progress.state.value}")
+        self._set_state(RunState.PAUSED)
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        if self.progress.state is not RunState.PAUSED:
+            raise FailedPrecondition(f"only a paused run can be resumed; this one is {self.progress.state.value}")
+        self._ticked = self._clock()
+        self._set_state(RunState.RUNNING)
+        self.wake()
+
+    async def changed(self) -> None:
+        """Waits for the next change of progress; the caller's deadline bounds the wait."""
+        await self._changed.wait()
+
+    async def _loop(self, source: Source) -> None:
+        while (batch := await self._next_batch(source)) is not None:
+            fragments = [trajectory.fragment for trajectory in batch]
+            share = self.progress.steps / self.config.step_budget
+            update = await self._in_thread(self._trainer.update, fragments, share)
+            self.queue.finish(len(batch), applied=update.applied)
+            self._tick()
+            self._account(batch, update)
+            if self.progress.version % self.config.checkpoint_interval_versions == 0:
+                await self._in_thread(self._save)
+            if self.progress.steps >= self._next_evaluation:
+                await self._start_evaluation(source)
+        if (
+            self._evaluation is None
+            and self._failure is None
+            and self._stop_reason is None
+            and not self._goal_reached()
+        ):
+            await self._start_evaluation(source)
+        if self._evaluation is not None and not self._goal_reached():
+            await self._settle_evaluation(await self._evaluation)
+
+    async def _next_batch(self, source: Source) -> list[Trajectory] | None:
+        """A batch, or None when the run is over."""
+        started = self._clock()
+        try:
+            while True:
+                self._wake.clear()
+                if self._evaluation is not None and self._evaluation.done():
+                    await self._settle_evaluation(self._evaluation.result())
+                if self._over():
+                    return None
+                if self.progress.state is RunState.RUNNING:
+                    await self._top_up(source)
+                    batch = self.queue.take(self.config.batch_fragments, self.progress.version)
+                    if batch is not None:
+                        return batch
+                try:
+                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                        await self._wake.wait()
+                except TimeoutError:
+                    waited = round(self._clock() - started, 1)
+                    log.warning("waiting_for_experience", seconds=waited, outstanding=source.outstanding)
+        finally:
+            metrics.IDLE_SECONDS.inc(self._clock() - started)
+
+    async def _top_up(self, source: Source) -> None:
+        wanted = rollouts_wanted(
+            batch=self.config.batch_fragments,
+            max_policy_lag=self._max_lag,
+            outstanding=source.outstanding,
+            queued=len(self.queue),
+            training=self.queue.training,
+        )
+        if wanted:
+            await source.request(wanted, self.progress.version)
+
+    def _over(self) -> bool:
+        return (
+            self._failure is not None
+            or self._stop_reason is not None
+            or self._goal_reached()
+            or self.progress.steps >= self.config.step_budget
+        )
+
+    def _goal_reached(self) -> bool:
+        return self.progress.goals_in_a_row >= self.config.goal_evaluations
+
+    def _account(self, batch: Sequence[Trajectory], update: Update) -> None:
+        progress = self.progress
+        if not update.applied:
+            progress.bad_updates += 1
+            metrics.UPDATES.labels("not_finite").inc()
+            log.error("update_not_finite", version=progress.version, in_a_row=progress.bad_updates)
+            if progress.bad_updates >= self.config.max_bad_updates:
+                self.fail(
+                    f"{progress.bad_updates} updates in a row were not finite; version {progress.version} is served"
+                )
+            return
+        lags = [progress.version - trajectory.policy_version for trajectory in batch]
+        progress.bad_updates = 0
+        progress.steps += update.steps
+        progress.policy_lag = sum(lags) / len(lags)
+        progress.max_policy_lag_seen = max(progress.max_policy_lag_seen, *lags)
+        for trajectory in batch:
+            progress.episodes += len(trajectory.fragment.episodes)
+            progress.recent_returns.extend(episode.total_reward for episode in trajectory.fragment.episodes)
+        self.rate.mark(progress.elapsed_seconds, progress.steps)
+        self.publish()
+        metrics.UPDATES.labels("applied").inc()
+        metrics.STEPS.inc(update.steps)
+        for lag in lags:
+            metrics.POLICY_LAG.observe(lag)
+        values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}
+        values["throughput/steps_per_second"] = self.rate.per_second()
+        values["experience/queued_trajectories"] = float(len(self.queue))
+        if progress.episode_return is not None:
+            values["return/episodes"] = progress.episode_return
+        self._recorder.record(progress.steps, values)
+        self._notify()
+
+    async def _start_evaluation(self, source: Source) -> None:
+        """At lag 0 the run waits for the verdict, so that it ends where a serial run ends."""
+        if self._evaluation is not None:
+            return
+        self._next_evaluation = self.progress.steps + self.config.evaluation_interval_steps
+        version = self.progress.version
+        self._evaluation = self._task(self._evaluate(source, version))
+        if self._max_lag == 0:
+            await self._settle_evaluation(await self._evaluation)
+            self._ticked = self._clock()
+
+    async def _evaluate(self, source: Source, version: int) -> Evaluation | None:
+        try:
+            async with asyncio.timeout(_EVALUATION_SECONDS):
+                return await source.evaluate(version)
+        except (FleetError, TimeoutError) as error:
+            metrics.EVALUATIONS.labels("failed").inc()
+            log.warning("evaluation_failed", version=version, error=str(error) or type(error).__name__)
+            return None
+        finally:
+            self.wake()
+
+    async def _settle_evaluation(self, evaluation: Evaluation | None) -> None:
+        self._evaluation = None
+        if evaluation is None:
+            return
+        progress = self.progress
+        progress.evaluation_return = evaluation.mean_return
+        goal = self.config.goal_return
+        reached = goal is not None and evaluation.mean_return >= goal
+        progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
+        if progress.best_evaluation_return is None or evaluation.mean_return > progress.best_evaluation_return:
+            progress.best_evaluation_return = evaluation.mean_return
+            progress.best_version = evaluation.version
+            blob = self.registry.get("", evaluation.version).blob
+            await self._in_thread(self._recorder.save_policy, blob.data)
+        metrics.EVALUATIONS.labels("done").inc()
+        metrics.EVALUATION_RETURN.set(evaluation.mean_return)
+        self._recorder.record(progress.steps, {"return/evaluation": evaluation.mean_return})
+        log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=progress.steps)
+        self._notify()
+
+    async def _close(self) -> None:
+        progress = self.progress
+        await self._in_thread(self._save)
+        if self._failure is not None:
+            state, reason = RunState.FAILED, self._failure
+        elif self._stop_reason is not None:
+            state, reason = RunState.STOPPED, self._stop_reason
+        elif self._goal_reached():
+            state = RunState.FINISHED
+            reason = f"{progress.goals_in_a_row} evaluations in a row reached {self.config.goal_return:g}"
+        else:
+            state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
+        digest = self.registry.get("", progress.version).blob.digest.hex()
+        await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
+        self._end(state, reason)
+
+    def _save(self) -> None:
+        checkpoint = Checkpoint(self.progress.version, self.progress.counters(), self._trainer.tensors())
+        self._checkpoints.save(checkpoint)
+
+    def _end(self, state: RunState, reason: str) -> None:
+        self.progress.reason = reason
+        self._set_state(state)
+        log.info("run_ended", state=state.value, reason=reason, steps=self.progress.steps)
+
+    def _tick(self) -> None:
+        """Training time is all time but pauses and evaluations that the run waits for."""
+        now = self._clock()
+        self.progress.elapsed_seconds += now - self._ticked
+        self._ticked = now
+
+    def _set_state(self, state: RunState) -> None:
+        self.progress.state = state
+        self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def _task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        # Held in self._evaluation until it is settled or cancelled.
+        return asyncio.get_running_loop().create_task(coroutine)
