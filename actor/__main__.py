@@ -1,0 +1,30 @@
+"""`python -m actor`: reads the configuration first and imports the rest after, so that `--help` is instant."""
+
+import os
+import sys
+
+from parlmesh.config import parse_arguments
+
+from .config import ActorConfig
+
+# One thread per slot does the arithmetic; more would fight over the same cores. Must be set before numpy is imported.
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def main() -> int:
+    """Runs an actor until it is told to stop; the result is the exit code."""
+    config = parse_arguments("actor", ActorConfig, description="Runs tasks and collects experience for a fleet.")
+    for name in _ONE_THREAD:
+        os.environ.setdefault(name, "1")
+
+    from parlmesh.rpc import run_service
+    from parlmesh.telemetry import configure_logging
+
+    from .service import serve
+
+    configure_logging(config.log, "actor")
+    return run_service(lambda stop: serve(config, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The one place where an actor's parts are wired together."""
+
+import importlib
+import os
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from parlmesh.errors import ConfigError
+from parlmesh.policies import load_policy
+from parlmesh.rpc import open_channel
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
+
+from .config import ActorConfig
+from .handlers import Handler, RunsIn
+from .handlers.evaluate import Evaluate
+from .handlers.rollout import Rollout
+from .handlers.trials import Echo, Fail, Noop, Sleep
+from .learner_link import LearnerLink
+from .metrics import ActorMetrics
+from .policy_cache import PolicyCache
+from .uplink import Uplink
+from .uploads import Uploads
+from .worker import ActorIdentity, Worker
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """What a handler may need of its actor."""
+
+    identity: ActorIdentity
+    learner: LearnerLink
+    metrics: ActorMetrics
+
+
+HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
+    "echo": lambda equipment: Echo(),
+    "evaluate": lambda equipment: Evaluate(equipment.learner),
+    "fail": lambda equipment: Fail(),
+    "noop": lambda equipment: Noop(),
+    "rollout": lambda equipment: Rollout(
+        equipment.learner,
+        actor_id=equipment.identity.actor_id,
+        incarnation=equipment.identity.incarnation,
+        metrics=equipment.metrics,
+    ),
+    "sleep": lambda equipment: Sleep(),
+}
+
+
+def identities_of(config: ActorConfig) -> list[ActorIdentity]:
+    """One identity per worker of the process."""
+    node_id = config.node_id or socket.gethostname()
+    actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
+    incarnation = config.incarnation or time.time_ns()
+    if config.workers == 1:
+        return [ActorIdentity(node_id, actor_id, incarnation)]
+    return [ActorIdentity(node_id, f"{actor_id}-{index}", incarnation) for index in range(config.workers)]
+
+
+def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handler]:
+    """The handlers to offer, by kind; ConfigError names a kind or a module that is not there."""
+    known: dict[str, Callable[[], Handler]] = {kind: partial(make, equipment) for kind, make in HANDLERS.items()}
+    known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
+    for kind in config.kinds:
+        if kind not in known:
+            raise ConfigError(f"kinds has {kind!r}; installed are {', '.join(sorted(known))}", kind=kind)
+    return {kind: known[kind]() for kind in config.kinds or known}
+
+
+def _installed(kind: str, source: str) -> Handler:
+    module, separator, name = source.partition(":")
+    if not separator or not module or not name:
+        raise ConfigError(f"handlers.{kind} must be module:attribute, got {source!r}")
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"handlers.{kind} = {source!r} cannot be imported: {error}") from error
+    handler = found() if isinstance(found, type) else found
+    if not isinstance(handler, Handler) or handler.runs_in not in set(RunsIn):
+        places = ", ".join(RunsIn)
+        raise ConfigError(f"handlers.{kind} = {source!r} needs kind, run and runs_in, one of {places}")
+    if handler.kind != kind:
+        raise ConfigError(f"handlers.{kind} = {source!r} is of the kind {handler.kind!r}")
+    return handler
+
+
+async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics) -> list[tuple[Worker, Uplink]]:
+    """Makes and enters everything a process runs; the stack closes it."""
+    scheduler = await stack.enter_async_context(
+        open_channel(config.scheduler, config.security, max_message_bytes=config.limits.message_bytes)
+    )
+    # Policies and trajectories travel apart from the heartbeats.
+    learner = await stack.enter_async_context(
+        open_channel(config.learner, config.security, max_message_bytes=config.limits.message_bytes)
+    )
+    rng = random.Random()  # noqa: S311  # spreads reconnections; nothing secret depends on it
+    policies = await stack.enter_async_context(
+        PolicyCache(PolicyServiceStub(learner), load_policy, limits=config.limits, metrics=metrics, rng=rng)
+    )
+    members: list[tuple[Worker, Uplink]] = []
+    for identity in identities_of(config):
+        uploads = await stack.enter_async_context(
+            Uploads(ExperienceServiceStub(learner), limits=config.limits, metrics=metrics, rng=rng)
+        )
+        link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
+        worker = await stack.enter_async_context(
+            Worker(
+                identity,
+                make_handlers(config, Equipment(identity, link, metrics)),
+                slots=config.slots,
+                labels=config.labels,
+                limits=config.limits,
+                metrics=metrics,
+                policy_version=lambda: policies.newest_version,
+                on_reset=policies.reset,
+            )
+        )
+        uplink = Uplink(
+            worker,
+            FleetServiceStub(scheduler),
+            scheduler=config.scheduler,
+            limits=config.limits,
+            metrics=metrics,
+            rng=rng,
+        )
+        members.append((worker, uplink))
+    return members

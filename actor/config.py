@@ -1,0 +1,66 @@
+"""What an operator may set for an actor process."""
+
+from pydantic import Field
+
+from parlmesh.config import Config, LogConfig, MetricsConfig
+from parlmesh.security import SecurityConfig
+
+_METRICS_PORT = 9103
+
+
+class LimitsConfig(Config):
+    """Bounds of one worker: every wait has a deadline, every queue a size."""
+
+    prefetch: int = Field(default=256, ge=0, le=4096)
+    """Most assignments held beyond the free slots; the scheduler uses it for short tasks only. 0 = none."""
+    unacknowledged_results: int = Field(default=4096, ge=1, le=1_000_000)
+    """Results kept until the scheduler has recorded them; no new task is taken when there are more."""
+    connect_seconds: float = Field(default=5.0, gt=0, le=300)
+    """Longest wait for the scheduler's welcome."""
+    reconnect_seconds: float = Field(default=5.0, gt=0, le=300)
+    """Longest pause between two attempts to connect."""
+    stop_seconds: float = Field(default=2.0, gt=0, le=300)
+    """Time a cancelled handler has to stop before its thread is abandoned."""
+    drain_seconds: float = Field(default=10.0, ge=0, le=3600)
+    """Time running tasks have to end when the actor leaves."""
+    message_bytes: int = Field(default=8 << 20, ge=64 << 10, le=1 << 30)
+    """Largest gRPC message sent or received."""
+    policy_bytes: int = Field(default=256 << 20, ge=1 << 10, le=1 << 34)
+    """Largest policy that is fetched."""
+    policy_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Longest wait for a policy version."""
+    uploads_in_flight: int = Field(default=4, ge=1, le=64)
+    """Trajectories sent and not yet acknowledged, per worker."""
+    upload_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """Longest wait for the receipt of a trajectory, reconnections included."""
+
+
+class ActorConfig(Config):
+    """One actor process."""
+
+    node_id: str = Field(default="", max_length=128)
+    """Node this process runs on; empty = the host's name. Must be the token's name when the fleet has identities."""
+    actor_id: str = Field(default="", max_length=128)
+    """Unique in the fleet; empty = the node id and the process id."""
+    incarnation: int = Field(default=0, ge=0, lt=1 << 63)
+    """Must grow with every start of one actor id; 0 = taken from the clock."""
+    workers: int = Field(default=1, ge=1, le=1000)
+    """Actors hosted by this process, each with a stream of its own; several have `-<k>` behind their actor id."""
+    slots: int = Field(default=1, ge=1, le=256)
+    """Tasks that one worker runs at once."""
+    kinds: tuple[str, ...] = ()
+    """Handler kinds to offer; empty = all that are installed."""
+    handlers: dict[str, str] = Field(default_factory=dict)
+    """Handlers installed besides the built-in ones: kind = "module:attribute"."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Labels that tasks may ask for."""
+    scheduler: str = "127.0.0.1:50051"
+    """Address of the scheduler, host:port."""
+    learner: str = "127.0.0.1:50052"
+    """Address of the learner, host:port."""
+    nice: int = Field(default=0, ge=0, le=19)
+    """Added to the process's niceness, so that a learner on the same machine goes first."""
+    security: SecurityConfig = SecurityConfig()
+    metrics: MetricsConfig = MetricsConfig(port=_METRICS_PORT)
+    log: LogConfig = LogConfig()
+    limits: LimitsConfig = LimitsConfig()

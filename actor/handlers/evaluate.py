@@ -1,0 +1,49 @@
+"""Judging one policy version: whole episodes of greedy play."""
+
+from typing import Any
+
+from pydantic import Field
+
+from parlmesh.rollouts import evaluate
+from parlmesh.types import Array
+
+from ..learner_link import LearnerLink
+from .parameters import Parameters, parse_parameters
+from .protocol import Context, Result, RunsIn
+
+
+class EvaluateParameters(Parameters):
+    """What to judge."""
+
+    run_id: str = Field(min_length=1, max_length=200)
+    environment: dict[str, Any]
+    episodes: int = Field(default=20, ge=1, le=10_000)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    version: int = Field(ge=1, lt=1 << 53)
+
+
+class Evaluate:
+    """The kind `evaluate`: the same version, seed and environment give the same returns on every actor."""
+
+    kind = "evaluate"
+    runs_in = RunsIn.THREAD
+
+    def __init__(self, learner: LearnerLink) -> None:
+        self._learner = learner
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """{run_id, environment, episodes, seed, version}"""
+        wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
+        held = self._learner.exact_policy(wanted.run_id, wanted.version, context)
+        context.check()
+        returns = evaluate(held.policy, wanted.environment, wanted.episodes, wanted.seed)
+        return Result(
+            {
+                "version": held.version,
+                "episodes": wanted.episodes,
+                "mean_return": float(returns.mean()),
+                "min_return": float(returns.min()),
+                "max_return": float(returns.max()),
+                "returns": [float(value) for value in returns],
+            }
+        )

@@ -1,0 +1,73 @@
+"""Kinds for trying a fleet: noop, echo, sleep and fail."""
+
+import asyncio
+from typing import Any
+
+from pydantic import Field
+
+from parlmesh.types import Array
+
+from .parameters import Parameters, parse_parameters
+from .protocol import EMPTY, Context, HandlerError, Result, RunsIn
+
+_LONGEST_SLEEP_SECONDS = 24 * 3600.0
+
+
+class Noop:
+    """Answers nothing, at once."""
+
+    kind = "noop"
+    runs_in = RunsIn.INLINE
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """Ignores what it is given."""
+        return EMPTY
+
+
+class Echo:
+    """Answers with what it was given."""
+
+    kind = "echo"
+    runs_in = RunsIn.INLINE
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """Any parameters and tensors."""
+        return Result(parameters, tensors)
+
+
+class SleepParameters(Parameters):
+    """How long to sleep."""
+
+    seconds: float = Field(default=1.0, ge=0, le=_LONGEST_SLEEP_SECONDS)
+
+
+class Sleep:
+    """Ends after some seconds."""
+
+    kind = "sleep"
+    runs_in = RunsIn.LOOP
+
+    async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """{seconds}"""
+        wanted = parse_parameters(SleepParameters, self.kind, parameters)
+        await asyncio.sleep(wanted.seconds)
+        return Result({"seconds": wanted.seconds})
+
+
+class FailParameters(Parameters):
+    """How to fail."""
+
+    message: str = Field(default="it was asked to fail", max_length=1000)
+    retryable: bool = False
+
+
+class Fail:
+    """Fails as it is told."""
+
+    kind = "fail"
+    runs_in = RunsIn.INLINE
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """{message, retryable}"""
+        wanted = parse_parameters(FailParameters, self.kind, parameters)
+        raise HandlerError(wanted.message, retryable=wanted.retryable)

@@ -1,0 +1,58 @@
+"""The learner as handlers in threads see it: plain calls that wait on the event loop and notice a cancellation."""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from parlmesh.v1.experience_service_pb2 import Trajectory
+
+from .handlers.protocol import Context
+from .policy_cache import HeldPolicy, PolicyCache
+from .uploads import Receipt, Uploads
+
+_T = TypeVar("_T")
+# How long a cancelled handler may still sit in a wait.
+_POLL_SECONDS = 0.1
+
+
+class LearnerLink:
+    """Policies in, trajectories out, for the slots of one actor. Made on the event loop, used in threads."""
+
+    def __init__(self, policies: PolicyCache, uploads: Uploads, *, policy_seconds: float) -> None:
+        self._policies = policies
+        self._uploads = uploads
+        self._policy_seconds = policy_seconds
+        self._loop = asyncio.get_running_loop()
+
+    def policy(self, run_id: str, min_version: int, context: Context) -> HeldPolicy:
+        """The newest policy; waits only when it is older than `min_version`."""
+        newest = self._policies.newest(run_id)
+        if newest is not None and newest.version >= min_version:
+            return newest
+        return self.wait(self._start(self._policies.get(run_id, min_version, self._policy_seconds)), context)
+
+    def exact_policy(self, run_id: str, version: int, context: Context) -> HeldPolicy:
+        """Exactly this version."""
+        return self.wait(self._start(self._policies.get_exact(run_id, version, self._policy_seconds)), context)
+
+    def next_sequence(self) -> int:
+        """The number of this actor's next trajectory."""
+        return self._uploads.next_sequence()
+
+    def upload(self, trajectory: Trajectory) -> "concurrent.futures.Future[Receipt]":
+        """Starts an upload; it goes on when the handler does not wait for it."""
+        return self._start(self._uploads.upload(trajectory))
+
+    def wait(self, future: "concurrent.futures.Future[_T]", context: Context) -> _T:
+        """The future's result; Cancelled when the attempt was cancelled meanwhile. The future has its own deadline."""
+        while True:
+            try:
+                return future.result(_POLL_SECONDS)
+            except concurrent.futures.TimeoutError:
+                if future.done():
+                    continue
+                context.check()
+
+    def _start(self, work: Coroutine[Any, Any, _T]) -> "concurrent.futures.Future[_T]":
+        return asyncio.run_coroutine_threadsafe(work, self._loop)

@@ -1,0 +1,134 @@
+"""Between handlers and the wire: payloads to arguments, answers to results, exceptions to typed failures."""
+
+from collections.abc import Awaitable, Mapping
+from typing import Any
+
+from parlmesh.errors import DeadlineExceeded, InvalidInput
+from parlmesh.types import Array
+from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
+from parlmesh.v1.task_pb2 import Failure, Payload
+from parlmesh.wire import payload_from_proto, payload_to_proto
+
+from .handlers import EMPTY, Context, Handler, HandlerError, Result
+
+HANDLER_ERROR = "HANDLER_ERROR"
+INVALID_PARAMETERS = "INVALID_PARAMETERS"
+INVALID_RESULT = "INVALID_RESULT"
+DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+ACTOR_LOST = "ACTOR_LOST"
+UNKNOWN_KIND = "UNKNOWN_KIND"
+CANCELLED = "CANCELLED"
+SUCCEEDED = "succeeded"
+
+_LONGEST_MESSAGE = 500
+_EMPTY_PAYLOAD = Payload()
+# A handler that wants to end the process ends its attempt only; the event loop would obey it.
+_EXITS = (SystemExit, KeyboardInterrupt)
+
+
+def arguments_of(assignment: Assignment) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A handler's parameters and tensors; InvalidInput when the payload cannot be read."""
+    if not assignment.HasField("payload"):
+        return {}, {}
+    return payload_from_proto(assignment.payload)
+
+
+def payload_of(value: object, kind: str) -> Payload:
+    """A handler's answer as a payload; HandlerError INVALID_RESULT when it is no answer."""
+    if value is EMPTY:
+        return _EMPTY_PAYLOAD
+    if isinstance(value, Result):
+        parameters, tensors = value.parameters, value.tensors
+    elif isinstance(value, Mapping):
+        parameters, tensors = value, {}
+    else:
+        if isinstance(value, Awaitable) and hasattr(value, "close"):
+            value.close()
+        raise HandlerError(
+            f"handler {kind} answered {type(value).__name__}; it must be a Result or a dict",
+            retryable=False,
+            reason=INVALID_RESULT,
+        )
+    try:
+        return payload_to_proto(dict(parameters), dict(tensors))
+    except Exception as error:
+        text = f"the answer of handler {kind} cannot be sent: {_one_line(error)}"
+        raise HandlerError(text, retryable=False, reason=INVALID_RESULT) from error
+
+
+def call(handler: Handler, assignment: Assignment, context: Context) -> Payload:
+    """Runs a plain handler here and now."""
+    parameters, tensors = arguments_of(assignment)
+    try:
+        return payload_of(handler.run(parameters, tensors, context), handler.kind)
+    except _EXITS as error:
+        raise _exited(handler.kind, error) from error
+
+
+async def call_async(handler: Handler, assignment: Assignment, context: Context) -> Payload:
+    """Runs an `async def` handler."""
+    parameters, tensors = arguments_of(assignment)
+    try:
+        answer = handler.run(parameters, tensors, context)
+        return payload_of(await answer if isinstance(answer, Awaitable) else answer, handler.kind)
+    except _EXITS as error:
+        raise _exited(handler.kind, error) from error
+
+
+def failure_of(error: BaseException) -> Failure:
+    """The typed failure of an exception."""
+    if isinstance(error, HandlerError):
+        return Failure(reason=error.reason, message=_cut(error.message), retryable=error.retryable)
+    if isinstance(error, InvalidInput):
+        return Failure(reason=INVALID_PARAMETERS, message=_cut(error.message), retryable=False)
+    if isinstance(error, AttemptTimeout):
+        return Failure(reason=DEADLINE_EXCEEDED, message=_cut(error.message), retryable=True)
+    return Failure(reason=HANDLER_ERROR, message=_one_line(error), retryable=True)
+
+
+class AttemptTimeout(DeadlineExceeded):
+    """The attempt ran longer than its task allows."""
+
+
+def success(lease: Lease, payload: Payload, ran_seconds: float, *, limit_bytes: int) -> TaskResult:
+    """The result of an attempt that ended well; INVALID_RESULT when it is too large to be sent."""
+    size = payload.ByteSize()
+    if size > limit_bytes:
+        text = f"the result has {size} bytes; the limit is {limit_bytes} (limits.message_bytes)"
+        return failed(lease, Failure(reason=INVALID_RESULT, message=text, retryable=False), ran_seconds)
+    result = TaskResult(lease=lease, result=payload)
+    _set_ran(result, ran_seconds)
+    return result
+
+
+def failed(lease: Lease, failure: Failure, ran_seconds: float) -> TaskResult:
+    """The result of an attempt that failed."""
+    result = TaskResult(lease=lease, failure=failure)
+    _set_ran(result, ran_seconds)
+    return result
+
+
+def outcome_of(result: TaskResult) -> str:
+    """One word for the metrics: succeeded, or the failure's reason."""
+    return SUCCEEDED if result.HasField("result") else result.failure.reason
+
+
+def _set_ran(result: TaskResult, seconds: float) -> None:
+    whole = int(seconds)
+    ran = result.ran
+    if whole:
+        ran.seconds = whole
+    ran.nanos = int((seconds - whole) * 1e9)
+
+
+def _exited(kind: str, error: BaseException) -> HandlerError:
+    return HandlerError(f"handler {kind} tried to exit: {_one_line(error)}", retryable=True)
+
+
+def _one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return _cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"

@@ -1,0 +1,127 @@
+"""The slots of one actor: which attempt runs where, and what waits. Knows nothing of credits or streams."""
+
+import asyncio
+import heapq
+from collections.abc import Callable, Mapping
+from types import TracebackType
+
+from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
+
+from .backlog import Backlog
+from .handlers import Handler
+from .metrics import ActorMetrics
+from .outcomes import CANCELLED, failed, failure_of, outcome_of, success
+from .slot import Slot
+
+
+class Slots:
+    """Runs assignments as slots become free and hands each end to `on_end`, also that of a stopped one.
+
+    Used as a context manager, which owns the attempts: none outlives it.
+    """
+
+    def __init__(
+        self,
+        slots: list[Slot],
+        handlers: Mapping[str, Handler],
+        *,
+        result_bytes: int,
+        metrics: ActorMetrics,
+        clock: Callable[[], float],
+        on_end: Callable[[int, TaskResult | None], None],
+    ) -> None:
+        self._slots = slots
+        self._handlers = handlers
+        self._result_bytes = result_bytes
+        self._metrics = metrics
+        self._clock = clock
+        self._on_end = on_end
+        self._backlog = Backlog()
+        self._waiting: set[int] = set()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._free = [(slot.index, clock()) for slot in slots]
+        self._group = asyncio.TaskGroup()
+        self._closed = False
+
+    async def __aenter__(self) -> "Slots":
+        await self._group.__aenter__()
+        self._metrics.slots.inc(len(self._slots))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed = True
+        self.stop_all()
+        try:
+            await self._group.__aexit__(kind, error, traceback)
+        finally:
+            self._metrics.slots.dec(len(self._slots))
+            for slot in self._slots:
+                await slot.close()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def add(self, assignment: Assignment) -> None:
+        """Runs it when a slot is free and nothing more urgent waits; `fill` starts it."""
+        self._waiting.add(assignment.lease.lease_id)
+        self._backlog.add(assignment)
+
+    def fill(self) -> None:
+        """Starts what waits on the free slots, the lowest first so that what a slot keeps is used again."""
+        while self._free and not self._closed and (assignment := self._backlog.take()) is not None:
+            lease_id = assignment.lease.lease_id
+            if lease_id not in self._waiting:
+                continue
+            self._waiting.discard(lease_id)
+            index, free_since = heapq.heappop(self._free)
+            self._metrics.idle_seconds.inc(self._clock() - free_since)
+            self._metrics.slots_busy.inc()
+            self._running[lease_id] = self._group.create_task(self._attempt(self._slots[index], assignment))
+
+    def stop(self, lease_id: int) -> bool:
+        """Forgets a waiting one; stops a running one and answers True: its slot is busy until it has stopped."""
+        self._waiting.discard(lease_id)
+        task = self._running.get(lease_id)
+        return task is not None and task.cancel()
+
+    def stop_all(self) -> None:
+        """Stops everything."""
+        self._waiting.clear()
+        self._backlog.clear()
+        for task in self._running.values():
+            task.cancel()
+
+    def reset(self) -> None:
+        """Drops the slots' threads and processes."""
+        for slot in self._slots:
+            slot.reset()
+
+    async def _attempt(self, slot: Slot, assignment: Assignment) -> None:
+        lease, kind = assignment.lease, assignment.kind
+        started = self._clock()
+        result: TaskResult | None = None
+        try:
+            payload = await slot.run(self._handlers[kind], assignment, _timeout_of(assignment))
+            result = success(lease, payload, self._clock() - started, limit_bytes=self._result_bytes)
+        except Exception as error:
+            result = failed(lease, failure_of(error), self._clock() - started)
+        finally:  # also when it was cancelled: then nobody waits for a result
+            self._ended(slot, lease.lease_id, kind, result, self._clock() - started)
+
+    def _ended(self, slot: Slot, lease_id: int, kind: str, result: TaskResult | None, seconds: float) -> None:
+        del self._running[lease_id]
+        heapq.heappush(self._free, (slot.index, self._clock()))
+        self._metrics.slots_busy.dec()
+        self._metrics.busy_seconds.inc(seconds)
+        self._metrics.run_seconds.labels(kind).observe(seconds)
+        self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
+        self._on_end(lease_id, result)
+        self.fill()
+
+
+def _timeout_of(assignment: Assignment) -> float | None:
+    if not assignment.HasField("run_timeout"):
+        return None
+    return assignment.run_timeout.seconds + assignment.run_timeout.nanos / 1e9

@@ -1,0 +1,125 @@
+"""The actor's stream to the scheduler: connects for ever, reads and writes independently, keeps the heartbeat."""
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, Unavailable
+from parlmesh.rpc import Backoff
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
+
+from .config import LimitsConfig
+from .metrics import ActorMetrics
+from .stream_errors import STREAM_ERRORS, meaning_of
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
+
+log = get_logger("parlmesh.actor")
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
+# Of a scheduler that names none.
+_DEFAULT_HEARTBEAT_SECONDS = 1.0
+
+
+class Uplink:
+    """Carries one worker's messages. What is ready goes into one message; nothing waits for more."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        stub: "FleetServiceAsyncStub",
+        *,
+        scheduler: str,
+        limits: LimitsConfig,
+        metrics: ActorMetrics,
+        rng: random.Random,
+    ) -> None:
+        self._worker = worker
+        self._stub = stub
+        self._scheduler = scheduler
+        self._connect_seconds = limits.connect_seconds
+        self._metrics = metrics
+        self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
+        self._heartbeat_due = False
+
+    async def run(self) -> None:
+        """Connects and reconnects until cancelled."""
+        actor_id = self._worker.identity.actor_id
+        while True:
+            try:
+                await self._session()
+            except STREAM_ERRORS as error:
+                cause = meaning_of(error)
+            pause = self._backoff.next()
+            self._metrics.reconnects.labels("scheduler").inc()
+            log.warning(
+                "disconnected",
+                actor_id=actor_id,
+                scheduler=self._scheduler,
+                reason=cause.reason,
+                message=cause.message,
+                retry_seconds=round(pause, 3),
+            )
+            await asyncio.sleep(pause)
+
+    async def _session(self) -> None:
+        """One stream from hello to its end, which is always an error."""
+        # No deadline: the stream lives as long as the actor; keepalive notices a peer that is gone.
+        call = self._stub.Connect()
+        try:
+            welcome = await self._greet(call)
+            log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
+            with self._metrics.connected.track_inprogress():
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._read(call))
+                    group.create_task(self._write(call))
+                    group.create_task(self._beat(_heartbeat_seconds(welcome)))
+        finally:
+            call.cancel()
+
+    async def _greet(self, call: _Call) -> Welcome:
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await call.write(ConnectRequest(hello=self._worker.hello()))
+                response = await call.read()
+        except TimeoutError:
+            text = f"no welcome from {self._scheduler} within {self._connect_seconds:g} seconds"
+            raise DeadlineExceeded(text) from None
+        if not isinstance(response, ConnectResponse) or not response.HasField("welcome"):
+            raise Unavailable(f"{self._scheduler} ended the stream without a welcome")
+        self._worker.welcome(response.welcome)
+        self._worker.receive(response)
+        return response.welcome
+
+    async def _read(self, call: _Call) -> None:
+        while isinstance(response := await call.read(), ConnectResponse):
+            self._worker.receive(response)
+        raise Unavailable(f"{self._scheduler} ended the stream")
+
+    async def _write(self, call: _Call) -> None:
+        outbound = self._worker.outbound
+        try:
+            while True:
+                await outbound.wait()
+                heartbeat, self._heartbeat_due = self._heartbeat_due, False
+                request = self._worker.next_request(heartbeat=heartbeat)
+                if request is not None:
+                    await call.write(request)
+        except asyncio.InvalidStateError:
+            return  # the stream has ended; the reader says why
+
+    async def _beat(self, interval_seconds: float) -> None:
+        while True:
+            self._heartbeat_due = True
+            self._worker.outbound.set()
+            await asyncio.sleep(interval_seconds)
+            self._backoff.reset()  # a stream that lasted is no part of a series of failures
+
+
+def _heartbeat_seconds(welcome: Welcome) -> float:
+    return welcome.heartbeat_interval.ToNanoseconds() / 1e9 or _DEFAULT_HEARTBEAT_SECONDS

@@ -1,0 +1,206 @@
+"""Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt."""
+
+import asyncio
+import itertools
+import random
+from collections import deque
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
+from parlmesh.rpc import Backoff, error_from_status
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.experience_service_pb2 import Trajectory, UploadTrajectoriesRequest, UploadTrajectoriesResponse
+
+from .config import LimitsConfig
+from .metrics import ActorMetrics
+from .stream_errors import STREAM_ERRORS, meaning_of
+
+if TYPE_CHECKING:
+    from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceAsyncStub
+
+log = get_logger("parlmesh.actor")
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[UploadTrajectoriesRequest, UploadTrajectoriesResponse]"
+# The learner's word for a trajectory it has already; after a broken stream it means that the first sending arrived.
+DUPLICATE = "DUPLICATE_TRAJECTORY"
+ACCEPTED = "accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the learner says of one trajectory."""
+
+    error: FleetError | None
+    """None when it was accepted."""
+    policy_version: int
+    """The newest version at the learner."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    request: UploadTrajectoriesRequest
+    size_bytes: int
+    receipt: "asyncio.Future[Receipt]"
+    times_sent: int = 0
+
+
+class Uploads:
+    """The uploads of one actor; used as a context manager, which owns the stream. It is opened by the first upload."""
+
+    def __init__(
+        self, stub: "ExperienceServiceAsyncStub", *, limits: LimitsConfig, metrics: ActorMetrics, rng: random.Random
+    ) -> None:
+        self._stub = stub
+        self._limits = limits
+        self._metrics = metrics
+        self._sequences = itertools.count(1)
+        self._room = asyncio.Semaphore(limits.uploads_in_flight)
+        self._pending: dict[int, _Pending] = {}
+        self._unsent: deque[int] = deque()
+        self._in_flight: set[int] = set()
+        self._window = limits.uploads_in_flight
+        self._wake = asyncio.Event()
+        self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
+        self._last_error = "the learner was never reached"
+        self._group = asyncio.TaskGroup()
+        self._runner: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def __aenter__(self) -> "Uploads":
+        await self._group.__aenter__()
+        self._runner = self._group.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed = True
+        if self._runner is not None:
+            self._runner.cancel()
+        for pending in self._pending.values():
+            if not pending.receipt.done():
+                pending.receipt.set_exception(_leaving())
+        await self._group.__aexit__(kind, error, traceback)
+
+    def next_sequence(self) -> int:
+        """The number of the next trajectory; may be called from any thread."""
+        return next(self._sequences)
+
+    async def upload(self, trajectory: Trajectory) -> Receipt:
+        """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""
+        request = UploadTrajectoriesRequest(trajectory=trajectory)
+        size = request.ByteSize()
+        if size > self._limits.message_bytes:
+            self._metrics.uploads.labels("TOO_LARGE").inc()
+            limit = self._limits.message_bytes
+            raise ResourceExhausted(
+                f"the trajectory has {size} bytes; the limit is {limit} (limits.message_bytes):"
+                " use fewer steps or environments in a fragment",
+                reason="TOO_LARGE",
+            )
+        try:
+            async with asyncio.timeout(self._limits.upload_seconds), self._room:
+                receipt = await self._receipt(trajectory.sequence, request, size)
+        except TimeoutError:
+            self._metrics.uploads.labels("DEADLINE_EXCEEDED").inc()
+            seconds = self._limits.upload_seconds
+            text = f"no receipt for trajectory {trajectory.sequence} within {seconds:g} seconds: {self._last_error}"
+            raise DeadlineExceeded(text) from None
+        self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
+        return receipt
+
+    async def _receipt(self, sequence: int, request: UploadTrajectoriesRequest, size: int) -> Receipt:
+        if self._closed:
+            raise _leaving()
+        pending = _Pending(request, size, asyncio.get_running_loop().create_future())
+        self._pending[sequence] = pending
+        self._unsent.append(sequence)
+        self._wake.set()
+        try:
+            return await pending.receipt
+        finally:
+            del self._pending[sequence]
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            try:
+                await self._session()
+            except STREAM_ERRORS as error:
+                cause = meaning_of(error)
+            self._last_error = cause.message
+            self._in_flight.clear()
+            self._unsent = deque(sorted(self._pending))
+            pause = self._backoff.next()
+            self._metrics.reconnects.labels("learner").inc()
+            log.warning(
+                "upload_stream_broken",
+                reason=cause.reason,
+                message=cause.message,
+                unacknowledged=len(self._pending),
+                retry_seconds=round(pause, 3),
+            )
+            await asyncio.sleep(pause)
+            if self._pending:
+                self._wake.set()
+            else:
+                self._wake.clear()
+
+    async def _session(self) -> None:
+        # No deadline: each upload has its own, and the stream is kept for the next.
+        call = self._stub.UploadTrajectories()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._read(call))
+                group.create_task(self._write(call))
+        finally:
+            call.cancel()
+
+    async def _write(self, call: _Call) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._unsent and len(self._in_flight) < self._window:
+                    sequence = self._unsent.popleft()
+                    pending = self._pending.get(sequence)
+                    if pending is None:
+                        continue
+                    self._in_flight.add(sequence)
+                    if pending.times_sent:
+                        self._metrics.resent_uploads.inc()
+                    pending.times_sent += 1
+                    self._metrics.upload_bytes.inc(pending.size_bytes)
+                    await call.write(pending.request)
+        except asyncio.InvalidStateError:
+            return  # the stream has ended; the reader says why
+
+    async def _read(self, call: _Call) -> None:
+        while isinstance(response := await call.read(), UploadTrajectoriesResponse):
+            self._backoff.reset()
+            self._in_flight.discard(response.sequence)
+            # With no room announced one is still sent: its receipt is how new room is learned of.
+            self._window = max(1, min(self._limits.uploads_in_flight, response.credits))
+            pending = self._pending.get(response.sequence)
+            if pending is not None and not pending.receipt.done():
+                pending.receipt.set_result(_receipt(response, sent_before=pending.times_sent > 1))
+            if self._unsent:
+                self._wake.set()
+        raise Unavailable("the learner ended the stream")
+
+
+def _leaving() -> Unavailable:
+    return Unavailable("the actor leaves; the trajectory may not have arrived")
+
+
+def _receipt(response: UploadTrajectoriesResponse, *, sent_before: bool) -> Receipt:
+    if response.status.code == 0:
+        return Receipt(None, response.policy_version)
+    error = error_from_status(response.status)
+    if sent_before and isinstance(error, FailedPrecondition) and error.reason == DUPLICATE:
+        return Receipt(None, response.policy_version)
+    return Receipt(error, response.policy_version)
