@@ -31,20 +31,20 @@ def describe_errors(model: type[BaseModel], error: ValidationError, file: Path |
     return ConfigError(text, **metadata)
 
 
-def unknown_key(section: type[BaseModel], path: Sequence[str], *, origin: str = "") -> ConfigError:
+def unknown_key(section: type[BaseModel], path: Sequence[int | str], *, origin: str = "") -> ConfigError:
     """`section` is the model in which the last part of the path was looked for."""
-    key = ".".join(path)
-    text = f'unknown key "{key}" ({_nearest(section, path)})'
+    key = _key(path)
+    text = f'unknown key "{key}" ({_nearest(section, str(path[-1]), _key(path[:-1]))})'
     return ConfigError(f"{origin}: {text}" if origin else text, key=key)
 
 
-def _nearest(section: type[BaseModel], path: Sequence[str]) -> str:
-    before = "".join(f"{part}." for part in path[:-1])
+def _nearest(section: type[BaseModel], name: str, owner: str) -> str:
+    before = f"{owner}." if owner else ""
     known = list(section.model_fields)
-    near = difflib.get_close_matches(path[-1], known, n=2, cutoff=0.6)
+    near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     if not near:
         # The key may be right and only stand in the wrong section.
-        near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == path[-1]][:2]
+        near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == name][:2]
     if near:
         return "did you mean " + " or ".join(f'"{before}{name}"' for name in near) + "?"
     return "known keys: " + ", ".join(f"{before}{name}" for name in sorted(known))
@@ -55,7 +55,7 @@ def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
     key = _key(error["loc"])
     kind = error["type"]
     if kind == "extra_forbidden":
-        return unknown_key(section, [str(part) for part in error["loc"]]).message
+        return unknown_key(section, error["loc"]).message
     if kind == "missing":
         return f"{key} is required: {describe(field)}" if field else f"{key} is required"
     if kind in ("value_error", "assertion_error"):
@@ -109,7 +109,7 @@ def _element_section(annotation: Any) -> type[BaseModel] | None:
     return None
 
 
-def _key(location: tuple[int | str, ...]) -> str:
+def _key(location: Sequence[int | str]) -> str:
     text = ""
     for part in location:
         text += f"[{part}]" if isinstance(part, int) else f".{part}"

@@ -29,8 +29,9 @@ def load(
     """Defaults < YAML file < environment (`PREFIX__SECTION__KEY=value`) < overrides (`section.key=value`)."""
     values = set_defaults(model)
     if file is not None:
-        _merge(values, _read(file))
-        _fill_empty_sections(model, values)
+        content = _read(file)
+        _forget_empty_sections(model, content)
+        _merge(values, content)
     for name, text in sorted((environment or {}).items()):
         if name.startswith(f"{prefix}__"):
             path = name[len(prefix) + 2 :].lower().split("__")
@@ -95,16 +96,16 @@ def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
             target[key] = value
 
 
-def _fill_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> None:
-    """`training:` with nothing under it is an empty section, not a null."""
+def _forget_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> None:
+    """`training:` with nothing under it is a section without keys, not a null."""
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
         if section is None or name not in values:
             continue
         if values[name] is None and not allows_none(field.annotation):
-            values[name] = {}
-        if isinstance(values[name], dict):
-            _fill_empty_sections(section, values[name])
+            del values[name]
+        elif isinstance(values[name], dict):
+            _forget_empty_sections(section, values[name])
 
 
 def _put(model: type[BaseModel], values: dict[str, Any], path: list[str], text: str, *, origin: str) -> None:
