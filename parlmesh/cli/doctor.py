@@ -18,6 +18,8 @@ from parlmesh.cli.connection import (
     security_of,
 )
 
+from parlmesh.errors import FleetError
+
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
 
@@ -153,7 +155,11 @@ async def check_service(name: str, address: str, security: "SecurityConfig") -> 
 
     from parlmesh.rpc import open_channel
 
-    async with open_channel(address, security) as channel:
+    try:
+        opened = open_channel(address, security)
+    except FleetError as error:
+        return Finding(name, error.message, "correct the address and the TLS options")
+    async with opened as channel:
         check = channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=health_pb2.HealthCheckRequest.SerializeToString,

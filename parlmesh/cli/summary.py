@@ -70,10 +70,12 @@ def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[s
     root = paths.root
     run = root.name if root.parent == Path("runs") else str(root)
     commands = []
-    if ending.training is not None:
+    if ending.reached and ending.training is not None:
         steps = 2 * max(ending.training.progress.step_budget, 1)
-        purpose = "train on, from the last checkpoint"
+        purpose = "train on from the last checkpoint, whatever the evaluation says"
         commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
+    elif ending.training is not None:
+        commands.append((f"{program} up --resume {run}", "go on from the last checkpoint"))
     commands += [
         (f"{program} up --seed 1 --actors 4", "another seed, more actors"),
         (f"{program} up --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),

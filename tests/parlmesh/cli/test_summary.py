@@ -69,3 +69,8 @@ def test_the_next_commands_name_this_run(tmp_path: Path) -> None:
     commands = [command for command, _ in next_commands(ended(), RunPaths(tmp_path), ".venv/bin/parlmesh")]
     assert commands[0] == f".venv/bin/parlmesh up --resume {tmp_path} --steps 600000 --no-goal"
     assert commands[-1] == f".venv/bin/tensorboard --logdir {tmp_path}/tensorboard"
+
+
+def test_an_interrupted_run_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
+    ending = ended(TRAINING_STATE_RUNNING, "interrupted by Ctrl-C")
+    assert next_commands(ending, RunPaths(Path("runs/one")), "parlmesh")[0][0] == "parlmesh up --resume one"

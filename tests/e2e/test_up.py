@@ -1,0 +1,295 @@
+"""`parlmesh up` as a user has it: a real fleet of real processes, killed for real."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+import psutil
+import pytest
+import yaml
+
+from parlmesh.testing import wait_until
+from parlmesh.v1.scheduler_service_pb2 import ACTOR_STATE_READY, Actor, ListActorsRequest
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from parlmesh.v1.training_service_pb2 import GetTrainingRequest, StopTrainingRequest, TrainingProgress
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+
+pytestmark = pytest.mark.e2e
+
+PATIENCE = 60.0
+ENDLESS = ("--steps", "100000000", "--no-goal")
+
+
+class Up:
+    """One `parlmesh up`, its children and its run directory; killed at the end of the `with` block."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.root = folder / "runs" / "one"
+        self._output = (folder / "output.txt").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--plain", "--runs-dir", str(folder / "runs")]
+            + ([] if "--resume" in arguments else ["--run-id", "one"])
+            + list(arguments),
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "COLUMNS": "200"},
+        )
+        self.seen: dict[int, str] = {}
+        self.ports: set[int] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(PATIENCE)
+        if error is not None:
+            error.add_note(self.output())
+        self._output.close()
+
+    def output(self) -> str:
+        self._output.flush()
+        return Path(self._output.name).read_text()
+
+    def children(self) -> dict[str, psutil.Process]:
+        """The living service processes by the name of their settings file; remembers them and their ports."""
+        found = {}
+        try:
+            candidates = psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return {}
+        for child in candidates:
+            try:
+                command = " ".join(child.cmdline())
+                named = re.search(r"--config \S*/([a-z0-9-]+)\.yaml", command)
+                # Before it becomes the service, a child is the wrapper that binds it to its parent.
+                if named and "bound.py" not in command and child.status() != psutil.STATUS_ZOMBIE:
+                    found[named[1]] = child
+                    self.seen[child.pid] = named[1]
+                    listening = [c for c in child.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+                    self.ports |= {connection.laddr.port for connection in listening}
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+        return found
+
+    def child(self, name: str, other_than: int = 0) -> psutil.Process:
+        def living() -> psutil.Process | None:
+            assert self.process.poll() is None, f"up ended with {self.process.returncode}"
+            child = self.children().get(name)
+            return child if child is not None and child.pid != other_than else None
+
+        found: psutil.Process = wait_until(living, PATIENCE)
+        return found
+
+    def port(self, service: str) -> int:
+        """Where a service serves; it stays there over restarts."""
+
+        def written() -> int:
+            file = self.root / f"{service}.yaml"
+            return int(yaml.safe_load(file.read_text())["listen"]["port"]) if file.exists() else 0
+
+        return int(wait_until(written, PATIENCE))
+
+    def progress(self) -> TrainingProgress | None:
+        with grpc.insecure_channel(f"127.0.0.1:{self.port('learner')}") as channel:
+            try:
+                return TrainingServiceStub(channel).GetTraining(GetTrainingRequest(), timeout=5).training.progress
+            except grpc.RpcError:
+                return None
+
+    def trains_past(self, steps: int) -> TrainingProgress:
+        def past() -> TrainingProgress | None:
+            assert self.process.poll() is None, f"up ended with {self.process.returncode}"
+            progress = self.progress()
+            return progress if progress is not None and progress.steps > steps else None
+
+        found: TrainingProgress = wait_until(past, PATIENCE)
+        self.children()
+        return found
+
+    def actors(self) -> dict[str, Actor]:
+        with grpc.insecure_channel(f"127.0.0.1:{self.port('scheduler')}") as channel:
+            try:
+                listed = SchedulerServiceStub(channel).ListActors(ListActorsRequest(), timeout=5)
+            except grpc.RpcError:
+                return {}
+        return {actor.actor_id: actor for actor in listed.actors}
+
+    def ends(self, code: int) -> str:
+        found = self.process.wait(PATIENCE)
+        assert found == code
+        return self.output()
+
+    def left_nothing(self) -> None:
+        assert self.seen, "no child was ever seen"
+        assert self.ports, "no port was ever seen"
+        wait_until(lambda: not [pid for pid in self.seen if psutil.pid_exists(pid)], 10)
+        for port in self.ports:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[Up]:
+    """A fleet that trains and would go on."""
+    with Up(tmp_path, *ENDLESS) as up:
+        up.trains_past(0)
+        yield up
+
+
+def events(log: Path, name: str) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("event") == name]
+
+
+def test_a_short_run_ends_by_itself_with_a_summary_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Up(tmp_path, "--steps", "30000", "--no-goal", "--seed", "3") as up:
+        up.trains_past(0)
+        text = up.ends(0)
+        up.left_nothing()
+        assert set(up.seen.values()) == {"scheduler", "learner", "actor-0", "actor-1"}
+    for wanted in ("finished: ", "trained", "evaluation", "restarts", "what to try next", "up --resume"):
+        assert wanted in text
+    for name in ("up.yaml", "learner.yaml", "actor-1.yaml", "metrics.jsonl", "tensorboard", "checkpoints"):
+        assert (up.root / name).exists()
+    assert (up.root / "learning-curve.png").stat().st_size > 1_000
+    assert yaml.safe_load((up.root / "learner.yaml").read_text())["training"]["seed"] == 3
+
+
+def test_a_killed_actor_is_replaced_by_its_next_incarnation_and_training_goes_on(endless: Up) -> None:
+    first = endless.child("actor-0")
+    first.kill()
+    endless.child("actor-0", other_than=first.pid)
+
+    def back() -> bool:
+        actor = endless.actors().get("actor-0")
+        return actor is not None and actor.incarnation == 2 and actor.state == ACTOR_STATE_READY
+
+    wait_until(back, PATIENCE)
+    reached = endless.trains_past(0).steps
+    endless.trains_past(reached)
+    assert yaml.safe_load((endless.root / "incarnations.yaml").read_text())["actor-0"] == 2
+
+
+def test_a_killed_learner_comes_back_from_its_checkpoint_and_actors_reconnect(endless: Up) -> None:
+    wait_until(lambda: any((endless.root / "checkpoints").glob("v*")), PATIENCE)
+    actors = {name: endless.child(name).pid for name in ("actor-0", "actor-1")}
+    first = endless.child("learner")
+    first.kill()
+    endless.child("learner", other_than=first.pid)
+    wait_until(lambda: events(endless.root / "logs" / "learner.log", "run_resumed"), PATIENCE)
+    resumed = events(endless.root / "logs" / "learner.log", "run_resumed")[0]
+    assert resumed["steps"] > 0
+    endless.trains_past(resumed["steps"])
+    assert {name: endless.child(name).pid for name in actors} == actors
+
+
+def test_a_killed_scheduler_comes_back_and_actors_reconnect(endless: Up) -> None:
+    actors = {name: endless.child(name).pid for name in ("actor-0", "actor-1")}
+    first = endless.child("scheduler")
+    first.kill()
+    endless.child("scheduler", other_than=first.pid)
+    wait_until(lambda: {actor.state for actor in endless.actors().values()} == {ACTOR_STATE_READY}, PATIENCE)
+    reached = endless.trains_past(0).steps
+    endless.trains_past(reached + 50_000)
+    assert {name: endless.child(name).pid for name in actors} == actors
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_fleet_gracefully_and_leaves_nothing_behind(endless: Up, number: signal.Signals) -> None:
+    endless.process.send_signal(number)
+    text = endless.ends(1)
+    assert f"interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}" in text
+    assert "up --resume" in text
+    endless.left_nothing()
+    stopped = events(endless.root / "logs" / "learner.log", "run_ended")
+    assert [event["state"] for event in stopped] == ["stopped"]
+
+
+def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(endless: Up) -> None:
+    endless.child("actor-1").suspend()
+    endless.process.send_signal(signal.SIGINT)
+    wait_until(lambda: "actor-0" not in endless.children(), PATIENCE)
+    endless.process.send_signal(signal.SIGINT)
+    endless.ends(1)
+    endless.left_nothing()
+
+
+def test_kill_9_of_up_itself_takes_the_fleet_with_it(endless: Up) -> None:
+    endless.process.kill()
+    endless.process.wait(PATIENCE)
+    endless.left_nothing()
+
+
+def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -> None:
+    with Up(tmp_path, "--steps", "20000", "--no-goal", "--set", "actor.slots=-1") as up:
+        text = up.ends(0)
+    assert "actor-0 refused its configuration" in text
+    assert "slots" in text
+    assert "no actor can be kept alive; training goes on in one process" in text
+    assert "finished: " in text
+
+
+def test_a_refused_configuration_is_said_in_one_sentence(tmp_path: Path) -> None:
+    with Up(tmp_path, "--set", "training.num_envs=0") as up:
+        text = up.ends(1)
+    assert "not finished: learner refused its configuration: " in text
+    assert "training.num_envs" in text
+
+
+def test_an_operator_who_stops_the_training_ends_up(endless: Up) -> None:
+    with grpc.insecure_channel(f"127.0.0.1:{endless.port('learner')}") as channel:
+        TrainingServiceStub(channel).StopTraining(StopTrainingRequest(run_id="one"), timeout=5)
+    text = endless.ends(1)
+    assert "stopped: stopped on request" in text
+    endless.left_nothing()
+
+
+def test_a_resumed_run_goes_on_and_repeats_no_incarnation(tmp_path: Path) -> None:
+    with Up(tmp_path, "--steps", "20000", "--no-goal") as first:
+        first.ends(0)
+    with Up(tmp_path, "--resume", "one", "--steps", "40000") as second:
+        second.ends(0)
+    incarnations = yaml.safe_load((first.root / "incarnations.yaml").read_text())
+    assert incarnations == {"actor-0": 2, "actor-1": 2}
+    resumed = events(first.root / "logs" / "learner.log", "run_resumed")
+    assert [event["steps"] >= 20_000 for event in resumed] == [True]
+
+
+def test_a_serial_run_has_one_process(tmp_path: Path) -> None:
+    with Up(tmp_path, "--serial", *ENDLESS) as up:
+        up.trains_past(10_000)
+        assert set(up.children()) == {"learner"}
+        up.process.send_signal(signal.SIGINT)
+        up.ends(1)
+        up.left_nothing()
+
+
+def test_a_run_that_exists_is_not_overwritten(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    with Up(tmp_path) as up:
+        assert "go on with it by --resume one or choose another --run-id" in up.ends(1)
+
+
+def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        command = [sys.executable, "-m", "parlmesh.cli", "up", "--runs-dir", str(tmp_path), "--port-learner", str(port)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 3
+    assert f"port {port} (learner) cannot be used: Address already in use" in ended.stderr
+    assert list(tmp_path.iterdir()) == []

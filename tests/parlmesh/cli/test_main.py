@@ -1,0 +1,119 @@
+"""The command as a process: help without heavy imports, errors as one sentence with their exit code."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from parlmesh.testing import free_port
+
+
+def parlmesh(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "parlmesh.cli", *arguments]
+    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "", "COLUMNS": "120"}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, env=environment)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; import parlmesh.cli.__main__;"
+        "heavy = {'grpc', 'torch', 'numpy', 'rich.live', 'cryptography', 'gymnasium'} & set(sys.modules);"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "status", "top", "doctor", "tasks", "actors", "train", "certs"])
+def test_every_command_has_help(command: str) -> None:
+    assert command in parlmesh("--help").stdout
+    ended = parlmesh(command, "--help")
+    assert ended.returncode == 0
+    assert "Usage:" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "service"),
+    [
+        (["status"], "learner"),
+        (["top"], "learner"),
+        (["train", "pause"], "learner"),
+        (["tasks", "list"], "scheduler"),
+        (["tasks", "why", "x"], "scheduler"),
+        (["tasks", "submit", "echo"], "scheduler"),
+        (["actors", "list"], "scheduler"),
+        (["actors", "drain", "x"], "scheduler"),
+    ],
+)
+def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], service: str) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    ended = parlmesh(*arguments, f"--{service}", address)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    assert ended.stderr == (
+        f"parlmesh: no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
+        f" or name another address with --{service} HOST:PORT\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["tasks", "submit", "echo", "--priority", "urgent"], "--priority is urgent; allowed are background, low"),
+        (["tasks", "submit", "echo", "--param", "word"], '--param takes KEY=VALUE, got "word"'),
+        (["tasks", "submit", "echo", "--parameters", "[1]"], "--parameters must be a JSON object, got list"),
+        (["tasks", "submit", "echo", "--parameters", "{"], "--parameters is no JSON"),
+        (["tasks", "submit", "echo", "--id", "a", "--count", "2"], "--id names one task, --count is 2"),
+        (["tasks", "list", "--state", "lost"], "--state is lost; allowed are waiting, queued"),
+        (["status", "--learner", "here"], 'address must be host:port, got "here"'),
+        (["up", "--resume", "nothing"], "no run at runs/nothing or nothing"),
+    ],
+)
+def test_bad_input_is_said_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
+    ended = parlmesh(*arguments, cwd=tmp_path)
+    assert ended.returncode in (1, 2)
+    assert ended.stderr.startswith(f"parlmesh: {sentence}")
+    assert ended.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path) -> None:
+    ended = parlmesh("up", "--set", "trainig.seed=3", cwd=tmp_path)
+    assert ended.returncode == 2
+    assert 'unknown key "trainig" (did you mean "training"?)' in ended.stderr
+
+
+def test_the_options_of_up_end_in_its_settings(tmp_path: Path) -> None:
+    ended = parlmesh(
+        "up",
+        "--print-config",
+        "--seed",
+        "3",
+        "--steps",
+        "7",
+        "--goal",
+        "1.5",
+        "--actors",
+        "5",
+        "--free-ports",
+        cwd=tmp_path,
+    )
+    assert ended.returncode == 0
+    for line in ("actors: 5", "  seed: 3", "  step_budget: 7", "  goal_return: 1.5", "  scheduler: 0", "  metrics: 0"):
+        assert f"{line}\n" in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_doctor_finds_a_machine_that_can_run_a_fleet_well(tmp_path: Path) -> None:
+    addresses = ("--scheduler", f"127.0.0.1:{free_port()}", "--learner", f"127.0.0.1:{free_port()}")
+    ended = parlmesh("doctor", *addresses, cwd=tmp_path)
+    assert ended.returncode == 0, ended.stdout
+    assert "✗" not in ended.stdout
+    assert "torch 2." in ended.stdout
+
+
+def test_doctor_says_what_to_do_about_a_missing_file_and_ends_with_1(tmp_path: Path) -> None:
+    ended = parlmesh("--ca", str(tmp_path / "ca.pem"), "doctor", cwd=tmp_path)
+    assert ended.returncode == 1
+    assert "No such file or directory; make new ones with `parlmesh certs`" in ended.stdout
