@@ -17,7 +17,6 @@ from parlmesh.cli.connection import (
     run,
     security_of,
 )
-
 from parlmesh.errors import FleetError
 
 if TYPE_CHECKING:
