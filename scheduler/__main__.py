@@ -1,0 +1,23 @@
+"""`python -m scheduler`: parse, then build and serve."""
+
+import sys
+
+from parlmesh.config import parse_arguments
+
+from .config import SchedulerConfig
+
+
+def main() -> int:
+    config = parse_arguments(
+        "scheduler", SchedulerConfig, description="Takes tasks, gives them to actors by priority, keeps their outcomes."
+    )
+    # gRPC is imported after the arguments are known to be good, so that --help is instant.
+    from parlmesh.rpc import run_service
+
+    from .build import serve
+
+    return run_service(lambda stop: serve(config, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""What the core wants done (the shell performs it) and remembered (the store keeps it). Plain data."""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from .placement import ActorCommand
+from .task import LeaseName, Task
+
+
+class Welcome(NamedTuple):
+    """First word to a new stream: the leases that still stand."""
+
+    session: int
+    leases: list[LeaseName]
+
+
+class Assign(NamedTuple):
+    """Tasks to run; each was just leased to the actor of this stream."""
+
+    session: int
+    tasks: list[Task]
+
+
+class Revoke(NamedTuple):
+    """Leases to stop working on."""
+
+    session: int
+    leases: list[LeaseName]
+
+
+class Acknowledge(NamedTuple):
+    """Results that are recorded or refused for good. Waits for the commit."""
+
+    session: int
+    leases: list[LeaseName]
+
+
+class Command(NamedTuple):
+    """An operator's word to an actor."""
+
+    session: int
+    command: ActorCommand
+
+
+class Close(NamedTuple):
+    """The stream was replaced by a newer one of the same actor."""
+
+    session: int
+
+
+class Notify(NamedTuple):
+    """Tasks that are final now. Waits for the commit."""
+
+    tasks: list[Task]
+
+
+class RecordKind(IntEnum):
+    """Kinds of journal records; the numbers are on disk and never change."""
+
+    SUBMITTED = 1
+    LEASED = 2
+    RETURNED = 3
+    FINISHED = 4
+    FORGOTTEN = 5
+    PAUSED = 6
+
+
+class Submitted(NamedTuple):
+    """A task was accepted."""
+
+    task: Task
+    wall_time: float
+
+
+class Leased(NamedTuple):
+    """A lease was granted."""
+
+    number: int
+    lease_id: int
+    attempts: int
+    actor_id: str
+
+
+class Returned(NamedTuple):
+    """A lease ended and the task waits again."""
+
+    number: int
+    attempts: int
+    failures: int
+    losses: int
+
+
+class Finished(NamedTuple):
+    """A task reached a final state."""
+
+    task: Task
+    wall_time: float
+
+
+class Forgotten(NamedTuple):
+    """The tasks that finished first, this many, are no longer kept."""
+
+    tasks: int
+
+
+class Paused(NamedTuple):
+    """An actor was paused or resumed."""
+
+    actor_id: str
+    paused: bool
+
+
+Record = Submitted | Leased | Returned | Finished | Forgotten | Paused
+
+
+class Persist(NamedTuple):
+    """Records in the order in which they must be replayed. Comes first among the actions."""
+
+    records: list[Record]
+
+
+ToActor = Welcome | Assign | Revoke | Acknowledge | Command | Close
+Action = ToActor | Notify | Persist

@@ -1,0 +1,108 @@
+"""The scheduler's settings. Every default is meant for a fleet of up to a few thousand actors."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
+from parlmesh.security import SecurityConfig
+
+
+class QueueConfig(Config):
+    """What is accepted, and in which order it leaves."""
+
+    max_tasks: int = Field(default=1_000_000, ge=1)
+    """Unfinished tasks held at once; a request that would exceed it gets RESOURCE_EXHAUSTED with a retry hint."""
+    max_bytes: int = Field(default=2 * 1024**3, ge=1)
+    """Payload bytes of unfinished tasks held at once."""
+    max_payload_bytes: int = Field(default=4 * 1024**2, ge=1)
+    """Largest encoded payload of one task, and of one result."""
+    max_dependencies: int = Field(default=10_000, ge=0)
+    """Most dependencies of one task."""
+    aging_seconds: float = Field(default=60.0, gt=0)
+    """How much longer a task must wait to overtake the next higher priority."""
+    refuse_unknown_kinds: bool = True
+    """Refuse a kind that no actor ever announced, once any actor has connected; when off, such tasks wait."""
+
+
+class RetryConfig(Config):
+    """What happens after an attempt failed."""
+
+    max_attempts: int = Field(default=3, ge=1)
+    """Attempts of a task that does not say otherwise."""
+    first_delay_seconds: float = Field(default=0.1, ge=0)
+    """Wait before the second attempt; doubles with each further one."""
+    longest_delay_seconds: float = Field(default=30.0, ge=0)
+    """The doubling ends here."""
+    quarantine_losses: int = Field(default=3, ge=1)
+    """A task that lost this many actors is given out no more."""
+    run_timeout_seconds: float = Field(default=3600.0, gt=0)
+    """Longest run of one attempt of a task that does not say otherwise."""
+
+
+class LeaseConfig(Config):
+    """How long an actor keeps what it was given."""
+
+    heartbeat_seconds: float = Field(default=1.0, gt=0)
+    """Interval at which actors say what they work on."""
+    duration_seconds: float = Field(default=10.0, gt=0)
+    """A lease not renewed for this long is given away."""
+    reconnect_seconds: float = Field(default=3.0, ge=0)
+    """After a broken stream, time for the same actor to come back for its leases."""
+
+
+class DispatchConfig(Config):
+    """How tasks are spread."""
+
+    prefetch_seconds: float = Field(default=0.02, ge=0)
+    """Work an actor may hold beyond its slots, by the measured duration of its tasks."""
+    rebalance_seconds: float = Field(default=0.5, gt=0)
+    """Interval at which tasks that have not started move from full actors to idle ones."""
+    tick_seconds: float = Field(default=0.05, gt=0, le=1)
+    """Interval at which timeouts and back-offs are looked at."""
+
+
+class RetentionConfig(Config):
+    """How long what is over can still be asked for."""
+
+    max_tasks: int = Field(default=100_000, ge=0)
+    """Finished tasks kept."""
+    max_seconds: float = Field(default=3600.0, ge=0)
+    """How long a finished task is kept."""
+    max_bytes: int = Field(default=256 * 1024**2, ge=0)
+    """Payload and result bytes of finished tasks kept."""
+    actor_seconds: float = Field(default=300.0, ge=0)
+    """How long a lost actor is listed."""
+    trace_events: int = Field(default=100_000, ge=0)
+    """Attempts kept for GetTrace."""
+
+
+class StoreConfig(Config):
+    """Where accepted tasks and outcomes are kept."""
+
+    kind: Literal["memory", "sqlite"] = "memory"
+    """memory: lost with the process. sqlite: survives it; answers wait for the commit."""
+    path: Path = Path("runs/scheduler.sqlite")
+    """File of the sqlite store."""
+    synchronous: Literal["full", "normal"] = "full"
+    """full: survives power loss. normal: survives a crash of the process only, and is faster."""
+    repair: bool = False
+    """Cut a damaged journal at the first bad record instead of refusing to start. What followed is lost."""
+    compact_records: int = Field(default=200_000, ge=1)
+    """Journal records after which the journal is condensed; at least twice what is alive."""
+
+
+class SchedulerConfig(Config):
+    """All of it."""
+
+    listen: ListenConfig = ListenConfig(port=50051)
+    metrics: MetricsConfig = MetricsConfig(port=9101)
+    log: LogConfig = LogConfig()
+    security: SecurityConfig = SecurityConfig()
+    queue: QueueConfig = QueueConfig()
+    retries: RetryConfig = RetryConfig()
+    leases: LeaseConfig = LeaseConfig()
+    dispatch: DispatchConfig = DispatchConfig()
+    retention: RetentionConfig = RetentionConfig()
+    store: StoreConfig = StoreConfig()

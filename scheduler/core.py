@@ -1,0 +1,286 @@
+"""The scheduler's core: a state machine without I/O, clock, threads or messages.
+
+Each method is one event. It changes the state, or raises a FleetError and changes nothing; what must be done outside
+is collected and given out by `take_actions`. `now` is monotonic and the scheduler's own: no other clock decides.
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+
+from parlmesh.errors import InvalidInput, NotFound
+
+from . import admission, rebalancing
+from .actions import (
+    Acknowledge,
+    Action,
+    Assign,
+    Command,
+    Forgotten,
+    Notify,
+    Persist,
+    Revoke,
+)
+from .config import SchedulerConfig
+from .lifecycle import Lifecycle
+from .placement import Actor, ActorCommand
+from .sessions import Hello, Sessions
+from .task import NO_LEASE, Failure, LeaseName, Task, TaskState
+
+# (task id, lease id, attempt, encoded result, failure or None, seconds in the handler); a tuple for speed.
+AttemptEnd = tuple[str, int, int, bytes, Failure | None, float]
+
+TRIM_SECONDS = 10.0
+
+
+class Core:
+    """Submit, lease, renew, complete, fail, cancel, expire, connect, lose, pause, drain, tick."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        now: float,
+        wall_time: float,
+        lease_floor: int = 0,
+        rng: random.Random | None = None,
+    ) -> None:
+        self.config = config
+        # Not for secrets: it spreads load and back-offs.
+        self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor)  # noqa: S311
+        self.sessions = Sessions(self.life)
+        self._id_prefix = f"t-{lease_floor >> 32:x}"
+        self._actions: list[Action] = []
+        self._last_tick = now
+        self._next_trim = now + TRIM_SECONDS
+        self._next_rebalance = now + config.dispatch.rebalance_seconds
+
+    def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
+        """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
+        life = self.life
+        admission.check_size(len(tasks))
+        for offset, task in enumerate(tasks):
+            if not task.task_id:
+                task.task_id = f"{self._id_prefix}-{life.next_number + offset}"
+        new = admission.select_new(tasks, life.tasks, self.config.queue)
+        statistics = life.statistics
+        admission.check_room(
+            new, statistics.unfinished, statistics.unfinished_bytes, statistics.rate(now), self.config.queue
+        )
+        admission.check_kinds(new, life.fleet.known_kinds, self.config.queue)
+        for task in new.values():
+            life.admit(task, now)
+        for task in new.values():
+            life.attach(task, now)
+        self._dispatch(now)
+        return [task.task_id for task in tasks]
+
+    def cancel(self, task_ids: Iterable[str], now: float) -> list[str]:
+        """Ends what is unfinished; the ids it ended. Unknown ids refuse the whole request."""
+        tasks = [self.task(task_id) for task_id in dict.fromkeys(task_ids)]
+        cancelled = []
+        for task in tasks:
+            if not task.final:
+                if task.actor is not None:
+                    self.life.revoke(task.actor, task.lease)
+                    self._freed(task.actor)
+                self.life.finish(task, TaskState.CANCELLED, now, Failure("CANCELLED", "cancelled on request"))
+                cancelled.append(task.task_id)
+        self._dispatch(now)
+        return cancelled
+
+    def connect(self, hello: Hello, now: float) -> None:
+        """A new stream of an actor; the leases it names and still holds are kept."""
+        self._actions += self.sessions.connect(hello, now)
+        self._dispatch(now)
+
+    def disconnect(self, session: int, now: float) -> None:
+        """A stream ended. Its leases wait for the actor's return unless it left in peace."""
+        self.sessions.disconnect(session, now)
+        self._dispatch(now)
+
+    def report(
+        self,
+        session: int,
+        now: float,
+        *,
+        credits: int = 0,
+        results: Sequence[AttemptEnd] = (),
+        heartbeat: Sequence[LeaseName] | None = None,
+        policy_version: int = 0,
+        leaving: bool = False,
+    ) -> None:
+        """One message of an actor."""
+        actor = self.sessions.by_number.get(session)
+        if results:
+            self._complete(session, actor, results, now)
+        if actor is None:
+            # A stream that was replaced: its results count, its credits do not.
+            self._dispatch(now)
+            return
+        self.sessions.hear(actor, now, credits=credits, leaving=leaving)
+        if heartbeat is not None:
+            self.sessions.renew(actor, heartbeat, policy_version, now)
+        self._fill(actor, now)
+        self._dispatch(now)
+
+    def command(self, actor_ids: Iterable[str], command: ActorCommand, now: float) -> list[Actor]:
+        """Commands every named actor or none; the actors."""
+        actors = [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
+        if not actors:
+            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
+        for actor in actors:
+            self.sessions.command(actor, command, now)
+            if actor.session:
+                self._actions.append(Command(actor.session, command))
+        self._dispatch(now)
+        return actors
+
+    def rebalance(self, now: float) -> int:
+        """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
+        moved = self._rebalance(now, 0.0)
+        self._dispatch(now)
+        return moved
+
+    def tick(self, now: float, wall_time: float) -> None:
+        """Time has passed: back-offs end, leases expire, the old is forgotten."""
+        life = self.life
+        life.wall_offset = wall_time - now
+        self.sessions.forgive_stall(now - self._last_tick, now)
+        self._last_tick = now
+        for task in life.timers.take_due(now):
+            self._wake(task, now)
+        self.sessions.expire(now)
+        self.sessions.follow_policy(now)
+        gone = life.retention.excess(now)
+        if gone:
+            for task in gone:
+                del life.tasks[task.task_id]
+            life.statistics.forgotten += len(gone)
+            life.records.append(Forgotten(len(gone)))
+        if now >= self._next_trim:
+            self._next_trim = now + TRIM_SECONDS
+            for task_class in life.queue.trim():
+                life.fleet.drop_class(task_class)
+        if now >= self._next_rebalance:
+            self._next_rebalance = now + self.config.dispatch.rebalance_seconds
+            self._rebalance(now, self.config.dispatch.rebalance_seconds)
+        self._dispatch(now)
+
+    def take_actions(self) -> list[Action]:
+        """What the last events ask for; records first."""
+        life, actions = self.life, self._actions
+        self._actions = []
+        if life.records:
+            actions.insert(0, Persist(life.records))
+            life.records = []
+        if life.revoked:
+            actions += [Revoke(session, leases) for session, leases in life.revoked.items()]
+            life.revoked = {}
+        if life.assigned:
+            actions += [Assign(actor.session, tasks) for actor, tasks in life.assigned.items()]
+            life.assigned = {}
+        if life.finished:
+            actions.append(Notify(life.finished))
+            life.finished = []
+        return actions
+
+    def task(self, task_id: str) -> Task:
+        task = self.life.tasks.get(task_id)
+        if task is None:
+            raise NotFound(
+                f'task "{task_id}" is unknown or was finished too long ago', reason="UNKNOWN_TASK", task_id=task_id
+            )
+        return task
+
+    def actor(self, actor_id: str) -> Actor:
+        actor = self.life.fleet.actors.get(actor_id)
+        if actor is None:
+            raise NotFound(f'actor "{actor_id}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id)
+        return actor
+
+    def _complete(self, session: int, sender: Actor | None, results: Sequence[AttemptEnd], now: float) -> None:
+        life = self.life
+        tasks, statistics = life.tasks, life.statistics
+        prefetch_seconds = self.config.dispatch.prefetch_seconds
+        acknowledged: list[LeaseName] = []
+        for task_id, lease_id, attempt, result, failure, ran in results:
+            acknowledged.append(LeaseName(task_id, lease_id, attempt))
+            task = tasks.get(task_id)
+            if task is None or task.lease_id != lease_id or lease_id == NO_LEASE or task.final:
+                statistics.stale_results += 1
+                continue
+            task.ran = ran
+            if task.actor is not None and task.actor is not sender:
+                self._freed(task.actor)
+            if failure is None:
+                life.succeed(task, result, now)
+            else:
+                life.fail_attempt(task, failure, now)
+            if sender is not None:
+                if failure is None:
+                    sender.completed += 1
+                else:
+                    sender.failed += 1
+                sender.measure(ran, statistics.count_run(task.kind, ran), prefetch_seconds)
+        self._actions.append(Acknowledge(session, acknowledged))
+
+    def _wake(self, task: Task, now: float) -> None:
+        if task.state is TaskState.WAITING:
+            self.life.make_ready(task, now)
+            return
+        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
+        self.life.finish(task, TaskState.FAILED, now, failure)
+
+    def _rebalance(self, now: float, min_age: float) -> int:
+        tasks = rebalancing.to_take_back(self.life.fleet, now, min_age)
+        for task in tasks:
+            actor = task.actor
+            assert actor is not None
+            self.life.revoke(actor, task.lease)
+            self.life.take_back(task, now)
+            self._freed(actor)
+        self.life.statistics.moved += len(tasks)
+        return len(tasks)
+
+    def _freed(self, actor: Actor) -> None:
+        """A lease of this actor ends by another's doing; its place in the pools is looked at in `_dispatch`."""
+        self.sessions.unsettled[actor] = None
+
+    def _fill(self, actor: Actor, now: float) -> None:
+        room = actor.room
+        if room > 0 and self.life.queue.ready:
+            take, grant, classes = self.life.queue.take, self.life.grant, actor.classes
+            for _ in range(room):
+                task = take(classes)
+                if task is None:
+                    break
+                grant(task, actor, now)
+        self.life.fleet.settle(actor)
+
+    def _dispatch(self, now: float) -> None:
+        """Brings ready tasks and idle actors together until there is no pair left."""
+        life = self.life
+        unsettled = self.sessions.unsettled
+        while unsettled:
+            changed, _ = unsettled.popitem()
+            if changed.profile is not None:
+                self._fill(changed, now)
+        if not life.fresh:
+            return
+        choose, settle, take, grant = life.fleet.choose, life.fleet.settle, life.queue.take, life.grant
+        for task_class in life.fresh:
+            while task_class.ready:
+                actor = choose(task_class)
+                if actor is None:
+                    break
+                # Free slots are filled one by one, so that urgent tasks start at once; what is held in advance
+                # behind running tasks is handed over in larger parts.
+                count = 1 if len(actor.leases) < actor.slots else min(actor.room, 1 + task_class.ready // 16)
+                classes = actor.classes
+                for _ in range(count):
+                    task = take(classes)
+                    if task is None:
+                        break
+                    grant(task, actor, now)
+                settle(actor)
+        life.fresh.clear()

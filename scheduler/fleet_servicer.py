@@ -1,0 +1,54 @@
+"""FleetService over gRPC: one stream per actor, whose reader and writer never wait for each other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from parlmesh.errors import InvalidInput, PermissionDenied
+from parlmesh.rpc import caller
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+
+from .outbox import Outbox
+from .shell import Shell
+
+Context = Any
+
+
+class FleetServicer:
+    """What actors call."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def Connect(self, requests: AsyncIterator[fleet_pb.ConnectRequest], context: Context) -> None:
+        """Writes encoded ConnectResponses."""
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return
+        _check_hello(first)
+        session, outbox = self._shell.connect(first)
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(_write(outbox, context))
+                async for request in requests:
+                    self._shell.receive(session, request)
+                # The actor closed its side in peace; what is still unsent has no reader.
+                writer.cancel()
+        finally:
+            self._shell.disconnect(session)
+
+
+async def _write(outbox: Outbox, context: Context) -> None:
+    while True:
+        for message in await outbox.take():
+            await context.write(message)
+
+
+def _check_hello(request: fleet_pb.ConnectRequest) -> None:
+    if not request.HasField("hello"):
+        raise InvalidInput("the first message of Connect has no hello", reason="MISSING_HELLO")
+    node_id = request.hello.node_id
+    if not caller().speaks_for(node_id):
+        raise PermissionDenied(
+            f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
+        )

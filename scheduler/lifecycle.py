@@ -1,0 +1,239 @@
+"""The transitions of a task's life, each with its counters, its journal record and its effect on others.
+
+Everything that changes a task's state goes through here. Decides nothing about who may cause a transition.
+"""
+
+import random
+from collections.abc import Iterator
+
+from . import dependencies, retries
+from .actions import Finished, Leased, Paused, Record, Returned, Submitted
+from .config import SchedulerConfig
+from .placement import Actor, Fleet
+from .ready_queue import ReadyQueue, TaskClass
+from .retention import Retention
+from .statistics import Statistics
+from .task import NO_LEASE, Failure, LeaseName, Placement, Task, TaskState
+from .timers import Timers
+from .trace import Trace
+
+WAITING, QUEUED, RUNNING = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING
+SUCCEEDED = TaskState.SUCCEEDED
+
+
+class Lifecycle:
+    """Tables of tasks and actors, and the moves between states."""
+
+    def __init__(
+        self, config: SchedulerConfig, rng: random.Random, now: float, wall_time: float, lease_floor: int
+    ) -> None:
+        self.config = config
+        self.rng = rng
+        self.tasks: dict[str, Task] = {}
+        self.queue = ReadyQueue(config.queue.aging_seconds)
+        self.fleet = Fleet(rng)
+        self.timers = Timers()
+        self.retention = Retention(config.retention)
+        self.statistics = Statistics(now)
+        self.trace = Trace(config.retention.trace_events)
+        self.wall_offset = wall_time - now
+        self.next_number = 1
+        self.last_lease = lease_floor
+        # What happened since the core last gave out its actions.
+        self.records: list[Record] = []
+        self.assigned: dict[Actor, list[Task]] = {}
+        self.revoked: dict[int, list[LeaseName]] = {}
+        self.finished: list[Task] = []
+        # Classes that gained a ready task: their idle actors must be looked for.
+        self.fresh: dict[TaskClass, None] = {}
+
+    def admit(self, task: Task, now: float) -> None:
+        """Enters a new task, without its dependencies."""
+        task.number = self.next_number
+        self.next_number += 1
+        task.submit_time = now
+        self.enter(task)
+        self.statistics.accepted += 1
+        self.records.append(Submitted(task, now + self.wall_offset))
+
+    def enter(self, task: Task) -> None:
+        self.tasks[task.task_id] = task
+        task.task_class = self.class_of(task.kind, task.placement)
+        task.task_class.unfinished += 1
+        self.statistics.by_state[WAITING] += 1
+        self.statistics.unfinished_bytes += len(task.body)
+
+    def class_of(self, kind: str, placement: Placement) -> TaskClass:
+        task_class = self.queue.task_class(kind, placement)
+        if task_class is None:
+            task_class = self.queue.add_class(kind, placement)
+            self.fleet.add_class(task_class)
+        return task_class
+
+    def attach(self, task: Task, now: float) -> None:
+        """Counts the dependencies of an admitted task; it is ready, waits, or ends with a parent that failed."""
+        bad_parent = dependencies.attach(task, self.tasks)
+        if bad_parent is not None:
+            self.finish(task, TaskState.FAILED, now, _dependency_failure(bad_parent))
+        elif not task.missing:
+            self.make_ready(task, now)
+
+    def make_ready(self, task: Task, now: float) -> None:
+        by_state = self.statistics.by_state
+        by_state[task.state] -= 1
+        by_state[QUEUED] += 1
+        task.state = QUEUED
+        task.ready_time = now
+        self.queue.push(task)
+        self.fresh[task.task_class] = None
+        if task.queue_timeout is not None:
+            self.timers.set(now + task.queue_timeout, task)
+
+    def grant(self, task: Task, actor: Actor, now: float) -> None:
+        """Leases a task that `queue.take` returned."""
+        by_state = self.statistics.by_state
+        by_state[QUEUED] -= 1
+        by_state[RUNNING] += 1
+        self.last_lease = lease_id = self.last_lease + 1
+        task.state = RUNNING
+        task.lease_id = lease_id
+        task.attempts += 1
+        task.lease_time = now
+        task.started_at = 0.0
+        self._bind(task, actor, now)
+        actor.credits -= 1
+        self.records.append(Leased(task.number, lease_id, task.attempts, actor.actor_id))
+        assigned = self.assigned.get(actor)
+        if assigned is None:
+            self.assigned[actor] = [task]
+        else:
+            assigned.append(task)
+
+    def reclaim(self, task: Task, actor: Actor, now: float) -> None:
+        """Gives a lease that was lost back to its actor; nobody else has had the task since."""
+        self._leave_queue(task)
+        self.statistics.by_state[task.state] -= 1
+        self.statistics.by_state[RUNNING] += 1
+        task.state = RUNNING
+        self._bind(task, actor, now)
+        self.records.append(Leased(task.number, task.lease_id, task.attempts, actor.actor_id))
+
+    def _bind(self, task: Task, actor: Actor, now: float) -> None:
+        task.actor = actor
+        task.actor_id = actor.actor_id
+        task.expires_at = now + self.config.leases.duration_seconds
+        actor.leases[task.lease_id] = task
+
+    def take_back(self, task: Task, now: float) -> None:
+        """Queues a leased task again without blame: it had not started, or its actor was told to drop it."""
+        self._unlease(task)
+        task.lease_id = NO_LEASE
+        task.attempts -= 1
+        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+        self.make_ready(task, now)
+
+    def lose(self, task: Task, now: float) -> None:
+        """The actor of a running task is gone or silent. Its result still counts if it comes before the next lease."""
+        actor_id = task.actor_id
+        self._unlease(task)
+        task.losses += 1
+        self.statistics.lost_leases += 1
+        if retries.is_poison(task, self.config.retries):
+            message = f'lost {task.losses} actors while they ran it, "{actor_id}" the last'
+            self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
+            return
+        self.statistics.retried += 1
+        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+        self.make_ready(task, now)
+
+    def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
+        """An attempt ended badly: the task waits for the next one, or fails."""
+        self._leave(task)
+        task.lease_id = NO_LEASE
+        task.failures += 1
+        if not retries.may_retry(task, failure, self.config.retries):
+            self.finish(task, TaskState.FAILED, now, failure)
+            return
+        by_state = self.statistics.by_state
+        by_state[task.state] -= 1
+        by_state[WAITING] += 1
+        self.statistics.retried += 1
+        task.state = WAITING
+        task.failure = failure
+        task.wake_time = now + retries.delay_seconds(task.failures, self.config.retries, self.rng)
+        self.timers.set(task.wake_time, task)
+        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+
+    def succeed(self, task: Task, result: bytes, now: float) -> None:
+        self._leave(task)
+        task.result = result
+        task.failure = None
+        self._end(task, SUCCEEDED, now)
+        if task.children:
+            for child in dependencies.release(task):
+                self.make_ready(child, now)
+
+    def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
+        """Ends a task that did not succeed, and with it all that depends on it."""
+        ending = [(task, state, failure)]
+        while ending:
+            task, state, failure = ending.pop()
+            if task.final:
+                continue
+            self._leave(task)
+            task.failure = failure
+            self._end(task, state, now)
+            ending.extend((child, TaskState.FAILED, _dependency_failure(task)) for child in dependencies.doomed(task))
+
+    def revoke(self, actor: Actor, lease: LeaseName) -> None:
+        if actor.session:
+            self.revoked.setdefault(actor.session, []).append(lease)
+
+    def pause(self, actor: Actor, paused: bool) -> None:
+        if actor.paused != paused:
+            actor.paused = paused
+            self.records.append(Paused(actor.actor_id, paused))
+
+    def unfinished(self) -> Iterator[Task]:
+        return (task for task in self.tasks.values() if not task.final)
+
+    def _end(self, task: Task, state: TaskState, now: float) -> None:
+        statistics = self.statistics
+        statistics.by_state[task.state] -= 1
+        statistics.by_state[state] += 1
+        statistics.unfinished_bytes -= len(task.body)
+        statistics.count_outcome(task, now)
+        task.state = state
+        task.end_time = now
+        task.task_class.unfinished -= 1
+        self.retention.keep(task)
+        self.records.append(Finished(task, now + self.wall_offset))
+        self.finished.append(task)
+        if task.attempts:
+            self.trace.add(task)
+
+    def _leave(self, task: Task) -> None:
+        """Out of the queue or off its actor, wherever it is."""
+        if task.actor is not None:
+            self._unlease(task)
+        else:
+            self._leave_queue(task)
+
+    def _leave_queue(self, task: Task) -> None:
+        if task.state is QUEUED:
+            # The queue tells live entries by the state.
+            self.statistics.by_state[QUEUED] -= 1
+            self.statistics.by_state[WAITING] += 1
+            task.state = WAITING
+            self.queue.discard(task)
+
+    def _unlease(self, task: Task) -> None:
+        actor = task.actor
+        assert actor is not None
+        del actor.leases[task.lease_id]
+        task.actor = None
+
+
+def _dependency_failure(parent: Task) -> Failure:
+    why = parent.failure.message if parent.failure is not None else ""
+    return Failure("DEPENDENCY_FAILED", f'dependency "{parent.task_id}" ended {parent.state.name}: {why}'[:1000])

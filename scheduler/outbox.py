@@ -1,0 +1,49 @@
+"""What waits to be written to one stream. Whatever is ready goes out together; nothing waits for more."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+
+from parlmesh.errors import FleetError
+
+MESSAGE_BYTES = 1024 * 1024
+
+
+class Outbox:
+    """Encoded parts of messages; parts of one message type may be joined in any number."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+        self._ready = asyncio.Event()
+        self._error: FleetError | None = None
+
+    def put(self, parts: Iterable[bytes]) -> None:
+        self._parts += parts
+        self._ready.set()
+
+    def close(self, error: FleetError) -> None:
+        """The stream ends with this error once it is read."""
+        self._error = error
+        self._ready.set()
+
+    async def take(self) -> Iterator[bytes]:
+        """Waits for something, then everything, as messages of bounded size."""
+        await self._ready.wait()
+        self._ready.clear()
+        parts, self._parts = self._parts, []
+        if self._error is not None:
+            raise self._error
+        return messages(parts)
+
+
+def messages(parts: list[bytes]) -> Iterator[bytes]:
+    """Joins parts into messages of at most MESSAGE_BYTES, unless a single part is larger."""
+    batch: list[bytes] = []
+    size = 0
+    for part in parts:
+        if batch and size + len(part) > MESSAGE_BYTES:
+            yield b"".join(batch)
+            batch, size = [], 0
+        batch.append(part)
+        size += len(part)
+    if batch:
+        yield b"".join(batch)

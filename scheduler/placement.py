@@ -1,0 +1,295 @@
+"""Actors, what each can run, and which of the idle ones gets a task. Knows no gRPC and keeps no task order.
+
+Actors with the same kinds and labels form a profile, so matching is done once per profile and class. A profile keeps
+two pools: actors with a free slot, and actors that are busy but may hold a little more (see `Actor.measure`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+
+from .ready_queue import TaskClass
+from .task import Task
+
+# Faster handlers than this are not told apart; it bounds how deep an actor is filled.
+SHORTEST_RUN_SECONDS = 20e-6
+SMOOTHING = 0.1
+
+
+class ActorState(IntEnum):
+    """Numbered as in the contract."""
+
+    READY = 1
+    PAUSED = 2
+    DRAINING = 3
+    LOST = 4
+
+
+class ActorCommand(IntEnum):
+    """Numbered as in the contract."""
+
+    PAUSE = 1
+    RESUME = 2
+    RESET = 3
+    DRAIN = 4
+
+
+class Actor:
+    """One actor process as the scheduler sees it."""
+
+    __slots__ = (
+        "actor_id",
+        "completed",
+        "credits",
+        "depth",
+        "draining",
+        "failed",
+        "incarnation",
+        "index",
+        "kinds",
+        "labels",
+        "last_seen",
+        "leases",
+        "lost_at",
+        "node_id",
+        "paused",
+        "pinned",
+        "policy_version",
+        "pool",
+        "profile",
+        "scan_at",
+        "session",
+        "silent",
+        "slots",
+        "slowness",
+        "spell",
+    )
+
+    def __init__(self, actor_id: str, node_id: str = "") -> None:
+        self.actor_id = actor_id
+        self.node_id = node_id
+        self.incarnation = 0
+        self.slots = 1
+        self.kinds: frozenset[str] = frozenset()
+        self.labels: frozenset[tuple[str, str]] = frozenset()
+        self.profile: Profile | None = None
+        self.pinned: list[TaskClass] = []
+        # Number of its stream; 0 when it has none.
+        self.session = 0
+        self.paused = False
+        self.draining = False
+        # Connected, but its heartbeats stopped.
+        self.silent = False
+        self.lost_at = 0.0
+        self.last_seen = 0.0
+        self.scan_at = 0.0
+        self.credits = 0
+        # By lease id, oldest first: the first `slots` of them are taken to be running.
+        self.leases: dict[int, Task] = {}
+        self.completed = 0
+        self.failed = 0
+        self.policy_version = 0
+        # Mean seconds of its runs, 0 until measured; and the same relative to the fleet's mean for each kind.
+        self.spell = 0.0
+        self.slowness = 1.0
+        self.depth = 1
+        self.pool: Pool | None = None
+        self.index = 0
+
+    @property
+    def state(self) -> ActorState:
+        if not self.session or self.silent:
+            return ActorState.LOST
+        if self.draining:
+            return ActorState.DRAINING
+        return ActorState.PAUSED if self.paused else ActorState.READY
+
+    @property
+    def room(self) -> int:
+        """How many more tasks it may be given now."""
+        if not self.session or self.silent or self.draining or self.paused:
+            return 0
+        return min(self.credits, self.depth - len(self.leases))
+
+    @property
+    def load(self) -> float:
+        return self.slowness * (len(self.leases) + 1) / self.slots
+
+    @property
+    def classes(self) -> list[TaskClass]:
+        assert self.profile is not None
+        return self.profile.classes + self.pinned if self.pinned else self.profile.classes
+
+    def measure(self, ran: float, kind_mean: float, prefetch_seconds: float) -> None:
+        """Takes in one run. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot never
+        starves for a round trip, and an urgent task never waits behind more than that."""
+        self.spell = ran if not self.spell else self.spell + SMOOTHING * (ran - self.spell)
+        if kind_mean > 0.0:
+            self.slowness += SMOOTHING * (min(100.0, ran / kind_mean) - self.slowness)
+        self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.spell, SHORTEST_RUN_SECONDS))
+
+    def running(self) -> int:
+        return min(len(self.leases), self.slots)
+
+
+class Pool:
+    """A set of actors with a random choice in constant time."""
+
+    __slots__ = ("actors",)
+
+    def __init__(self) -> None:
+        self.actors: list[Actor] = []
+
+    def add(self, actor: Actor) -> None:
+        actor.pool, actor.index = self, len(self.actors)
+        self.actors.append(actor)
+
+    def remove(self, actor: Actor) -> None:
+        last = self.actors.pop()
+        if last is not actor:
+            self.actors[actor.index] = last
+            last.index = actor.index
+        actor.pool = None
+
+
+class Profile:
+    """Actors that can run the same classes, those pinned to a node aside."""
+
+    __slots__ = ("classes", "free", "kinds", "labels", "members", "spare")
+
+    def __init__(self, kinds: frozenset[str], labels: frozenset[tuple[str, str]]) -> None:
+        self.kinds = kinds
+        self.labels = labels
+        self.members = 0
+        self.classes: list[TaskClass] = []
+        self.free = Pool()
+        self.spare = Pool()
+
+    def matches(self, task_class: TaskClass) -> bool:
+        return task_class.kind in self.kinds and task_class.placement.labels <= self.labels
+
+
+class Fleet:
+    """Every actor that is known, and who can run what."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._random = rng.random
+        self.actors: dict[str, Actor] = {}
+        self.known_kinds: set[str] = set()
+        self._profiles: dict[tuple[frozenset[str], frozenset[tuple[str, str]]], Profile] = {}
+        self._nodes: dict[str, list[Actor]] = {}
+        self._pinned: dict[str, list[TaskClass]] = {}
+
+    def place(
+        self, actor: Actor, kinds: Iterable[str], labels: Iterable[tuple[str, str]], known: Iterable[TaskClass]
+    ) -> None:
+        """Enters an actor, or moves it after it came back with other abilities. `known` are all present classes."""
+        self.displace(actor)
+        self.actors[actor.actor_id] = actor
+        actor.kinds, actor.labels = frozenset(kinds), frozenset(labels)
+        self.known_kinds |= actor.kinds
+        profile = self._profiles.get((actor.kinds, actor.labels))
+        if profile is None:
+            profile = self._profiles[actor.kinds, actor.labels] = Profile(actor.kinds, actor.labels)
+            for task_class in known:
+                if not task_class.placement.node_id and profile.matches(task_class):
+                    profile.classes.append(task_class)
+                    task_class.profiles.append(profile)
+        profile.members += 1
+        actor.profile = profile
+        self._nodes.setdefault(actor.node_id, []).append(actor)
+        actor.pinned = [pinned for pinned in self._pinned.get(actor.node_id, ()) if profile.matches(pinned)]
+
+    def displace(self, actor: Actor) -> None:
+        """Takes an actor out of placement; it stays in `actors`."""
+        profile = actor.profile
+        if profile is None:
+            return
+        if actor.pool is not None:
+            actor.pool.remove(actor)
+        actor.profile = None
+        actor.pinned = []
+        neighbours = self._nodes[actor.node_id]
+        neighbours.remove(actor)
+        if not neighbours:
+            del self._nodes[actor.node_id]
+        profile.members -= 1
+        if not profile.members:
+            del self._profiles[profile.kinds, profile.labels]
+            for task_class in profile.classes:
+                task_class.profiles.remove(profile)
+
+    def add_class(self, task_class: TaskClass) -> None:
+        node_id = task_class.placement.node_id
+        if node_id:
+            self._pinned.setdefault(node_id, []).append(task_class)
+            for actor in self._nodes.get(node_id, ()):
+                if actor.profile is not None and actor.profile.matches(task_class):
+                    actor.pinned.append(task_class)
+            return
+        for profile in self._profiles.values():
+            if profile.matches(task_class):
+                profile.classes.append(task_class)
+                task_class.profiles.append(profile)
+
+    def drop_class(self, task_class: TaskClass) -> None:
+        node_id = task_class.placement.node_id
+        if not node_id:
+            for profile in task_class.profiles:
+                profile.classes.remove(task_class)
+            return
+        self._pinned[node_id].remove(task_class)
+        if not self._pinned[node_id]:
+            del self._pinned[node_id]
+        for actor in self._nodes.get(node_id, ()):
+            if task_class in actor.pinned:
+                actor.pinned.remove(task_class)
+
+    def settle(self, actor: Actor) -> None:
+        """Puts the actor into the pool that its room calls for."""
+        profile = actor.profile
+        if profile is None:
+            return
+        wanted: Pool | None = None
+        if actor.room > 0:
+            wanted = profile.free if len(actor.leases) < actor.slots else profile.spare
+        if actor.pool is not wanted:
+            if actor.pool is not None:
+                actor.pool.remove(actor)
+            if wanted is not None:
+                wanted.add(actor)
+
+    def choose(self, task_class: TaskClass, *, free_only: bool = False) -> Actor | None:
+        """An actor with room for this class: the less loaded of two random ones, free slots before held tasks."""
+        if task_class.placement.node_id:
+            return self._choose_on_node(task_class, free_only)
+        pools = [profile.free for profile in task_class.profiles if profile.free.actors]
+        if not pools and not free_only:
+            pools = [profile.spare for profile in task_class.profiles if profile.spare.actors]
+        if not pools:
+            return None
+        first, second = self._pick(pools), self._pick(pools)
+        return first if first is second or first.load <= second.load else second
+
+    def able(self, task_class: TaskClass) -> Iterator[Actor]:
+        """Every actor, lost ones included, that could run this class."""
+        node_id, labels = task_class.placement
+        for actor in self.actors.values():
+            if task_class.kind in actor.kinds and labels <= actor.labels and node_id in ("", actor.node_id):
+                yield actor
+
+    def _pick(self, pools: list[Pool]) -> Actor:
+        pool = pools[0] if len(pools) == 1 else pools[int(self._random() * len(pools))]
+        actors = pool.actors
+        return actors[0] if len(actors) == 1 else actors[int(self._random() * len(actors))]
+
+    def _choose_on_node(self, task_class: TaskClass, free_only: bool) -> Actor | None:
+        hosts = [
+            actor
+            for actor in self._nodes.get(task_class.placement.node_id, ())
+            if actor.pool is not None and task_class in actor.pinned
+        ]
+        free = [actor for actor in hosts if len(actor.leases) < actor.slots]
+        return min(free or (() if free_only else hosts), key=lambda actor: actor.load, default=None)

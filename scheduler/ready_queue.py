@@ -1,0 +1,241 @@
+"""The ready queue: which task an actor that can run certain classes takes next. Knows no actors and no clock.
+
+Tasks of one class (kind and placement) can run on the same actors, so an unplaceable task blocks its class alone.
+Between priorities the key `submit_time - boost * priority` decides: it never changes, so waiting raises a task at no
+cost. Within a priority submitters take turns, and each submitter's tasks leave in the order they came. Picking costs
+the same at a thousand and at a million queued tasks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import TYPE_CHECKING
+
+from .task import Placement, Priority, Task, TaskState
+
+if TYPE_CHECKING:
+    from .placement import Profile
+
+QUEUED = TaskState.QUEUED
+# Highest first, so that equal keys go to the higher priority.
+PRIORITIES = tuple(sorted((int(priority) for priority in Priority), reverse=True))
+# How many turns a submitter may catch up after its tasks had no actor to run on.
+CATCH_UP_TURNS = 16
+FEW_DEAD_ENTRIES = 32
+
+
+class Account:
+    """One submitter within one priority; `turn` counts what it was served, and the lowest is served next."""
+
+    __slots__ = ("priority", "ready", "submitter", "turn")
+
+    def __init__(self, priority: int, submitter: str) -> None:
+        self.priority = priority
+        self.submitter = submitter
+        self.turn = 0
+        self.ready = 0
+
+
+class Lane:
+    """The ready tasks of one account in one class, by number.
+
+    In-order arrivals stay in a deque; those that come back (retries, released dependencies) go to a heap.
+    Entries whose task is no longer queued are skipped, and swept when they are the majority.
+    """
+
+    __slots__ = ("account", "dead", "entry", "front", "late", "line")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.line: deque[Task] = deque()
+        self.late: list[tuple[int, Task]] = []
+        self.dead = 0
+        self.entry: Entry | None = None
+        self.front: Task | None = None
+
+    def add(self, task: Task) -> None:
+        line = self.line
+        if not line or line[-1].number < task.number:
+            line.append(task)
+        else:
+            heappush(self.late, (task.number, task))
+
+    def head(self) -> Task | None:
+        """The first task, kept in `front`."""
+        line, late = self.line, self.late
+        while line and line[0].state is not QUEUED:
+            line.popleft()
+            self.dead -= 1
+        while late and late[0][1].state is not QUEUED:
+            heappop(late)
+            self.dead -= 1
+        if late and (not line or late[0][0] < line[0].number):
+            self.front = late[0][1]
+        else:
+            self.front = line[0] if line else None
+        return self.front
+
+    def remove_front(self) -> None:
+        if self.line and self.line[0] is self.front:
+            self.line.popleft()
+        else:
+            heappop(self.late)
+        self.front = None
+
+    def sweep(self) -> None:
+        self.dead += 1
+        if self.dead > FEW_DEAD_ENTRIES and self.dead * 2 > len(self.line) + len(self.late):
+            self.line = deque(task for task in self.line if task.state is QUEUED)
+            self.late = [item for item in self.late if item[1].state is QUEUED]
+            heapify(self.late)
+            self.dead = 0
+
+
+# (turn, number of the head, lane): a lower bound of the lane's true place, put right when it comes to the top.
+Entry = tuple[int, int, Lane]
+
+
+class TaskClass:
+    """Tasks that the same actors can run."""
+
+    __slots__ = ("heaps", "kind", "lanes", "placement", "profiles", "ready", "unfinished")
+
+    def __init__(self, kind: str, placement: Placement) -> None:
+        self.kind = kind
+        self.placement = placement
+        self.ready = 0
+        self.unfinished = 0
+        self.lanes: dict[Account, Lane] = {}
+        self.heaps: list[list[Entry]] = [[] for _ in range(max(PRIORITIES) + 1)]
+        # Kept by the fleet: whose actors can run this class.
+        self.profiles: list[Profile] = []
+
+    def best(self, priority: int) -> Entry | None:
+        heap = self.heaps[priority]
+        while heap:
+            entry = heap[0]
+            lane = entry[2]
+            if entry is not lane.entry:
+                heappop(heap)
+                continue
+            head = lane.head()
+            if head is None:
+                heappop(heap)
+                lane.entry = None
+                continue
+            if entry[0] == lane.account.turn and entry[1] == head.number:
+                return entry
+            lane.entry = fresh = (lane.account.turn, head.number, lane)
+            heapreplace(heap, fresh)
+        return None
+
+
+class ReadyQueue:
+    """Every ready task, by class, priority and submitter."""
+
+    def __init__(self, boost_seconds: float) -> None:
+        self._boost = boost_seconds
+        self._accounts: dict[tuple[int, str], Account] = {}
+        self._floor = [0] * (max(PRIORITIES) + 1)
+        self.classes: dict[tuple[str, Placement], TaskClass] = {}
+        self.ready = 0
+        self.ready_by_priority = [0] * (max(PRIORITIES) + 1)
+
+    def push(self, task: Task) -> None:
+        """Adds a task whose state is QUEUED."""
+        priority, task_class = task.priority, task.task_class
+        account = self._accounts.get((priority, task.submitter))
+        if account is None:
+            account = self._accounts[priority, task.submitter] = Account(priority, task.submitter)
+        if not account.ready:
+            account.turn = max(account.turn, self._floor[priority] + 1)
+        account.ready += 1
+        lane = task_class.lanes.get(account)
+        if lane is None:
+            lane = task_class.lanes[account] = Lane(account)
+        lane.add(task)
+        entry = lane.entry
+        if entry is None or task.number < entry[1]:
+            lane.entry = entry = (account.turn, task.number, lane)
+            heappush(task_class.heaps[priority], entry)
+        task_class.ready += 1
+        self.ready += 1
+        self.ready_by_priority[priority] += 1
+
+    def take(self, classes: Iterable[TaskClass]) -> Task | None:
+        """Removes and returns the task that comes next among these classes."""
+        live = [task_class for task_class in classes if task_class.ready]
+        if not live:
+            return None
+        chosen: tuple[Entry, TaskClass] | None = None
+        chosen_key = 0.0
+        for priority in PRIORITIES:
+            if not self.ready_by_priority[priority]:
+                continue
+            best: tuple[Entry, TaskClass] | None = None
+            for task_class in live:
+                entry = task_class.best(priority)
+                if entry is not None and (best is None or entry < best[0]):
+                    best = entry, task_class
+            if best is not None:
+                head = best[0][2].front
+                assert head is not None
+                key = head.submit_time - self._boost * priority
+                if chosen is None or key < chosen_key:
+                    chosen, chosen_key = best, key
+        assert chosen is not None
+        return self._pop(chosen[0][2], chosen[1])
+
+    def discard(self, task: Task) -> None:
+        """Forgets a task that left the state QUEUED by another way than `take`."""
+        account = self._accounts[task.priority, task.submitter]
+        self._count_out(account, task.task_class)
+        task.task_class.lanes[account].sweep()
+
+    def task_class(self, kind: str, placement: Placement) -> TaskClass | None:
+        return self.classes.get((kind, placement))
+
+    def add_class(self, kind: str, placement: Placement) -> TaskClass:
+        task_class = self.classes[kind, placement] = TaskClass(kind, placement)
+        return task_class
+
+    def oldest(self) -> Task | None:
+        """The ready task that was submitted first; costs one step per lane."""
+        heads = [
+            lane.front
+            for task_class in self.classes.values()
+            if task_class.ready
+            for lane in task_class.lanes.values()
+            if lane.head() is not None and lane.front is not None
+        ]
+        return min(heads, key=lambda task: task.number, default=None)
+
+    def trim(self) -> list[TaskClass]:
+        """Drops accounts and lanes that hold nothing; returns the classes it dropped."""
+        idle = [task_class for task_class in self.classes.values() if not task_class.unfinished]
+        for task_class in idle:
+            del self.classes[task_class.kind, task_class.placement]
+        for task_class in self.classes.values():
+            for account in [account for account, lane in task_class.lanes.items() if lane.head() is None]:
+                lane = task_class.lanes.pop(account)
+                lane.entry = None
+        for key in [key for key, account in self._accounts.items() if not account.ready]:
+            del self._accounts[key]
+        return idle
+
+    def _pop(self, lane: Lane, task_class: TaskClass) -> Task:
+        task, account = lane.front, lane.account
+        assert task is not None
+        lane.remove_front()
+        self._count_out(account, task_class)
+        floor = self._floor[account.priority] = max(self._floor[account.priority], account.turn)
+        account.turn = max(account.turn + 1, floor - CATCH_UP_TURNS)
+        return task
+
+    def _count_out(self, account: Account, task_class: TaskClass) -> None:
+        account.ready -= 1
+        task_class.ready -= 1
+        self.ready -= 1
+        self.ready_by_priority[account.priority] -= 1

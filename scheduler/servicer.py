@@ -1,0 +1,82 @@
+"""SchedulerService over gRPC: decode, ask the shell, encode."""
+
+from typing import Any
+
+from parlmesh.errors import InvalidInput
+from parlmesh.rpc import caller
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+from . import encoding, translation, views
+from .admission import check_size
+from .explain import explain
+from .outbox import messages
+from .placement import ActorCommand
+from .shell import Shell
+
+Context = Any
+
+
+class SchedulerServicer:
+    """What users and the learner call."""
+
+    def __init__(self, shell: Shell, default_run_timeout: float) -> None:
+        self._shell = shell
+        self._default_run_timeout = default_run_timeout
+
+    async def SubmitTasks(self, request: pb.SubmitTasksRequest, context: Context) -> pb.SubmitTasksResponse:
+        check_size(len(request.tasks))
+        name, timeout = caller().name, self._default_run_timeout
+        tasks = [translation.task_from_proto(spec, name, timeout) for spec in request.tasks]
+        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
+        core = self._shell.core
+        task = translation.task_to_proto(core.task(request.task_id), core.life.wall_offset, payload=True)
+        return pb.GetTaskResponse(task=task)
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        return views.list_tasks(self._shell.core, request)
+
+    async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
+        """Writes encoded WatchTasksResponses."""
+        watch = self._shell.watch(request.task_ids, request.submitter or caller().name)
+        try:
+            # Tells the client that from here on no outcome is missed.
+            await context.send_initial_metadata(())
+            while tasks := await watch.take():
+                for message in messages(encoding.outcomes(tasks)):
+                    await context.write(message)
+        finally:
+            self._shell.unwatch(watch)
+
+    async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:
+        return pb.CancelTasksResponse(cancelled_task_ids=await self._shell.cancel(request.task_ids))
+
+    async def ExplainTask(self, request: pb.ExplainTaskRequest, context: Context) -> pb.ExplainTaskResponse:
+        core = self._shell.core
+        return pb.ExplainTaskResponse(explanation=explain(core, core.task(request.task_id), self._shell.now()))
+
+    async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Context) -> pb.GetStatisticsResponse:
+        return views.statistics(self._shell.core, self._shell.now())
+
+    async def ListActors(self, request: pb.ListActorsRequest, context: Context) -> pb.ListActorsResponse:
+        return views.list_actors(self._shell.core, request)
+
+    async def UpdateActors(self, request: pb.UpdateActorsRequest, context: Context) -> pb.UpdateActorsResponse:
+        actors = await self._shell.command(request.actor_ids, _command(request.command))
+        offset = self._shell.core.life.wall_offset
+        return pb.UpdateActorsResponse(actors=[translation.actor_to_proto(actor, offset) for actor in actors])
+
+    async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: Context) -> pb.RebalanceTasksResponse:
+        return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())
+
+    async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> pb.GetTraceResponse:
+        return pb.GetTraceResponse(trace_json=views.trace(self._shell.core, request.seconds, self._shell.now()))
+
+
+def _command(number: int) -> ActorCommand:
+    try:
+        return ActorCommand(number)
+    except ValueError:
+        names = ", ".join(f"{command.value} ({command.name})" for command in ActorCommand)
+        raise InvalidInput(f"command {number} is unknown; it is one of {names}", reason="UNKNOWN_COMMAND") from None

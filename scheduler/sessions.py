@@ -1,0 +1,230 @@
+"""Actors' streams and their leases: who is connected, what is renewed, what expires. Part of the core: no I/O."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from parlmesh.errors import FailedPrecondition, InvalidInput
+
+from .actions import Action, Close, Welcome
+from .lifecycle import Lifecycle
+from .placement import Actor, ActorCommand
+from .task import NO_LEASE, Failure, LeaseName, Task
+
+MAX_SLOTS = 10_000
+MAX_CREDITS = 100_000
+
+
+class Hello(NamedTuple):
+    """How an actor introduces a stream; `session` is the stream's number."""
+
+    session: int
+    actor_id: str
+    node_id: str = ""
+    incarnation: int = 0
+    slots: int = 1
+    kinds: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    leases: tuple[LeaseName, ...] = ()
+
+
+class Sessions:
+    """Connects, renews, expires and commands."""
+
+    def __init__(self, life: Lifecycle) -> None:
+        self._life = life
+        self._config = life.config.leases
+        self.by_number: dict[int, Actor] = {}
+        # Actors whose room may have changed by other means than their own message.
+        self.unsettled: dict[Actor, None] = {}
+        # From the first sight of a policy version to its use by every READY actor that uses policies; the newest.
+        self.policy_update_seconds = 0.0
+        self._policy_version = 0
+        self._policy_seen_at: float | None = None
+
+    def connect(self, hello: Hello, now: float) -> list[Action]:
+        _check(hello)
+        fleet = self._life.fleet
+        actor = fleet.actors.get(hello.actor_id)
+        actions: list[Action] = []
+        if actor is None:
+            actor = Actor(hello.actor_id)
+        elif hello.incarnation < actor.incarnation:
+            raise FailedPrecondition(
+                f'actor "{hello.actor_id}" has incarnation {actor.incarnation} already; '
+                f"incarnation {hello.incarnation} is an older start of it",
+                reason="OLD_INCARNATION",
+                actor_id=hello.actor_id,
+            )
+        if actor.session:
+            actions.append(Close(actor.session))
+            del self.by_number[actor.session]
+        restarted = hello.incarnation > actor.incarnation
+        fleet.displace(actor)
+        actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
+        actor.session, actor.silent, actor.credits = hello.session, False, 0
+        actor.last_seen = now
+        actor.depth = max(actor.depth, actor.slots)
+        if restarted:
+            actor.draining = False
+            actor.spell, actor.slowness, actor.depth = 0.0, 1.0, actor.slots
+        self.by_number[hello.session] = actor
+        fleet.place(actor, hello.kinds, hello.labels, self._life.queue.classes.values())
+        standing = self._reattach(actor, hello.leases, now)
+        self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
+        actions.append(Welcome(hello.session, standing))
+        self.unsettled[actor] = None
+        return actions
+
+    def disconnect(self, session: int, now: float) -> None:
+        actor = self.by_number.pop(session, None)
+        if actor is None:
+            return
+        self._life.fleet.displace(actor)
+        actor.session, actor.credits, actor.lost_at = 0, 0, now
+        if actor.draining:
+            # It said that it leaves: nothing of it will come back.
+            for task in list(actor.leases.values()):
+                self._life.take_back(task, now)
+
+    def hear(self, actor: Actor, now: float, *, credits: int, leaving: bool) -> None:
+        actor.last_seen = now
+        actor.silent = False
+        if leaving:
+            actor.draining = True
+        actor.credits = min(MAX_CREDITS, actor.credits + credits)
+
+    def renew(self, actor: Actor, leases: Sequence[LeaseName], policy_version: int, now: float) -> None:
+        expires_at = now + self._config.duration_seconds
+        held = actor.leases
+        for lease in leases:
+            task = held.get(lease[1])
+            if task is None:
+                self._life.revoke(actor, lease)
+            else:
+                task.expires_at = expires_at
+        if policy_version:
+            actor.policy_version = policy_version
+            if policy_version > self._policy_version:
+                self._policy_version, self._policy_seen_at = policy_version, now
+
+    def command(self, actor: Actor, command: ActorCommand, now: float) -> None:
+        if command is ActorCommand.PAUSE:
+            self._life.pause(actor, True)
+        elif command is ActorCommand.RESUME:
+            self._life.pause(actor, False)
+            actor.draining = False
+        elif command is ActorCommand.DRAIN:
+            actor.draining = True
+        else:
+            for task in list(actor.leases.values()):
+                self._life.take_back(task, now)
+        self.unsettled[actor] = None
+
+    def expire(self, now: float) -> None:
+        """Gives away leases that were not renewed, and all leases of actors that did not come back."""
+        actors = self._life.fleet.actors
+        forgotten = []
+        for actor in actors.values():
+            if actor.session:
+                self._expire_connected(actor, now)
+            elif actor.leases:
+                if now >= actor.lost_at + self._config.reconnect_seconds:
+                    self._give_away(actor, now)
+            elif now >= actor.lost_at + self._life.config.retention.actor_seconds:
+                forgotten.append(actor.actor_id)
+        for actor_id in forgotten:
+            if not actors[actor_id].paused:
+                del actors[actor_id]
+
+    def follow_policy(self, now: float) -> None:
+        """Ends the measurement once every connected user of policies has the newest."""
+        if self._policy_seen_at is None:
+            return
+        users = [actor for actor in self.by_number.values() if actor.policy_version and not actor.silent]
+        if all(actor.policy_version >= self._policy_version for actor in users):
+            self.policy_update_seconds, self._policy_seen_at = now - self._policy_seen_at, None
+
+    def forgive_stall(self, gap: float, now: float) -> None:
+        """After the scheduler itself stood still, silence proves nothing: every lease starts anew."""
+        if gap < self._config.heartbeat_seconds + self._life.config.dispatch.tick_seconds:
+            return
+        expires_at = now + self._config.duration_seconds
+        for actor in self._life.fleet.actors.values():
+            actor.last_seen = actor.lost_at = now
+            for task in actor.leases.values():
+                task.expires_at = expires_at
+
+    def _reattach(self, actor: Actor, leases: Sequence[LeaseName], now: float) -> list[LeaseName]:
+        standing = []
+        for lease in leases:
+            task = self._life.tasks.get(lease.task_id)
+            if task is None or task.final or task.lease_id != lease.lease_id or lease.lease_id == NO_LEASE:
+                continue
+            if task.actor is None:
+                self._life.reclaim(task, actor, now)
+            elif task.actor is actor:
+                task.expires_at = now + self._config.duration_seconds
+            else:
+                continue
+            standing.append(task.lease)
+        return standing
+
+    def _drop_others(self, actor: Actor, kept: set[int], restarted: bool, now: float) -> None:
+        for position, (lease_id, task) in enumerate(list(actor.leases.items())):
+            # An actor that came back without a lease never got it; one that started anew died with it.
+            if lease_id not in kept:
+                self._let_go(task, restarted and position < actor.slots, now)
+
+    def _expire_connected(self, actor: Actor, now: float) -> None:
+        if not actor.silent and now > actor.last_seen + self._config.duration_seconds:
+            actor.silent = True
+            self.unsettled[actor] = None
+        if now < actor.scan_at:
+            return
+        actor.scan_at = now + self._config.heartbeat_seconds
+        for position, task in enumerate(list(actor.leases.values())):
+            if task.expires_at <= now:
+                self._life.revoke(actor, task.lease)
+                self._let_go(task, position < actor.slots, now)
+                self.unsettled[actor] = None
+            elif position < actor.slots:
+                self._enforce_run_timeout(actor, task, now)
+
+    def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> None:
+        """The actor stops what runs too long; this is for an actor that does not."""
+        if not task.started_at:
+            task.started_at = now
+        limit = task.run_timeout or self._life.config.retries.run_timeout_seconds
+        if now > task.started_at + limit + self._config.duration_seconds:
+            self._life.revoke(actor, task.lease)
+            message = f'actor "{actor.actor_id}" did not stop it after its run_timeout of {limit} s'
+            self._life.fail_attempt(task, Failure("DEADLINE_EXCEEDED", message, retryable=True), now)
+            self.unsettled[actor] = None
+
+    def _give_away(self, actor: Actor, now: float) -> None:
+        for position, task in enumerate(list(actor.leases.values())):
+            self._let_go(task, position < actor.slots, now)
+
+    def _let_go(self, task: Task, started: bool, now: float) -> None:
+        """Only the oldest leases, as many as there are slots, are taken to be running and blamed for the loss."""
+        if started:
+            self._life.lose(task, now)
+        else:
+            self._life.take_back(task, now)
+
+
+def _check(hello: Hello) -> None:
+    if not hello.actor_id:
+        raise InvalidInput("hello has no actor_id", reason="MISSING_ACTOR_ID")
+    if not 1 <= hello.slots <= MAX_SLOTS:
+        raise InvalidInput(
+            f'actor "{hello.actor_id}" has {hello.slots} slots; it must have 1 to {MAX_SLOTS}',
+            reason="INVALID_SLOTS",
+            actor_id=hello.actor_id,
+        )
+    if not hello.kinds:
+        raise InvalidInput(
+            f'actor "{hello.actor_id}" has no kinds; it could run nothing',
+            reason="MISSING_KINDS",
+            actor_id=hello.actor_id,
+        )

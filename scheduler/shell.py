@@ -1,0 +1,191 @@
+"""The core's hands: gives it the time, performs its actions, and holds answers back until they are durable.
+
+Everything here runs on one event loop, and nothing between a core call and its actions waits, so that the order of
+records, of assignments and of answers is the order of decisions.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
+
+from parlmesh.errors import Unavailable
+from parlmesh.telemetry import get_logger
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+
+from . import encoding, metrics, translation
+from .actions import Acknowledge, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .config import SchedulerConfig
+from .core import Core
+from .outbox import Outbox
+from .placement import Actor, ActorCommand
+from .task import Task
+from .watching import Watch, Watchers
+
+log = get_logger("parlmesh.scheduler")
+
+
+class Shell:
+    """Owns the core; the servicers speak to it alone."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        core: Core,
+        *,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self.core = core
+        self._config = config
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._outboxes: dict[int, Outbox] = {}
+        self._watchers = Watchers()
+        self._sessions = count(1)
+        self._stopping = False
+
+    def now(self) -> float:
+        return self._clock()
+
+    async def submit(self, tasks: Sequence[Task]) -> list[str]:
+        """The ids, once the tasks are durable."""
+        self._refuse_when_stopping()
+        task_ids = self.core.submit(tasks, self._clock())
+        self._perform()
+        await self._committed()
+        return task_ids
+
+    async def cancel(self, task_ids: Iterable[str]) -> list[str]:
+        cancelled = self.core.cancel(task_ids, self._clock())
+        self._perform()
+        await self._committed()
+        return cancelled
+
+    async def command(self, actor_ids: Sequence[str], command: ActorCommand) -> list[Actor]:
+        actors = self.core.command(actor_ids, command, self._clock())
+        self._perform()
+        await self._committed()
+        log.info("actors_commanded", command=command.name.lower(), actor_ids=list(actor_ids))
+        return actors
+
+    async def rebalance(self) -> int:
+        moved = self.core.rebalance(self._clock())
+        self._perform()
+        await self._committed()
+        return moved
+
+    def connect(self, request: fleet_pb.ConnectRequest) -> tuple[int, Outbox]:
+        """Opens a session with the first message of a stream."""
+        self._refuse_when_stopping()
+        session = next(self._sessions)
+        outbox = self._outboxes[session] = Outbox()
+        try:
+            hello = translation.hello_from_proto(request, session)
+            self.core.connect(hello, self._clock())
+        except BaseException:
+            del self._outboxes[session]
+            raise
+        log.info(
+            "actor_connected",
+            actor_id=hello.actor_id,
+            node_id=hello.node_id,
+            incarnation=hello.incarnation,
+            slots=hello.slots,
+            leases=len(hello.leases),
+        )
+        self.receive(session, request)
+        return session, outbox
+
+    def receive(self, session: int, request: fleet_pb.ConnectRequest) -> None:
+        """One message of a connected actor."""
+        heartbeat = request.heartbeat if request.HasField("heartbeat") else None
+        self.core.report(
+            session,
+            self._clock(),
+            credits=request.credits,
+            results=translation.results_from_proto(request.results) if request.results else (),
+            heartbeat=None if heartbeat is None else translation.leases_from_proto(heartbeat.leases),
+            policy_version=0 if heartbeat is None else heartbeat.policy_version,
+            leaving=request.leaving,
+        )
+        self._perform()
+
+    def disconnect(self, session: int) -> None:
+        actor = self.core.sessions.by_number.get(session)
+        self._outboxes.pop(session, None)
+        self.core.disconnect(session, self._clock())
+        self._perform()
+        if actor is not None:
+            log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
+
+    def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:
+        """Follows tasks by id, those already final first, or all future outcomes of a submitter."""
+        self._refuse_when_stopping()
+        tasks = [self.core.task(task_id) for task_id in dict.fromkeys(task_ids)]
+        watch = Watch({task.task_id for task in tasks if not task.final}, "" if tasks else submitter)
+        for task in tasks:
+            if task.final:
+                watch.give(task)
+        self._watchers.add(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        self._watchers.remove(watch)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Lets time pass in the core until told to stop."""
+        interval = self._config.dispatch.tick_seconds
+        while not stop.is_set():
+            before = self._clock()
+            try:
+                async with asyncio.timeout(interval):
+                    await stop.wait()
+            except TimeoutError:
+                metrics.EVENT_LOOP_LAG.set(max(0.0, self._clock() - before - interval))
+            self.core.tick(self._clock(), self._wall_clock())
+            self._perform()
+
+    def close(self) -> None:
+        """Ends every stream; actors and watchers come back to the next scheduler."""
+        self._stopping = True
+        error = _stopping()
+        for outbox in self._outboxes.values():
+            outbox.close(error)
+        self._watchers.close(error)
+
+    def _perform(self) -> None:
+        for action in self.core.take_actions():
+            if isinstance(action, Persist):
+                continue
+            if isinstance(action, Notify):
+                self._watchers.notify(action.tasks)
+                continue
+            outbox = self._outboxes.get(action.session)
+            if outbox is not None:
+                self._send(outbox, action)
+
+    def _send(self, outbox: Outbox, action: ToActor) -> None:
+        if isinstance(action, Assign):
+            outbox.put(encoding.assignments(action.tasks))
+        elif isinstance(action, Acknowledge):
+            outbox.put(encoding.acknowledged(action.leases))
+        elif isinstance(action, Revoke):
+            outbox.put(encoding.revoked(action.leases))
+        elif isinstance(action, Command):
+            outbox.put([encoding.command(action.command)])
+        elif isinstance(action, Welcome):
+            terms = self._config.leases
+            outbox.put([translation.welcome_to_bytes(action.leases, terms.heartbeat_seconds, terms.duration_seconds)])
+        else:
+            outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
+
+    async def _committed(self) -> None:
+        return
+
+    def _refuse_when_stopping(self) -> None:
+        if self._stopping:
+            raise _stopping()
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the scheduler is stopping; try again", reason="STOPPING")

@@ -1,0 +1,76 @@
+"""Counts since the start, and rates over the last minute. Time comes in as an argument."""
+
+from collections import deque
+
+from .task import Task, TaskState
+
+WINDOW_SECONDS = 60
+SMOOTHING = 0.05
+
+
+class Window:
+    """Count and sum over the last minute, in buckets of one second."""
+
+    def __init__(self) -> None:
+        self._buckets: deque[tuple[int, int, float]] = deque()
+        self._second = -1
+        self._count = 0
+        self._sum = 0.0
+
+    def add(self, now: float, value: float) -> None:
+        second = int(now)
+        if second != self._second:
+            self._close(second)
+        self._count += 1
+        self._sum += value
+
+    def totals(self, now: float) -> tuple[int, float]:
+        self._close(int(now))
+        return self._count + sum(b[1] for b in self._buckets), self._sum + sum(b[2] for b in self._buckets)
+
+    def _close(self, second: int) -> None:
+        if second != self._second:
+            if self._count:
+                self._buckets.append((self._second, self._count, self._sum))
+            self._second, self._count, self._sum = second, 0, 0.0
+        while self._buckets and self._buckets[0][0] <= second - WINDOW_SECONDS:
+            self._buckets.popleft()
+
+
+class Statistics:
+    """What GetStatistics and the metrics are made from."""
+
+    def __init__(self, now: float) -> None:
+        self.start = now
+        self.accepted = 0
+        # By TaskState: tasks in it now for the first three, ever for the final ones.
+        self.by_state = [0] * (max(TaskState) + 1)
+        self.unfinished_bytes = 0
+        self.retried = 0
+        self.lost_leases = 0
+        self.stale_results = 0
+        self.moved = 0
+        self.forgotten = 0
+        self.kind_seconds: dict[str, float] = {}
+        self._outcomes = Window()
+
+    @property
+    def unfinished(self) -> int:
+        return self.by_state[TaskState.WAITING] + self.by_state[TaskState.QUEUED] + self.by_state[TaskState.RUNNING]
+
+    def count_outcome(self, task: Task, now: float) -> None:
+        self._outcomes.add(now, now - task.submit_time)
+
+    def count_run(self, kind: str, ran: float) -> float:
+        """The fleet's mean for this kind before this run."""
+        mean = self.kind_seconds.get(kind, 0.0)
+        self.kind_seconds[kind] = mean + SMOOTHING * (ran - mean) if mean else ran
+        return mean
+
+    def rate(self, now: float) -> float:
+        """Outcomes per second over the last minute, or since the start when that is shorter."""
+        return self._outcomes.totals(now)[0] / max(1.0, min(WINDOW_SECONDS, now - self.start))
+
+    def mean_latency(self, now: float) -> float:
+        count, seconds = self._outcomes.totals(now)
+        return seconds / count if count else 0.0

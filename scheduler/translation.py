@@ -1,0 +1,169 @@
+"""Between the contract's messages and the core's own types. Translates only: what is allowed is the core's to say."""
+
+from collections.abc import Iterable
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+
+from . import encoding
+from .core import AttemptEnd
+from .placement import Actor
+from .sessions import Hello
+from .task import ANYWHERE, Failure, LeaseName, Placement, Priority, Task
+
+NANOSECONDS = 1_000_000_000
+
+
+def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
+    """`submitter` and `run_timeout` stand in where the spec says nothing."""
+    priority = spec.priority or Priority.NORMAL
+    own_timeout = seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None
+    payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
+    return Task(
+        spec.task_id,
+        spec.kind,
+        body=encoding.assignment_body(spec.kind, priority, max(0.0, own_timeout or run_timeout), payload),
+        priority=priority,
+        dependencies=tuple(spec.dependencies),
+        placement=_placement(spec.placement) if spec.HasField("placement") else ANYWHERE,
+        queue_timeout=seconds_of(spec.queue_timeout) if spec.HasField("queue_timeout") else None,
+        run_timeout=own_timeout,
+        max_attempts=spec.max_attempts,
+        submitter=spec.submitter or submitter,
+    )
+
+
+def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.Task:
+    message = task_pb2.Task(
+        spec=_spec(task, payload),
+        state=task_pb2.TaskState.ValueType(task.state),
+        attempts=task.attempts,
+        actor_id=task.actor.actor_id if task.actor is not None else "",
+        submit_time=timestamp(task.submit_time + wall_offset),
+    )
+    if task.final:
+        message.outcome.CopyFrom(outcome_to_proto(task))
+        if not payload:
+            message.outcome.ClearField("result")
+    return message
+
+
+def outcome_to_proto(task: Task) -> task_pb2.Outcome:
+    return task_pb2.Outcome.FromString(encoding.outcome(task))
+
+
+def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
+    """Leases of results that come with the hello count as held: those results were never acknowledged."""
+    hello = request.hello
+    held = [*hello.leases, *(result.lease for result in request.results)]
+    return Hello(
+        session=session,
+        actor_id=hello.actor_id,
+        node_id=hello.node_id,
+        incarnation=hello.incarnation,
+        slots=hello.slots,
+        kinds=tuple(hello.kinds),
+        labels=tuple(hello.labels.items()),
+        leases=tuple(leases_from_proto(held)),
+    )
+
+
+def leases_from_proto(leases: Iterable[fleet_pb.Lease]) -> list[LeaseName]:
+    return [LeaseName(lease.task_id, lease.lease_id, lease.attempt) for lease in leases]
+
+
+def results_from_proto(results: Iterable[fleet_pb.TaskResult]) -> list[AttemptEnd]:
+    found: list[AttemptEnd] = []
+    for result in results:
+        lease, ran = result.lease, result.ran
+        end = result.WhichOneof("end")
+        failure = None
+        if end != "result":
+            failure = _failure(result.failure) if end else Failure("INVALID_RESULT", "the actor sent no result")
+        found.append(
+            (
+                lease.task_id,
+                lease.lease_id,
+                lease.attempt,
+                result.result.SerializeToString() if failure is None else b"",
+                failure,
+                max(0.0, ran.seconds + ran.nanos / NANOSECONDS),
+            )
+        )
+    return found
+
+
+def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
+    return pb.Actor(
+        actor_id=actor.actor_id,
+        node_id=actor.node_id,
+        state=pb.ActorState.ValueType(actor.state),
+        slots=actor.slots,
+        running_tasks=len(actor.leases),
+        completed_tasks=actor.completed,
+        failed_tasks=actor.failed,
+        kinds=sorted(actor.kinds),
+        labels=dict(actor.labels),
+        last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
+        incarnation=actor.incarnation,
+    )
+
+
+def welcome_to_bytes(leases: Iterable[LeaseName], heartbeat_seconds: float, lease_seconds: float) -> bytes:
+    message = fleet_pb.ConnectResponse(
+        welcome=fleet_pb.Welcome(
+            heartbeat_interval=duration(heartbeat_seconds),
+            lease_duration=duration(lease_seconds),
+            leases=[fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in leases],
+        )
+    )
+    return message.SerializeToString()
+
+
+def seconds_of(value: Duration) -> float:
+    return float(value.seconds + value.nanos / NANOSECONDS)
+
+
+def duration(seconds: float) -> Duration:
+    whole, nanos = divmod(round(seconds * NANOSECONDS), NANOSECONDS)
+    return Duration(seconds=whole, nanos=nanos)
+
+
+def timestamp(wall_time: float) -> Timestamp:
+    # A millisecond is all that one clock offset for many tasks is good for.
+    whole, millis = divmod(round(wall_time * 1000), 1000)
+    return Timestamp(seconds=whole, nanos=millis * 1_000_000)
+
+
+def _placement(message: task_pb2.Placement) -> Placement:
+    return Placement(message.node_id, frozenset(message.labels.items()))
+
+
+def _failure(message: task_pb2.Failure) -> Failure:
+    return Failure(message.reason or "HANDLER_ERROR", message.message, message.retryable)
+
+
+def _spec(task: Task, payload: bool) -> task_pb2.TaskSpec:
+    spec = task_pb2.TaskSpec(
+        task_id=task.task_id,
+        kind=task.kind,
+        priority=task_pb2.Priority.ValueType(task.priority),
+        dependencies=task.dependencies,
+        max_attempts=task.max_attempts,
+        submitter=task.submitter,
+    )
+    if task.placement != ANYWHERE:
+        spec.placement.CopyFrom(task_pb2.Placement(node_id=task.placement.node_id, labels=dict(task.placement.labels)))
+    if task.queue_timeout is not None:
+        spec.queue_timeout.CopyFrom(duration(task.queue_timeout))
+    if task.run_timeout is not None:
+        spec.run_timeout.CopyFrom(duration(task.run_timeout))
+    if payload:
+        assignment = fleet_pb.Assignment.FromString(task.body)
+        if assignment.HasField("payload"):
+            spec.payload.CopyFrom(assignment.payload)
+    return spec
