@@ -1,0 +1,124 @@
+import gymnasium
+import numpy as np
+import pytest
+
+from parlmesh.errors import InvalidInput
+from parlmesh.policies import PolicySpec, load_policy, pack_policy
+from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.rollouts import Collector, collector_seed, environment_spec, evaluate
+from parlmesh.types import ACTION, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID
+
+CARTPOLE = {"id": "CartPole-v1"}
+
+
+def policy(seed=0, observations=4, actions=2):
+    spec = PolicySpec((observations,), actions, hidden=(8,))
+    return load_policy(pack_policy(spec, DenseActorCritic(spec, np.random.default_rng(seed)).named_weights()))
+
+
+@pytest.fixture(params=["native", "one by one"])
+def environment(request, monkeypatch):
+    """CartPole in gymnasium's native vector form, and as single environments stepped in turn."""
+    if request.param == "one by one":
+        monkeypatch.setattr(gymnasium.spec("CartPole-v1"), "vector_entry_point", None)
+    return CARTPOLE
+
+
+def test_the_step_after_an_end_is_the_only_invalid_one(environment):
+    columns = Collector(environment, 4, collector_seed(0, "a", 1)).collect(policy(), 300).columns
+    ended = columns[TERMINATED] | columns[TRUNCATED]
+    assert ended.any()
+    np.testing.assert_array_equal(columns[VALID][1:], ~ended[:-1])
+    assert columns[VALID][0].all()
+    assert not (ended & ~columns[VALID]).any()
+    np.testing.assert_array_equal(columns[REWARD], columns[VALID].astype(np.float32))
+
+
+def test_the_row_after_an_end_is_the_true_final_observation(environment):
+    columns = Collector(environment, 4, collector_seed(0, "a", 1)).collect(policy(), 300).columns
+    for step, env in np.argwhere(columns[TERMINATED]):
+        position, _, angle, _ = columns[OBSERVATION][step + 1, env]
+        assert abs(position) > 2.4 or abs(angle) > 0.2095
+    for step, env in np.argwhere(~columns[VALID]):
+        assert np.abs(columns[OBSERVATION][step + 1, env]).max() <= 0.05
+
+
+def test_episodes_go_on_across_fragments_and_are_counted_once():
+    collector = Collector(CARTPOLE, 8, collector_seed(1, "a", 1))
+    fragments = [collector.collect(policy(), 7) for _ in range(30)]
+    episodes = [episode for fragment in fragments for episode in fragment.episodes]
+    ends = sum(int((f.columns[TERMINATED] | f.columns[TRUNCATED]).sum()) for f in fragments)
+    assert len(episodes) == ends > 10
+    assert all(episode.total_reward == episode.steps for episode in episodes)
+    joined = [np.concatenate([f.columns[OBSERVATION][:-1] for f in fragments]), fragments[-1].columns[OBSERVATION][-1:]]
+    for before, after in zip(fragments, fragments[1:], strict=False):
+        np.testing.assert_array_equal(before.columns[OBSERVATION][-1], after.columns[OBSERVATION][0])
+    assert len(joined[0]) == 210
+    unfinished = sum(f.valid_steps for f in fragments) - sum(episode.steps for episode in episodes)
+    assert 0 <= unfinished < 8 * 500
+
+
+def test_the_time_limit_truncates_and_does_not_terminate():
+    class Balanced:
+        """Pushes against the fall; stands for far longer than the limit."""
+
+        def act(self, observation, rng):
+            action = (observation[:, 2] + 0.5 * observation[:, 3] + 0.02 * observation[:, 0] > 0).astype(np.int64)
+            return action, np.zeros(len(action), np.float32)
+
+    columns = Collector(CARTPOLE, 4, collector_seed(0, "a", 1)).collect(Balanced(), 501).columns
+    assert columns[TRUNCATED][499].any()
+    assert not (columns[TRUNCATED] & columns[TERMINATED]).any()
+
+
+def test_equal_seeds_collect_equal_fragments():
+    def collect(*identity):
+        return Collector(CARTPOLE, 4, collector_seed(*identity)).collect(policy(), 50).columns
+
+    first, again = collect(3, "actor-0", 1), collect(3, "actor-0", 1)
+    assert all(np.array_equal(first[name], again[name]) for name in first)
+    for other in [(4, "actor-0", 1), (3, "actor-1", 1), (3, "actor-0", 2), (3, "actor-0", 1, 1)]:
+        assert not np.array_equal(first[ACTION], collect(*other)[ACTION])
+
+
+def test_an_evaluation_plays_one_whole_episode_per_environment(environment):
+    returns = evaluate(policy(), environment, 20, seed=0)
+    assert returns.shape == (20,)
+    assert (returns >= 8).all()
+    np.testing.assert_array_equal(returns, evaluate(policy(), environment, 20, seed=0))
+
+
+def test_an_evaluation_equals_single_environments_played_in_turn():
+    acting, returns = policy(3), []
+    envs = gymnasium.make_vec("CartPole-v1", 5, vectorization_mode="vector_entry_point")
+    states, _ = envs.reset(seed=7)
+    for state in states:
+        env = gymnasium.make("CartPole-v1")
+        env.reset(seed=0)
+        env.unwrapped.state = state.astype(np.float64)
+        total, done, observation = 0.0, False, state
+        while not done:
+            observation, reward, ends, cuts, _ = env.step(int(acting.greedy(observation[None])[0]))
+            total, done = total + reward, ends or cuts
+        returns.append(total)
+    np.testing.assert_allclose(evaluate(acting, CARTPOLE, 5, seed=7), returns, atol=2.0)
+
+
+def test_the_shapes_of_an_environment_are_known_without_keeping_it():
+    spec = environment_spec(CARTPOLE)
+    assert (spec.observation_shape, spec.observation_dtype, spec.action_count) == ((4,), "float32", 2)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"id": "NoSuchEnv-v0"}, "'NoSuchEnv-v0' cannot be made"),
+        ({}, "'' cannot be made"),
+        ({"id": "CartPole-v1", "kwargs": {"wings": 2}}, "'CartPole-v1' cannot be made"),
+        ({"id": "Pendulum-v1"}, "action space must be Discrete from 0"),
+        ({"id": "FrozenLake-v1"}, "observation space must be a Box"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_refused_by_name(environment, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        environment_spec(environment)

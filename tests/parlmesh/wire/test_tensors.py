@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from parlmesh.errors import InvalidInput, ResourceExhausted
+from parlmesh.v1 import tensor_pb2 as pb
+from parlmesh.wire import TensorLimits, tensor_from_proto, tensor_to_proto, tensors_from_proto
+
+DTYPES = ["bool", "u1", "i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8", ">i4", ">f8"]
+
+
+@given(
+    hnp.arrays(
+        dtype=st.sampled_from(DTYPES), shape=hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
+    )
+)
+def test_every_dtype_and_shape_comes_back_as_it_was(array):
+    decoded = tensor_from_proto(pb.Tensor.FromString(tensor_to_proto("x", array).SerializeToString()))
+    np.testing.assert_array_equal(decoded, array)
+    assert decoded.shape == array.shape
+    assert decoded.dtype == array.dtype.newbyteorder("=")
+
+
+def test_an_array_that_is_not_contiguous_is_written_in_c_order():
+    array = np.arange(12).reshape(3, 4).T
+    np.testing.assert_array_equal(tensor_from_proto(tensor_to_proto("x", array)), array)
+
+
+def test_an_element_type_without_a_code_is_refused_by_name():
+    with pytest.raises(InvalidInput, match="tensor x has dtype complex128"):
+        tensor_to_proto("x", np.zeros(1, np.complex128))
+
+
+def tensor(**changes):
+    fields = {"name": "reward", "dtype": pb.DATA_TYPE_FLOAT32, "shape": [2, 3], "data": bytes(24), **changes}
+    return pb.Tensor(**fields)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "sentence"),
+    [
+        (tensor(data=bytes(23)), InvalidInput, r"tensor reward of float32\[2, 3\] must have 24 bytes, got 23"),
+        (tensor(dtype=0), InvalidInput, "tensor reward has unknown dtype 0"),
+        (tensor(dtype=99), InvalidInput, "tensor reward has unknown dtype 99"),
+        (tensor(shape=[-2, 3]), InvalidInput, r"tensor reward has a negative dimension in \[-2, 3\]"),
+        (tensor(shape=[1] * 9), InvalidInput, "tensor reward has 9 dimensions; the limit is 8"),
+        (tensor(shape=[2**62, 2**62]), ResourceExhausted, "tensor reward of shape .* the limit is 1000"),
+        (tensor(shape=[251]), ResourceExhausted, "needs 1004 bytes; the limit is 1000"),
+        (tensor(name=""), InvalidInput, "tensor name must have 1 to 200 characters, got 0"),
+        (tensor(name="x" * 201), InvalidInput, "tensor name must have 1 to 200 characters, got 201"),
+    ],
+)
+def test_a_bad_tensor_is_refused_with_its_name_and_the_limit(bad, error, sentence):
+    with pytest.raises(error, match=sentence):
+        tensor_from_proto(bad, TensorLimits(max_bytes=1000))
+
+
+def test_the_limit_holds_for_all_tensors_of_a_message_together():
+    tensors = [tensor(name=f"t{index}") for index in range(3)]
+    assert len(tensors_from_proto(tensors, TensorLimits(max_bytes=72))) == 3
+    with pytest.raises(ResourceExhausted, match="tensors up to t2 have 72 bytes; the limit is 71"):
+        tensors_from_proto(tensors, TensorLimits(max_bytes=71))
+
+
+def test_a_name_that_is_there_twice_is_refused():
+    with pytest.raises(InvalidInput, match="tensor reward is there twice"):
+        tensors_from_proto([tensor(), tensor()])
+
+
+def test_too_many_tensors_are_refused():
+    with pytest.raises(ResourceExhausted, match="more than 2 tensors"):
+        tensors_from_proto([tensor(name=str(index)) for index in range(3)], TensorLimits(max_tensors=2))
