@@ -1,9 +1,11 @@
 """The one table between the fleet's errors, gRPC statuses and exit codes."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import (
@@ -100,10 +102,12 @@ def error_from_status(status: status_pb2.Status) -> FleetError:
     info = error_details_pb2.ErrorInfo()
     retry = error_details_pb2.RetryInfo()
     for detail in status.details:
-        if detail.Is(info.DESCRIPTOR):
-            detail.Unpack(info)
-        elif detail.Is(retry.DESCRIPTOR):
-            detail.Unpack(retry)
+        # A foreign server's broken details are no reason to lose its status.
+        with suppress(DecodeError):
+            if detail.Is(info.DESCRIPTOR):
+                detail.Unpack(info)
+            elif detail.Is(retry.DESCRIPTOR):
+                detail.Unpack(retry)
     kind = _ERROR_BY_STATUS.get(code, FleetError)
     error = kind(status.message or code.name, reason=info.reason or ("" if kind is not FleetError else code.name))
     error.metadata.update(info.metadata)
@@ -117,7 +121,8 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> FleetError:
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):
-            status.MergeFromString(value)
+            with suppress(DecodeError):
+                status = status_pb2.Status.FromString(value)
     # The transport's own verdict stands, whatever the details say.
     status.code = error.code().value[0]
     status.message = error.details() or status.message

@@ -1,0 +1,309 @@
+"""Over real sockets: what a servicer does, and what the client and the counters see of it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from prometheus_client import REGISTRY
+
+from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
+from parlmesh.rpc import Service, caller, error_from_rpc, open_channel
+from parlmesh.security import ANYONE
+from parlmesh.testing import serve, wait_until_async
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+SECRET = "password=hunter2"
+SECONDS = 10.0
+
+
+class Servicer:
+    """One method of each shape, each doing what the test hands it."""
+
+    def __init__(self) -> None:
+        self.unary: Callable[[Any, Any], Awaitable[Any]] = self._echo
+        self.stream: Callable[[Any, Any], AsyncIterator[Any]] = self._repeat
+        self.closed = 0
+
+    async def _echo(self, request: Any, context: Any) -> Any:
+        return request
+
+    async def _repeat(self, requests: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield request
+
+    async def UnaryUnary(self, request: pb.GetTaskRequest, context: Any) -> Any:
+        return await self.unary(request, context)
+
+    async def UnaryStream(self, request: pb.GetTaskRequest, context: Any) -> AsyncIterator[Any]:
+        async def one() -> AsyncIterator[Any]:
+            yield request
+
+        try:
+            async for message in self.stream(one(), context):
+                yield message
+        finally:
+            self.closed += 1
+
+    async def StreamUnary(self, requests: AsyncIterator[Any], context: Any) -> Any:
+        last = pb.GetTaskRequest()
+        async for request in requests:
+            last = request
+        return await self.unary(last, context)
+
+    async def StreamStream(self, requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:
+        try:
+            async for message in self.stream(requests, context):
+                yield message
+        finally:
+            self.closed += 1
+
+    async def Writing(self, requests: AsyncIterator[Any], context: Any) -> None:
+        async for message in self.stream(requests, context):
+            await context.write(message)
+
+    def service(self) -> Service:
+        codec = {
+            "request_deserializer": pb.GetTaskRequest.FromString,
+            "response_serializer": pb.GetTaskRequest.SerializeToString,
+        }
+        handlers: dict[str, Any] = {
+            "UnaryUnary": grpc.unary_unary_rpc_method_handler(self.UnaryUnary, **codec),  # type: ignore[arg-type]
+            "UnaryStream": grpc.unary_stream_rpc_method_handler(self.UnaryStream, **codec),  # type: ignore[arg-type]
+            "StreamUnary": grpc.stream_unary_rpc_method_handler(self.StreamUnary, **codec),  # type: ignore[arg-type]
+            "StreamStream": grpc.stream_stream_rpc_method_handler(self.StreamStream, **codec),  # type: ignore[arg-type]
+            "Writing": grpc.stream_stream_rpc_method_handler(self.Writing, **codec),  # type: ignore[arg-type]
+        }
+        return Service("test.Shapes", lambda server: server.add_registered_method_handlers("test.Shapes", handlers))
+
+
+SHAPES = ["UnaryUnary", "UnaryStream", "StreamUnary", "StreamStream", "Writing"]
+
+
+async def call(channel: Any, shape: str, message: bytes = b"", count: int = 1) -> list[bytes]:
+    method = f"/test.Shapes/{shape}"
+    messages = [message] * count
+    if shape == "UnaryUnary":
+        return [await channel.unary_unary(method)(message, timeout=SECONDS)]
+    if shape == "StreamUnary":
+        return [await channel.stream_unary(method)(iter(messages), timeout=SECONDS)]
+    stream: Any = (
+        channel.unary_stream(method)(message, timeout=SECONDS)
+        if shape == "UnaryStream"
+        else channel.stream_stream(method)(iter(messages), timeout=SECONDS)
+    )
+    return [answer async for answer in stream]
+
+
+async def failure(servicer: Servicer, shape: str, message: bytes = b"") -> grpc.aio.AioRpcError:
+    async with serve([servicer.service()]) as address, open_channel(address) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call(channel, shape, message)
+    return error.value
+
+
+def raising(error: BaseException) -> Servicer:
+    async def unary(request: Any, context: Any) -> Any:
+        raise error
+
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async for _ in requests:
+            raise error
+        yield None
+
+    servicer = Servicer()
+    servicer.unary, servicer.stream = unary, stream
+    return servicer
+
+
+def counted(method: str, code: str) -> float:
+    return REGISTRY.get_sample_value("parlmesh_rpc_requests_total", {"method": method, "code": code}) or 0.0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_messages_pass_unchanged(shape: str) -> None:
+    message = pb.GetTaskRequest(task_id="t1").SerializeToString()
+    async with serve([Servicer().service()]) as address, open_channel(address) as channel:
+        count = 3 if shape in ("StreamStream", "Writing") else 1
+        assert await call(channel, shape, message, count) == [message] * count
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_an_error_of_the_fleet_is_its_status_with_all_details(shape: str) -> None:
+    error = await failure(raising(ResourceExhausted("queue is full", retry_after_seconds=1.5, limit=10)), shape)
+    assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert error.details() == "queue is full"
+    got = error_from_rpc(error)
+    assert isinstance(got, ResourceExhausted)
+    assert (got.reason, got.metadata, got.retry_after_seconds) == ("RESOURCE_EXHAUSTED", {"limit": "10"}, 1.5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_group_of_a_task_group_is_unwrapped(shape: str) -> None:
+    error = await failure(raising(ExceptionGroup("unhandled errors", [NotFound("no task t1")])), shape)
+    assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no task t1")
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_defect_leaks_nothing_and_is_logged_with_its_id(shape: str, caplog: pytest.LogCaptureFixture) -> None:
+    error = await failure(raising(ValueError(SECRET)), shape)
+    assert error.code() is grpc.StatusCode.INTERNAL
+    details = error.details() or ""
+    assert details.startswith("internal error ")
+    assert SECRET not in f"{error!r}{error.trailing_metadata()}"
+    (record,) = [record for record in caplog.records if record.name == "parlmesh.rpc" and record.levelname == "ERROR"]
+    fields = record.__dict__["parlmesh_fields"]
+    assert fields == {"error_id": details.removeprefix("internal error "), "method": f"/test.Shapes/{shape}"}
+    assert record.exc_info is not None
+    assert SECRET in str(record.exc_info[1])
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_a_request_that_cannot_be_parsed_is_the_caller_s_fault(
+    shape: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    error = await failure(Servicer(), shape, b"\xff\xff\xff")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error_from_rpc(error).reason == "MALFORMED_MESSAGE"
+    assert "cannot be parsed" in (error.details() or "")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_an_answer_that_cannot_be_serialised_leaks_nothing(shape: str) -> None:
+    async def unary(request: Any, context: Any) -> Any:
+        return SECRET
+
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        yield SECRET
+
+    servicer = Servicer()
+    servicer.unary, servicer.stream = unary, stream
+    error = await failure(servicer, shape)
+    assert error.code() is grpc.StatusCode.INTERNAL
+    assert SECRET not in f"{error!r}"
+
+
+async def test_a_very_long_sentence_still_arrives() -> None:
+    error = await failure(raising(InvalidInput("語" * 20_000, value="x" * 20_000)), "UnaryUnary")
+    assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (error.details() or "").endswith("...")
+
+
+async def test_a_method_that_does_not_exist_is_counted_as_other() -> None:
+    before = counted("other", "UNIMPLEMENTED")
+    async with serve([Servicer().service()]) as address, open_channel(address) as channel:
+        for number in range(3):
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await channel.unary_unary(f"/test.Nothing/M{number}")(b"", timeout=SECONDS)  # type: ignore[arg-type]
+            assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert counted("other", "UNIMPLEMENTED") == before + 3
+    assert counted("/test.Nothing/M0", "UNIMPLEMENTED") == 0
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_calls_are_counted_by_method_and_code(shape: str) -> None:
+    method = f"/test.Shapes/{shape}"
+    fine, failed = counted(method, "OK"), counted(method, "NOT_FOUND")
+    async with serve([Servicer().service()]) as address, open_channel(address) as channel:
+        await call(channel, shape)
+    await failure(raising(NotFound("gone")), shape)
+    assert (counted(method, "OK"), counted(method, "NOT_FOUND")) == (fine + 1, failed + 1)
+
+
+async def test_only_unary_calls_are_timed() -> None:
+    def timed(shape: str) -> float:
+        labels = {"method": f"/test.Shapes/{shape}"}
+        return REGISTRY.get_sample_value("parlmesh_rpc_duration_seconds_count", labels) or 0.0
+
+    before = timed("UnaryUnary")
+    async with serve([Servicer().service()]) as address, open_channel(address) as channel:
+        for shape in SHAPES:
+            await call(channel, shape)
+    assert timed("UnaryUnary") == before + 1
+    assert [timed(shape) for shape in SHAPES[1:]] == [0.0] * 4
+
+
+@pytest.mark.parametrize("shape", ["UnaryStream", "StreamStream"])
+async def test_a_client_that_leaves_ends_the_servicer_and_is_counted(
+    shape: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = asyncio.Event()
+
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        yield pb.GetTaskRequest()
+        started.set()
+        await asyncio.Event().wait()
+
+    servicer = Servicer()
+    servicer.stream = stream
+    method = f"/test.Shapes/{shape}"
+    before = counted(method, "CANCELLED")
+    async with serve([servicer.service()]) as address, open_channel(address) as channel:
+        running: Any = (
+            channel.unary_stream(method)(b"", timeout=SECONDS)  # type: ignore[arg-type]
+            if shape == "UnaryStream"
+            else channel.stream_stream(method)(timeout=SECONDS)
+        )
+        assert await running.read() == b""
+        await asyncio.wait_for(started.wait(), SECONDS)
+        running.cancel()
+        await wait_until_async(lambda: servicer.closed == 1, SECONDS)
+        await wait_until_async(lambda: counted(method, "CANCELLED") == before + 1, SECONDS)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_an_error_while_the_client_is_leaving_is_not_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    ended = asyncio.Event()
+
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        yield pb.GetTaskRequest()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+            raise NotFound("gone meanwhile")
+
+    servicer = Servicer()
+    servicer.stream = stream
+    async with serve([servicer.service()]) as address, open_channel(address) as channel:
+        running: Any = channel.stream_stream("/test.Shapes/StreamStream")(timeout=SECONDS)
+        await running.read()
+        running.cancel()
+        await asyncio.wait_for(ended.wait(), SECONDS)
+        assert await call(channel, "UnaryUnary") == [b""]
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_without_security_the_caller_is_anyone() -> None:
+    seen = []
+
+    async def unary(request: Any, context: Any) -> Any:
+        seen.append(caller())
+        return request
+
+    servicer = Servicer()
+    servicer.unary = unary
+    async with serve([servicer.service()]) as address, open_channel(address) as channel:
+        await call(channel, "UnaryUnary")
+    assert seen == [ANYONE]
+
+
+async def test_a_servicer_may_set_its_own_status() -> None:
+    async def unary(request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.ABORTED, "as I say")
+
+    servicer = Servicer()
+    servicer.unary = unary
+    before = counted("/test.Shapes/UnaryUnary", "ABORTED")
+    error = await failure(servicer, "UnaryUnary")
+    assert (error.code(), error.details()) == (grpc.StatusCode.ABORTED, "as I say")
+    assert counted("/test.Shapes/UnaryUnary", "ABORTED") == before + 1
+
+
+async def test_an_unclassified_fleet_error_is_internal_and_keeps_its_sentence() -> None:
+    error = await failure(raising(FleetError("the store is gone")), "UnaryUnary")
+    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "the store is gone")
