@@ -6,6 +6,7 @@ is collected and given out by `take_actions`. `now` is monotonic and the schedul
 
 import random
 from collections.abc import Iterable, Sequence
+from itertools import count
 
 from parlmesh.errors import InvalidInput, NotFound
 
@@ -48,7 +49,9 @@ class Core:
         # Not for secrets: it spreads load and back-offs.
         self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor)  # noqa: S311
         self.sessions = Sessions(self.life)
+        # The floor differs at every start, so ids never repeat.
         self._id_prefix = f"t-{lease_floor >> 32:x}"
+        self._ids = count(1)
         self._actions: list[Action] = []
         self._last_tick = now
         self._next_trim = now + TRIM_SECONDS
@@ -58,9 +61,9 @@ class Core:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
         life = self.life
         admission.check_size(len(tasks))
-        for offset, task in enumerate(tasks):
+        for task in tasks:
             if not task.task_id:
-                task.task_id = f"{self._id_prefix}-{life.next_number + offset}"
+                task.task_id = self._new_id()
         new = admission.select_new(tasks, life.tasks, self.config.queue)
         statistics = life.statistics
         admission.check_room(
@@ -198,6 +201,12 @@ class Core:
             raise NotFound(f'actor "{actor_id}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id)
         return actor
 
+    def _new_id(self) -> str:
+        while True:
+            task_id = f"{self._id_prefix}-{next(self._ids)}"
+            if task_id not in self.life.tasks:
+                return task_id
+
     def _complete(self, session: int, sender: Actor | None, results: Sequence[AttemptEnd], now: float) -> None:
         life = self.life
         tasks, statistics = life.tasks, life.statistics
@@ -275,9 +284,9 @@ class Core:
                     break
                 # Free slots are filled one by one, so that urgent tasks start at once; what is held in advance
                 # behind running tasks is handed over in larger parts.
-                count = 1 if len(actor.leases) < actor.slots else min(actor.room, 1 + task_class.ready // 16)
+                part = 1 if len(actor.leases) < actor.slots else min(actor.room, 1 + task_class.ready // 16)
                 classes = actor.classes
-                for _ in range(count):
+                for _ in range(part):
                     task = take(classes)
                     if task is None:
                         break

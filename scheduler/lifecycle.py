@@ -115,7 +115,9 @@ class Lifecycle:
         self.statistics.by_state[task.state] -= 1
         self.statistics.by_state[RUNNING] += 1
         task.state = RUNNING
+        task.losses -= 1
         self._bind(task, actor, now)
+        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
         self.records.append(Leased(task.number, task.lease_id, task.attempts, actor.actor_id))
 
     def _bind(self, task: Task, actor: Actor, now: float) -> None:
@@ -151,6 +153,7 @@ class Lifecycle:
         self._leave(task)
         task.lease_id = NO_LEASE
         task.failures += 1
+        task.end_time = now
         if not retries.may_retry(task, failure, self.config.retries):
             self.finish(task, TaskState.FAILED, now, failure)
             return
@@ -160,6 +163,7 @@ class Lifecycle:
         self.statistics.retried += 1
         task.state = WAITING
         task.failure = failure
+        self.trace.add(task, "RETRIED")
         task.wake_time = now + retries.delay_seconds(task.failures, self.config.retries, self.rng)
         self.timers.set(task.wake_time, task)
         self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
@@ -210,7 +214,7 @@ class Lifecycle:
         self.records.append(Finished(task, now + self.wall_offset))
         self.finished.append(task)
         if task.attempts:
-            self.trace.add(task)
+            self.trace.add(task, state.name)
 
     def _leave(self, task: Task) -> None:
         """Out of the queue or off its actor, wherever it is."""

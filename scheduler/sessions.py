@@ -117,6 +117,7 @@ class Sessions:
             actor.draining = True
         else:
             for task in list(actor.leases.values()):
+                self._life.revoke(actor, task.lease)
                 self._life.take_back(task, now)
         self.unsettled[actor] = None
 

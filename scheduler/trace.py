@@ -16,8 +16,8 @@ class Trace:
     def __init__(self, max_events: int) -> None:
         self._events: deque[tuple[float, float, float, str, str, str, str, int, float]] = deque(maxlen=max_events)
 
-    def add(self, task: Task) -> None:
-        """A task that was given to an actor at least once and is final now."""
+    def add(self, task: Task, state: str) -> None:
+        """An attempt that ended at `task.end_time`."""
         self._events.append(
             (
                 task.end_time,
@@ -26,7 +26,7 @@ class Trace:
                 task.submit_time,
                 task.task_id,
                 task.kind,
-                task.state.name,
+                state,
                 task.actor_id,
                 task.attempts,
                 task.ran,

@@ -1,0 +1,143 @@
+"""A core with a hand clock, a queue of its actions per actor, and short words for events."""
+
+import random
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+
+from scheduler.actions import Acknowledge, Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
+from scheduler.config import SchedulerConfig
+from scheduler.core import Core
+from scheduler.placement import ActorCommand
+from scheduler.sessions import Hello
+from scheduler.task import Failure, LeaseName, Task
+
+
+class Harness:
+    """Drives a core and keeps what it asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.now = 1000.0
+        self.config = SchedulerConfig(**settings)
+        self.core = Core(self.config, now=self.now, wall_time=self.now, rng=random.Random(1), lease_floor=1 << 32)
+        self.outcomes: list[Task] = []
+        self.records: list[Any] = []
+        self.held: dict[str, list[Task]] = {}
+        self.revoked: dict[str, list[LeaseName]] = {}
+        self.acknowledged: dict[str, list[LeaseName]] = {}
+        self.commands: dict[str, list[ActorCommand]] = {}
+        self.welcomes: dict[str, list[LeaseName]] = {}
+        self.closed: list[int] = []
+        self._names: dict[int, str] = {}
+        self._sessions = 0
+
+    def submit(self, *tasks: Task) -> list[str]:
+        task_ids = self.core.submit(tasks, self.now)
+        self._collect()
+        return task_ids
+
+    def connect(
+        self, actor_id: str, *, credits: int | None = None, leases: Iterable[LeaseName] = (), **hello: Any
+    ) -> int:
+        """An actor of the kind "noop" with as many credits as slots."""
+        self._sessions += 1
+        session = self._sessions
+        self._names[session] = actor_id
+        hello = {"kinds": ("noop",), "incarnation": 1, **hello}
+        self.core.connect(Hello(session, actor_id, leases=tuple(leases), **hello), self.now)
+        self._collect()
+        slots = hello.get("slots", 1)
+        self.report(session, credits=slots if credits is None else credits)
+        return session
+
+    def report(self, session: int, **message: Any) -> None:
+        self.core.report(session, self.now, **message)
+        self._collect()
+
+    def disconnect(self, session: int) -> None:
+        self.core.disconnect(session, self.now)
+        self._collect()
+
+    def finish(self, session: int, *tasks: Task, ran: float = 0.01, result: bytes = b"", credit: bool = True) -> None:
+        ends = [(task.task_id, task.lease_id, task.attempts, result, None, ran) for task in tasks or self.take(session)]
+        self.report(session, results=ends, credits=len(ends) if credit else 0)
+
+    def fail(self, session: int, task: Task, *, retryable: bool = True, reason: str = "HANDLER_ERROR") -> None:
+        failure = Failure(reason, "it broke", retryable)
+        self.report(session, results=[(task.task_id, task.lease_id, task.attempts, b"", failure, 0.01)], credits=1)
+
+    def take(self, session: int) -> list[Task]:
+        """The tasks assigned to this actor since the last call."""
+        return self.held.pop(self._names[session], [])
+
+    def cancel(self, *task_ids: str) -> list[str]:
+        cancelled = self.core.cancel(task_ids, self.now)
+        self._collect()
+        return cancelled
+
+    def command(self, command: ActorCommand, *actor_ids: str) -> None:
+        self.core.command(actor_ids, command, self.now)
+        self._collect()
+
+    def rebalance(self) -> int:
+        moved = self.core.rebalance(self.now)
+        self._collect()
+        return moved
+
+    def heartbeat(self, session: int, *leases: LeaseName) -> None:
+        self.report(session, heartbeat=list(leases))
+
+    def pass_time(self, seconds: float, *, alive: Iterable[int] = (), step: float = 0.5) -> None:
+        """Ticks on; actors named in `alive` send heartbeats for all they hold."""
+        end = self.now + seconds
+        while self.now < end:
+            self.now = min(end, self.now + step)
+            for session in alive:
+                actor = self.core.sessions.by_number[session]
+                self.heartbeat(session, *[task.lease for task in actor.leases.values()])
+            self.core.tick(self.now, self.now)
+            self._collect()
+
+    def stall(self, seconds: float) -> None:
+        """The scheduler itself stands still."""
+        self.now += seconds
+        self.core.tick(self.now, self.now)
+        self._collect()
+
+    def states(self, *task_ids: str) -> list[str]:
+        return [self.core.task(task_id).state.name for task_id in task_ids]
+
+    def _collect(self) -> None:
+        for action in self.core.take_actions():
+            self._keep(action)
+
+    def _keep(self, action: Action) -> None:
+        if isinstance(action, Persist):
+            self.records += action.records
+        elif isinstance(action, Notify):
+            self.outcomes += action.tasks
+        elif isinstance(action, Close):
+            self.closed.append(action.session)
+        else:
+            name = self._names[action.session]
+            if isinstance(action, Assign):
+                self.held.setdefault(name, []).extend(action.tasks)
+            elif isinstance(action, Revoke):
+                self.revoked.setdefault(name, []).extend(action.leases)
+            elif isinstance(action, Acknowledge):
+                self.acknowledged.setdefault(name, []).extend(action.leases)
+            elif isinstance(action, Command):
+                self.commands.setdefault(name, []).append(action.command)
+            elif isinstance(action, Welcome):
+                self.welcomes[name] = action.leases
+
+
+@pytest.fixture
+def make() -> Callable[..., Harness]:
+    return Harness
+
+
+@pytest.fixture
+def harness() -> Harness:
+    return Harness()

@@ -1,0 +1,689 @@
+"""The core's promises, event by event."""
+
+import pytest
+
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
+from scheduler.placement import ActorCommand, ActorState
+from scheduler.task import Placement, Priority, Task, TaskState
+
+
+def noop(task_id: str, **options):
+    return Task(task_id, "noop", **options)
+
+
+def ids(tasks):
+    return [task.task_id for task in tasks]
+
+
+def test_a_submitted_task_is_assigned_and_its_result_becomes_the_outcome(harness):
+    actor = harness.connect("a")
+    assert harness.submit(noop("t")) == ["t"]
+    (task,) = harness.take(actor)
+    assert (task.task_id, task.attempts, task.state) == ("t", 1, TaskState.RUNNING)
+    harness.finish(actor, task, result=b"done", ran=0.25)
+    (outcome,) = harness.outcomes
+    assert (outcome.state, outcome.result, outcome.ran, outcome.actor_id) == (TaskState.SUCCEEDED, b"done", 0.25, "a")
+    assert harness.acknowledged["a"] == [outcome.lease]
+
+
+def test_ids_left_empty_are_chosen_and_never_repeat(harness):
+    harness.submit(noop("mine"))
+    first = harness.submit(noop("mine"), noop(""), noop(""))
+    second = harness.submit(noop(""), noop("mine"))
+    assert first[0] == second[1] == "mine"
+    assert len({*first, *second}) == 4
+    assert len(harness.core.life.tasks) == 4
+
+
+def test_submitting_a_known_id_again_changes_nothing(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t", priority=Priority.LOW))
+    harness.finish(actor)
+    assert harness.submit(noop("t", priority=Priority.CRITICAL)) == ["t"]
+    assert harness.take(actor) == []
+    assert harness.core.task("t").priority == Priority.LOW
+    assert len(harness.outcomes) == 1
+
+
+def test_an_empty_request_is_accepted_and_does_nothing(harness):
+    assert harness.submit() == []
+    assert harness.records == []
+
+
+@pytest.mark.parametrize(
+    ("tasks", "error", "reason"),
+    [
+        ([noop("good"), Task("bad", "")], InvalidInput, "MISSING_KIND"),
+        ([noop("good"), noop("bad", priority=6)], InvalidInput, "UNKNOWN_PRIORITY"),
+        ([noop("good"), noop("bad", queue_timeout=-1.0)], InvalidInput, "INVALID_TIMEOUT"),
+        ([noop("good"), noop("bad", run_timeout=0.0)], InvalidInput, "INVALID_TIMEOUT"),
+        ([noop("good"), noop("bad", body=b"x" * 101)], InvalidInput, "PAYLOAD_TOO_LARGE"),
+        ([noop("good"), noop("bad", dependencies=("absent",))], InvalidInput, "UNKNOWN_DEPENDENCY"),
+        ([noop("good"), noop("bad", dependencies=("bad",))], InvalidInput, "CYCLIC_DEPENDENCY"),
+        ([noop("good"), noop("good")], InvalidInput, "DUPLICATE_TASK_ID"),
+        ([noop("good"), noop("b" * 257)], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", dependencies=("x", "y", "z"))], InvalidInput, "TOO_MANY_DEPENDENCIES"),
+        ([noop("good"), Task("bad", "shoggi")], FailedPrecondition, "UNKNOWN_KIND"),
+        ([noop(f"t{number}") for number in range(6)], ResourceExhausted, "QUEUE_FULL"),
+        ([noop(f"t{number}") for number in range(10_001)], InvalidInput, "TOO_MANY_TASKS"),
+    ],
+)
+def test_a_batch_with_one_bad_task_is_refused_whole(make, tasks, error, reason):
+    harness = make(queue={"max_tasks": 5, "max_payload_bytes": 100, "max_dependencies": 2})
+    actor = harness.connect("a")
+    harness.records.clear()
+    with pytest.raises(error) as caught:
+        harness.submit(*tasks)
+    assert caught.value.reason == reason
+    assert harness.core.life.tasks == {}
+    assert harness.records == []
+    assert harness.take(actor) == []
+    assert harness.core.life.statistics.unfinished == 0
+
+
+def test_a_circle_is_found_whatever_hangs_on_it(harness):
+    circle = [noop("a", dependencies=("c",)), noop("b", dependencies=("a",)), noop("c", dependencies=("b",))]
+    with pytest.raises(InvalidInput, match="circle"):
+        harness.submit(noop("start"), *circle, noop("tail", dependencies=("c", "start")))
+
+
+def test_a_full_queue_refuses_with_a_hint_and_takes_again_after_work_was_done(make):
+    harness = make(queue={"max_tasks": 3})
+    actor = harness.connect("a")
+    harness.submit(noop("1"), noop("2"), noop("3"))
+    with pytest.raises(ResourceExhausted) as caught:
+        harness.submit(noop("4"))
+    assert caught.value.retry_after_seconds > 0
+    harness.finish(actor)
+    harness.submit(noop("4"))
+    assert harness.states("4") == ["QUEUED"]
+
+
+def test_payload_bytes_are_bounded_as_well(make):
+    harness = make(queue={"max_bytes": 100})
+    harness.submit(noop("1", body=b"x" * 60))
+    with pytest.raises(ResourceExhausted):
+        harness.submit(noop("2", body=b"x" * 60))
+    harness.cancel("1")
+    harness.submit(noop("2", body=b"x" * 60))
+
+
+def test_an_unknown_kind_is_accepted_while_no_actor_was_ever_seen(harness):
+    harness.submit(Task("early", "shogi"))
+    actor = harness.connect("a", kinds=("shogi",))
+    assert ids(harness.take(actor)) == ["early"]
+
+
+def test_an_unknown_kind_waits_when_the_setting_says_so(make):
+    harness = make(queue={"refuse_unknown_kinds": False})
+    harness.connect("a")
+    harness.submit(Task("t", "shogi"))
+    assert harness.states("t") == ["QUEUED"]
+
+
+def test_critical_runs_before_queued_low_and_equal_priorities_leave_in_order(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("first"))
+    harness.submit(noop("low", priority=Priority.LOW), noop("normal 1"), noop("normal 2"))
+    harness.submit(noop("critical", priority=Priority.CRITICAL))
+    order = []
+    for _ in range(5):
+        order += ids(harness.held["a"])
+        harness.finish(actor)
+    assert order == ["first", "critical", "normal 1", "normal 2", "low"]
+
+
+def test_a_low_task_overtakes_a_stream_of_critical_ones_after_the_aging_time(make):
+    harness = make(queue={"aging_seconds": 10.0})
+    actor = harness.connect("a", credits=0)
+    harness.submit(noop("low", priority=Priority.LOW))
+    waited = 0
+    while harness.states("low") == ["QUEUED"]:
+        harness.submit(noop(f"critical {waited}", priority=Priority.CRITICAL))
+        harness.report(actor, credits=1)
+        harness.finish(actor, credit=False)
+        harness.now += 1.0
+        waited += 1
+        assert waited < 100
+    assert waited == pytest.approx(30, abs=2)
+
+
+def test_submitters_of_one_priority_take_turns(harness):
+    actor = harness.connect("a", credits=0)
+    harness.submit(*[noop(f"many {number}", submitter="many") for number in range(100)])
+    harness.submit(*[noop(f"few {number}", submitter="few") for number in range(3)])
+    order = []
+    for _ in range(10):
+        harness.report(actor, credits=1)
+        order += ids(harness.held["a"])
+        harness.finish(actor, credit=False)
+    assert max(order.index(f"few {number}") for number in range(3)) <= 6
+
+
+def test_turns_hold_between_submitters_whose_tasks_have_different_kinds(harness):
+    actor = harness.connect("a", credits=0, kinds=("noop", "echo"))
+    harness.submit(*[noop(f"many {number}", submitter="many") for number in range(100)])
+    harness.submit(*[Task(f"few {number}", "echo", submitter="few") for number in range(3)])
+    order = []
+    for _ in range(10):
+        harness.report(actor, credits=1)
+        order += ids(harness.held["a"])
+        harness.finish(actor, credit=False)
+    assert max(order.index(f"few {number}") for number in range(3)) <= 6
+
+
+def test_children_start_only_after_all_parents_succeeded(harness):
+    actor = harness.connect("a", slots=4)
+    harness.submit(noop("sum", dependencies=("x", "y")), noop("x"), noop("y"))
+    x, y = harness.take(actor)
+    assert harness.states("sum") == ["WAITING"]
+    harness.finish(actor, x)
+    assert harness.states("sum") == ["WAITING"]
+    harness.finish(actor, y)
+    assert ids(harness.take(actor)) == ["sum"]
+
+
+def test_a_parent_that_already_succeeded_counts_as_done(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("parent"))
+    harness.finish(actor)
+    harness.submit(noop("child", dependencies=("parent", "parent")))
+    assert ids(harness.take(actor)) == ["child"]
+
+
+def test_a_failed_parent_ends_its_descendants_with_the_reason(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("parent"), noop("child", dependencies=("parent",)), noop("grandchild", dependencies=("child",)))
+    (parent,) = harness.take(actor)
+    harness.fail(actor, parent, retryable=False)
+    assert harness.states("parent", "child", "grandchild") == ["FAILED"] * 3
+    failure = harness.core.task("grandchild").failure
+    assert failure.reason == "DEPENDENCY_FAILED"
+    assert "it broke" in failure.message
+    harness.submit(noop("late", dependencies=("parent",)))
+    assert harness.states("late") == ["FAILED"]
+
+
+def test_a_chain_of_ten_thousand_fails_without_recursion(harness):
+    actor = harness.connect("a")
+    chain = [noop("0")] + [noop(str(number), dependencies=(str(number - 1),)) for number in range(1, 10_000)]
+    harness.submit(*reversed(chain))
+    harness.fail(actor, harness.take(actor)[0], retryable=False)
+    assert len(harness.outcomes) == 10_000
+    assert harness.core.life.statistics.unfinished == 0
+
+
+def test_a_retryable_failure_is_tried_again_after_a_growing_wait(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.fail(actor, harness.take(actor)[0])
+    assert harness.states("t") == ["WAITING"]
+    harness.pass_time(0.2, step=0.01)
+    (second,) = harness.take(actor)
+    assert second.attempts == 2
+    harness.fail(actor, second)
+    harness.pass_time(0.05, step=0.01)
+    assert harness.states("t") == ["WAITING"]
+    harness.pass_time(0.3, step=0.01)
+    harness.fail(actor, harness.take(actor)[0])
+    assert harness.states("t") == ["FAILED"]
+    (outcome,) = harness.outcomes
+    assert (outcome.attempts, outcome.failure.reason) == (3, "HANDLER_ERROR")
+
+
+def test_a_task_says_how_many_attempts_it_gets(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t", max_attempts=1))
+    harness.fail(actor, harness.take(actor)[0])
+    assert harness.states("t") == ["FAILED"]
+
+
+def test_a_failure_that_cannot_be_helped_is_final_at_once(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.fail(actor, harness.take(actor)[0], retryable=False, reason="INVALID_PARAMETERS")
+    assert harness.outcomes[0].failure.reason == "INVALID_PARAMETERS"
+    assert harness.outcomes[0].attempts == 1
+
+
+def test_a_result_of_a_lease_given_to_another_is_refused_and_counted(harness):
+    slow = harness.connect("slow")
+    harness.submit(noop("t"))
+    (task,) = harness.take(slow)
+    old = task.lease
+    other = harness.connect("other")
+    harness.pass_time(11, alive=[other])
+    (again,) = harness.take(other)
+    assert again.task_id == "t"
+    assert again.lease_id > old.lease_id
+    harness.report(slow, results=[(*old, b"late", None, 1.0)])
+    assert harness.outcomes == []
+    assert harness.core.life.statistics.stale_results == 1
+    assert old in harness.acknowledged["slow"]
+    harness.finish(other, again, result=b"right")
+    assert [task.result for task in harness.outcomes] == [b"right"]
+
+
+def test_a_late_result_counts_while_nobody_else_has_the_task(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.pass_time(11)
+    assert harness.states("t") == ["QUEUED"]
+    harness.report(actor, results=[(*lease, b"late", None, 1.0)])
+    assert [task.result for task in harness.outcomes] == [b"late"]
+    assert harness.core.life.queue.ready == 0
+
+
+def test_a_second_result_of_the_same_lease_is_refused(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.fail(actor, task)
+    harness.report(actor, results=[(*lease, b"twice", None, 1.0)])
+    assert harness.states("t") == ["WAITING"]
+    assert harness.core.life.statistics.stale_results == 1
+
+
+def test_heartbeats_keep_a_lease_for_ever(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.pass_time(100, alive=[actor])
+    assert harness.states("t") == ["RUNNING"]
+
+
+def test_a_lease_missing_from_the_heartbeats_is_given_away(harness):
+    actor = harness.connect("a", slots=2)
+    harness.submit(noop("kept"), noop("forgotten"))
+    kept, forgotten = harness.take(actor)
+    for _ in range(12):
+        harness.heartbeat(actor, kept.lease)
+        harness.pass_time(1.0)
+    assert kept.attempts == 1
+    assert forgotten.losses == 1
+    assert forgotten.task_id in [lease.task_id for lease in harness.revoked["a"]]
+
+
+def test_a_heartbeat_with_an_unknown_lease_is_answered_with_a_revocation(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.cancel("t")
+    harness.revoked.clear()
+    harness.heartbeat(actor, lease)
+    assert harness.revoked["a"] == [lease]
+
+
+def test_a_broken_stream_keeps_its_leases_for_the_reconnect_time(harness):
+    actor = harness.connect("a")
+    other = harness.connect("other", credits=0)
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.disconnect(actor)
+    harness.report(other, credits=1)
+    harness.pass_time(2, alive=[other])
+    assert harness.states("t") == ["RUNNING"]
+    back = harness.connect("a", credits=0, leases=[lease])
+    assert harness.welcomes["a"] == [lease]
+    harness.finish(back, task)
+    assert harness.states("t") == ["SUCCEEDED"]
+    assert harness.outcomes[0].attempts == 1
+
+
+def test_an_actor_that_does_not_come_back_loses_its_leases(harness):
+    actor = harness.connect("a")
+    other = harness.connect("other", credits=0)
+    harness.submit(noop("t"))
+    harness.disconnect(actor)
+    harness.report(other, credits=1)
+    harness.pass_time(3.5, alive=[other])
+    assert ids(harness.take(other)) == ["t"]
+
+
+def test_a_restarted_actor_frees_its_old_leases_at_once(harness):
+    harness.connect("a", incarnation=1)
+    harness.submit(noop("t"))
+    again = harness.connect("a", incarnation=2)
+    assert harness.closed == [1]
+    (task,) = harness.take(again)[1:]
+    assert (task.attempts, task.losses) == (2, 1)
+
+
+def test_an_older_start_of_an_actor_is_refused(harness):
+    harness.connect("a", incarnation=2)
+    with pytest.raises(FailedPrecondition, match="incarnation 1"):
+        harness.connect("a", incarnation=1)
+    assert harness.core.actor("a").state is ActorState.READY
+
+
+def test_an_assignment_that_never_arrived_is_given_out_again_without_blame(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.disconnect(actor)
+    back = harness.connect("a", credits=1, leases=[])
+    task = harness.take(back)[-1]
+    assert (task.attempts, task.losses) == (1, 0)
+
+
+def test_a_lost_lease_is_given_back_while_nobody_else_has_the_task(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.disconnect(actor)
+    harness.pass_time(5)
+    assert harness.states("t") == ["QUEUED"]
+    harness.connect("a", credits=0, leases=[lease])
+    assert harness.states("t") == ["RUNNING"]
+    assert task.losses == 0
+
+
+def test_a_task_that_loses_three_actors_is_quarantined(harness):
+    harness.submit(noop("poison"))
+    for name in ("a", "b", "c"):
+        actor = harness.connect(name)
+        harness.disconnect(actor)
+        harness.pass_time(4)
+    assert harness.states("poison") == ["QUARANTINED"]
+    assert harness.outcomes[0].failure.reason == "ACTOR_LOST"
+    actor = harness.connect("d")
+    assert harness.take(actor) == []
+
+
+def test_tasks_that_had_not_started_are_not_blamed_for_a_lost_actor(harness):
+    actor = harness.connect("a", credits=5)
+    harness.core.actor("a").depth = 5
+    harness.submit(*[noop(str(number)) for number in range(5)])
+    assert len(harness.take(actor)) == 5
+    harness.disconnect(actor)
+    harness.pass_time(4)
+    assert [harness.core.task(str(number)).losses for number in range(5)] == [1, 0, 0, 0, 0]
+
+
+def test_a_stall_of_the_scheduler_itself_expires_nothing(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.pass_time(1, alive=[actor])
+    harness.stall(30)
+    assert harness.states("t") == ["RUNNING"]
+    assert harness.core.actor("a").state is ActorState.READY
+    harness.pass_time(11)
+    assert harness.states("t") == ["QUEUED"]
+
+
+def test_a_silent_actor_is_lost_and_gets_nothing_until_it_is_heard_again(harness):
+    actor = harness.connect("a", slots=2)
+    harness.pass_time(11)
+    assert harness.core.actor("a").state is ActorState.LOST
+    harness.submit(noop("t"))
+    assert harness.take(actor) == []
+    harness.heartbeat(actor)
+    assert ids(harness.take(actor)) == ["t"]
+
+
+def test_cancelling_a_running_task_stops_it_on_its_actor(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("running"), noop("queued"), noop("child", dependencies=("queued",)))
+    (running,) = harness.take(actor)
+    lease = running.lease
+    assert harness.cancel("running", "queued") == ["running", "queued"]
+    assert harness.revoked["a"] == [lease]
+    assert harness.states("running", "queued", "child") == ["CANCELLED", "CANCELLED", "FAILED"]
+    harness.report(actor, results=[(*lease, b"late", None, 1.0)])
+    assert harness.states("running") == ["CANCELLED"]
+
+
+def test_cancelling_leaves_finished_tasks_alone_and_knows_no_strangers(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("done"), noop("open"))
+    harness.finish(actor)
+    assert harness.cancel("done") == []
+    with pytest.raises(NotFound):
+        harness.cancel("open", "stranger")
+    assert harness.states("open") == ["RUNNING"]
+
+
+def test_a_task_that_waits_too_long_for_a_slot_fails(harness):
+    harness.submit(noop("t", queue_timeout=2.0), noop("child", dependencies=("t",)))
+    harness.pass_time(1.5)
+    assert harness.states("t") == ["QUEUED"]
+    harness.pass_time(1.0)
+    assert harness.states("t", "child") == ["FAILED", "FAILED"]
+    assert harness.core.task("t").failure.reason == "QUEUE_TIMEOUT"
+
+
+def test_a_task_that_got_its_slot_in_time_is_not_timed_out(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t", queue_timeout=2.0))
+    harness.pass_time(5, alive=[actor])
+    assert harness.states("t") == ["RUNNING"]
+
+
+def test_an_actor_that_ignores_the_run_timeout_loses_the_task(harness):
+    actor = harness.connect("a")
+    harness.submit(noop("t", run_timeout=5.0, max_attempts=1))
+    harness.pass_time(14, alive=[actor])
+    assert harness.states("t") == ["RUNNING"]
+    harness.pass_time(4, alive=[actor])
+    assert harness.core.task("t").failure.reason == "DEADLINE_EXCEEDED"
+    assert [lease.task_id for lease in harness.revoked["a"]] == ["t"]
+
+
+def test_capabilities_decide_who_gets_what(harness):
+    shogi = harness.connect("shogi", kinds=("shogi",), slots=9)
+    noops = harness.connect("noop", kinds=("noop",), slots=9)
+    harness.submit(Task("s", "shogi"), Task("n", "noop"))
+    assert ids(harness.take(shogi)) == ["s"]
+    assert ids(harness.take(noops)) == ["n"]
+
+
+def test_a_pinned_task_runs_on_its_node_or_waits(harness):
+    elsewhere = harness.connect("a1", node_id="node-1", slots=9)
+    harness.submit(noop("t", placement=Placement("node-2")), noop("free"))
+    assert ids(harness.take(elsewhere)) == ["free"]
+    there = harness.connect("a2", node_id="node-2")
+    assert ids(harness.take(there)) == ["t"]
+    harness.finish(there, harness.core.task("t"))
+    harness.submit(noop("again", placement=Placement("node-2")))
+    assert ids(harness.take(there)) == ["again"]
+
+
+def test_labels_must_all_match(harness):
+    wanted = frozenset({("gpu", "yes"), ("zone", "1")})
+    half = harness.connect("half", labels=(("gpu", "yes"),))
+    harness.submit(noop("t", placement=Placement("", wanted)))
+    assert harness.take(half) == []
+    full = harness.connect("full", labels=(("gpu", "yes"), ("zone", "1"), ("more", "x")))
+    assert ids(harness.take(full)) == ["t"]
+
+
+def test_an_unplaceable_task_blocks_nobody(harness):
+    harness.submit(noop("stuck", placement=Placement("nowhere"), priority=Priority.CRITICAL))
+    actor = harness.connect("a", slots=3)
+    harness.submit(noop("1"), noop("2"))
+    assert ids(harness.take(actor)) == ["1", "2"]
+
+
+def test_scarce_tasks_go_to_free_slots_of_different_actors(harness):
+    actors = [harness.connect(f"a{number}", slots=4) for number in range(4)]
+    harness.submit(*[noop(str(number)) for number in range(16)])
+    assert [len(harness.take(actor)) for actor in actors] == [4, 4, 4, 4]
+
+
+def test_long_tasks_are_not_held_in_advance_and_short_ones_are(harness):
+    actor = harness.connect("a", credits=100)
+    harness.submit(*[noop(str(number)) for number in range(200)])
+    assert len(harness.held["a"]) == 1
+    harness.finish(actor, ran=0.1)
+    assert len(harness.held["a"]) == 1
+    for _ in range(20):
+        harness.finish(actor, ran=0.0001)
+    assert harness.core.actor("a").depth > 1
+    deepest = 0
+    for _ in range(20):
+        harness.submit(*[noop("") for _ in range(50)])
+        deepest = max(deepest, len(harness.core.actor("a").leases))
+        harness.finish(actor, ran=0.0001)
+    assert 10 < deepest <= 100
+
+
+def test_pause_stops_one_actor_and_resume_starts_it_again(harness):
+    actor = harness.connect("a")
+    other = harness.connect("b")
+    harness.command(ActorCommand.PAUSE, "a")
+    assert harness.commands["a"] == [ActorCommand.PAUSE]
+    harness.submit(noop("1"), noop("2"))
+    assert harness.take(actor) == []
+    assert len(harness.take(other)) == 1
+    harness.command(ActorCommand.RESUME, "a")
+    assert len(harness.take(actor)) == 1
+
+
+def test_a_pause_outlives_a_reconnect(harness):
+    actor = harness.connect("a")
+    harness.command(ActorCommand.PAUSE, "a")
+    harness.disconnect(actor)
+    back = harness.connect("a")
+    harness.submit(noop("t"))
+    assert harness.take(back) == []
+    assert harness.core.actor("a").state is ActorState.PAUSED
+
+
+def test_a_command_to_an_unknown_actor_changes_none(harness):
+    harness.connect("a")
+    with pytest.raises(NotFound, match="stranger"):
+        harness.command(ActorCommand.PAUSE, "a", "stranger")
+    assert harness.core.actor("a").state is ActorState.READY
+    with pytest.raises(InvalidInput):
+        harness.command(ActorCommand.PAUSE)
+
+
+def test_reset_queues_the_actors_tasks_again_without_blame(harness):
+    actor = harness.connect("a", credits=1)
+    harness.submit(noop("t"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.command(ActorCommand.RESET, "a")
+    assert harness.states("t") == ["QUEUED"]
+    assert (task.attempts, task.losses) == (0, 0)
+    harness.report(actor, results=[(*lease, b"from before", None, 1.0)])
+    assert harness.outcomes == []
+    harness.report(actor, credits=1)
+    assert ids(harness.take(actor)) == ["t"]
+
+
+def test_a_drained_actor_finishes_what_it_has_and_nothing_is_lost(harness):
+    actor = harness.connect("a", slots=2)
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    first = harness.take(actor)
+    harness.command(ActorCommand.DRAIN, "a")
+    harness.finish(actor, *first)
+    assert harness.take(actor) == []
+    harness.disconnect(actor)
+    other = harness.connect("b", slots=4)
+    harness.finish(other)
+    assert len(harness.outcomes) == 4
+    assert all(task.attempts == 1 for task in harness.outcomes)
+
+
+def test_an_actor_that_leaves_with_work_gives_it_back_at_once(harness):
+    actor = harness.connect("a")
+    other = harness.connect("b", credits=0)
+    harness.submit(noop("t"))
+    harness.report(actor, leaving=True)
+    harness.report(other, credits=1)
+    harness.disconnect(actor)
+    assert ids(harness.take(other)) == ["t"]
+
+
+def test_rebalancing_moves_what_has_not_started_to_free_slots(harness):
+    slow = harness.connect("slow", credits=4)
+    harness.core.actor("slow").depth = 4
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    assert len(harness.take(slow)) == 4
+    quick = harness.connect("quick", slots=2)
+    assert harness.rebalance() == 2
+    moved = harness.take(quick)
+    assert len(moved) == 2
+    assert sorted(lease.task_id for lease in harness.revoked["slow"]) == sorted(ids(moved))
+    assert all((task.attempts, task.losses) == (1, 0) for task in moved)
+    assert len(harness.core.actor("slow").leases) == 2
+
+
+def test_time_alone_moves_held_tasks_off_a_slow_actor(harness):
+    slow = harness.connect("slow", credits=4)
+    harness.core.actor("slow").depth = 4
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    quick = harness.connect("quick", slots=3)
+    harness.pass_time(2, alive=[slow, quick])
+    assert len(harness.take(quick)) == 3
+
+
+def test_held_tasks_leave_a_paused_actor_and_running_ones_stay(harness):
+    actor = harness.connect("a", credits=4)
+    harness.core.actor("a").depth = 4
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    harness.command(ActorCommand.PAUSE, "a")
+    assert harness.rebalance() == 3
+    assert len(harness.core.actor("a").leases) == 1
+    other = harness.connect("b", slots=3)
+    assert len(harness.take(other)) == 3
+    assert actor
+
+
+def test_finished_tasks_are_kept_for_a_bounded_number_and_time(make):
+    harness = make(retention={"max_tasks": 2, "max_seconds": 10.0})
+    actor = harness.connect("a")
+    for name in ("1", "2", "3"):
+        harness.submit(noop(name))
+        harness.finish(actor)
+    harness.pass_time(0.1)
+    with pytest.raises(NotFound):
+        harness.core.task("1")
+    assert harness.states("2", "3") == ["SUCCEEDED", "SUCCEEDED"]
+    harness.pass_time(11, alive=[actor])
+    with pytest.raises(NotFound):
+        harness.core.task("3")
+
+
+def test_lost_actors_are_listed_for_a_while(harness):
+    actor = harness.connect("a")
+    harness.disconnect(actor)
+    harness.pass_time(100, step=1)
+    assert harness.core.actor("a").state is ActorState.LOST
+    harness.pass_time(300, step=1)
+    with pytest.raises(NotFound):
+        harness.core.actor("a")
+
+
+def test_results_of_a_replaced_stream_still_count(harness):
+    old = harness.connect("a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(old)
+    harness.connect("a", credits=0, leases=[task.lease])
+    harness.finish(old, task)
+    assert harness.states("t") == ["SUCCEEDED"]
+
+
+@pytest.mark.parametrize(("hello", "word"), [({"slots": 0}, "slots"), ({"kinds": ()}, "kinds")])
+def test_a_hello_that_makes_no_sense_is_refused(harness, hello, word):
+    with pytest.raises(InvalidInput, match=word):
+        harness.connect("a", credits=0, **hello)
+    assert harness.core.life.fleet.actors == {}
+
+
+def test_joining_actors_take_their_share_at_once(harness):
+    harness.submit(*[noop(str(number)) for number in range(20)])
+    for number in range(10):
+        actor = harness.connect(f"a{number}", slots=2)
+        assert len(harness.take(actor)) == 2
+
+
+def test_every_error_of_the_core_is_a_fleet_error(harness):
+    for call in (lambda: harness.core.task("x"), lambda: harness.core.actor("x")):
+        with pytest.raises(FleetError):
+            call()
