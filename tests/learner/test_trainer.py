@@ -1,0 +1,110 @@
+import numpy as np
+import pytest
+
+from learner.config import PpoConfig
+from learner.model import DenseModel
+from learner.torch_model import TorchModel
+from learner.trainer import PpoTrainer
+from parlmesh.policies import PolicySpec, load_policy
+from parlmesh.rollouts import Collector, collector_seed, evaluate
+from parlmesh.types import REWARD, VALID, Fragment
+
+CARTPOLE = {"id": "CartPole-v1"}
+SPEC = PolicySpec((4,), 2, hidden=(16,))
+
+
+def trainer(model=DenseModel, seed=0, spec=SPEC, **settings):
+    config, rng = PpoConfig(**{"minibatch_steps": 64, **settings}), np.random.default_rng(seed)
+    return PpoTrainer(spec, config, model(spec, config, rng), rng)
+
+
+def fragment(seed=0, steps=16, envs=16, blob=None):
+    policy = load_policy(blob or trainer().policy_blob())
+    return Collector(CARTPOLE, envs, collector_seed(seed, "a", 1)).collect(policy, steps)
+
+
+def changed(original, **columns):
+    return Fragment({**original.columns, **columns}, original.episodes)
+
+
+def test_an_update_counts_only_valid_steps_and_changes_the_policy():
+    ppo, batch = trainer(), [fragment(0, steps=64), fragment(1, steps=64)]
+    before = ppo.policy_blob()
+    update = ppo.update(batch, 0.0)
+    assert update.applied
+    assert update.steps == sum(int(each.columns[VALID].sum()) for each in batch) < 2 * 64 * 16
+    assert ppo.policy_blob() != before
+
+
+def test_invalid_steps_have_no_influence():
+    original = fragment(steps=64)
+    invalid = ~original.columns[VALID]
+    assert invalid.any()
+    noisy = changed(original, log_prob=np.where(invalid, np.float32(-50), original.columns["log_prob"]))
+    one, other = trainer(), trainer()
+    one.update([original], 0.0)
+    other.update([noisy], 0.0)
+    assert one.policy_blob() == other.policy_blob()
+
+
+@pytest.mark.parametrize("model", [DenseModel, TorchModel])
+def test_a_value_that_is_not_finite_undoes_the_whole_update(model):
+    ppo = trainer(model)
+    ppo.update([fragment()], 0.0)
+    before = ppo.tensors()
+    poisoned = fragment().columns[REWARD].copy()
+    poisoned[3, 3] = np.inf
+    with np.errstate(invalid="ignore", over="ignore"):
+        update = ppo.update([changed(fragment(), reward=poisoned)], 0.0)
+    assert not update.applied
+    after = ppo.tensors()
+    assert all(np.array_equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("model", [DenseModel, TorchModel])
+def test_a_restored_trainer_goes_on_exactly_as_the_original(model):
+    original, copy = trainer(model), trainer(model, seed=9)
+    original.update([fragment(0)], 0.0)
+    copy.restore(original.tensors())
+    for seed in (1, 2):
+        original.update([fragment(seed)], 0.1)
+        copy.update([fragment(seed)], 0.1)
+    assert original.policy_blob() == copy.policy_blob()
+
+
+def test_torch_and_numpy_make_the_same_update():
+    policies = []
+    for model in (DenseModel, TorchModel):
+        ppo = trainer(model, epochs=2)
+        ppo.update([fragment(steps=32)], 0.0)
+        policies.append(load_policy(ppo.policy_blob()))
+    observations = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    np.testing.assert_allclose(policies[0].logits(observations), policies[1].logits(observations), atol=1e-3)
+
+
+def test_the_kl_limit_ends_the_epochs():
+    assert trainer(epochs=8, target_kl=1e9).update([fragment()], 0.0).metrics["update/epochs"] == 8
+    assert trainer(epochs=8, target_kl=1e-9).update([fragment()], 0.0).metrics["update/epochs"] < 8
+
+
+def test_the_learning_rate_falls_with_the_budget():
+    rates = [
+        trainer(learning_rate=1e-3, final_learning_rate_fraction=0.1).update([fragment()], progress).metrics
+        for progress in (0.0, 0.5, 1.0, 7.0)
+    ]
+    np.testing.assert_allclose([each["update/learning_rate"] for each in rates], [1e-3, 5.5e-4, 1e-4, 1e-4])
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_sixty_updates_teach_cartpole(seed):
+    spec = PolicySpec((4,), 2)
+    config, rng = PpoConfig(), np.random.default_rng(seed)
+    ppo = PpoTrainer(spec, config, DenseModel(spec, config, rng), rng)
+    collector = Collector(CARTPOLE, 64, collector_seed(seed, "actor-0", 1))
+    returns = []
+    for update in range(60):
+        policy = load_policy(ppo.policy_blob())
+        if update % 10 == 9:
+            returns.append(evaluate(policy, CARTPOLE, 20, seed=100).mean())
+        ppo.update([collector.collect(policy, 32)], update / 150)
+    assert max(returns) >= 475
