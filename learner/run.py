@@ -165,14 +165,12 @@ class TrainingRun:
                 await self._in_thread(self._save)
             if self.progress.steps >= self._next_evaluation:
                 await self._start_evaluation(source)
-        if (
-            self._evaluation is None
-            and self._failure is None
-            and self._stop_reason is None
-            and not self._goal_reached()
-        ):
+        # Who stops a run may have stopped the actors too: then there is nobody to evaluate.
+        if self._failure is not None or self._stop_reason is not None or self._goal_reached():
+            return
+        if self._evaluation is None:
             await self._start_evaluation(source)
-        if self._evaluation is not None and not self._goal_reached():
+        if self._evaluation is not None:
             await self._settle_evaluation(await self._evaluation)
 
     async def _next_batch(self, source: Source) -> list[Trajectory] | None:
