@@ -1,6 +1,7 @@
 """A whole fleet as child processes: which are started, in which order, with which files. Watches nothing over gRPC."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
@@ -25,6 +26,10 @@ T = TypeVar("T")
 
 START_SECONDS = 60.0
 """Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
+
+
+LEARNER_SECONDS = 3.0
+"""Start the learner has over the others at the end."""
 
 
 class LocalFleet:
@@ -60,9 +65,8 @@ class LocalFleet:
 
     async def lost(self) -> str:
         """Wait until a service the run cannot do without is given up; says why."""
-        services = [
-            self._supervisor.children[name] for name in ("scheduler", "learner") if name in self._supervisor.children
-        ]
+        names = ("scheduler", "learner") if self.scheduler else ("learner",)
+        services = [self._supervisor.children[name] for name in names]
         await first_of(*(child.settled.wait() for child in services))
         return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
 
@@ -75,8 +79,10 @@ class LocalFleet:
             await child.settled.wait()
 
     async def stop(self) -> None:
-        """End everything: the actors first, while there is still someone to take what they have."""
-        await self._supervisor.stop([child.spec.name for child in self._actors()])
+        """End everything: the learner first, while the others can still finish what it waits for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LEARNER_SECONDS):
+                await self._supervisor.stop({"learner"} & self._supervisor.children.keys())
         await self._supervisor.stop()
 
     def _actors(self) -> list[Child]:
