@@ -1,0 +1,58 @@
+import asyncio
+import os
+from typing import Any
+
+import grpc.aio
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pydantic import SecretStr
+
+from parlmesh.config import ListenConfig
+from parlmesh.errors import ConfigError
+from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.security import SecurityConfig
+from parlmesh.testing import free_port, serve
+
+SECONDS = 10.0
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "localhost:"])
+async def test_an_address_without_a_port_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match="address must be host:port"):
+        open_channel(address)
+
+
+async def test_a_channel_connects_again_after_the_server_came_back() -> None:
+    port = free_port()
+
+    def server() -> FleetServer:
+        return FleetServer(listen=ListenConfig(port=port), security=SecurityConfig(), services=[])
+
+    async with asyncio.timeout(30), open_channel(f"127.0.0.1:{port}") as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        for _ in range(2):
+            async with server():
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS, wait_for_ready=True)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+
+
+async def test_a_call_to_nobody_fails_at_once() -> None:
+    async with open_channel(f"127.0.0.1:{free_port()}") as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+        assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setitem(os.environ, name, "http://127.0.0.1:1")
+    async with serve([]) as address, open_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        await stub.Check(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+
+
+async def test_a_token_never_travels_readable_over_a_network() -> None:
+    with pytest.raises(ConfigError, match="a token would travel readable to scheduler:50051"):
+        open_channel("scheduler:50051", SecurityConfig(token=SecretStr("t")))
