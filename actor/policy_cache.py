@@ -155,9 +155,10 @@ class PolicyCache:
     async def _follow(self, run: _Run) -> None:
         backoff = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng)
         while True:
+            # No deadline: the watch lasts as long as the run is followed.
+            watch = self._stub.WatchPolicy(WatchPolicyRequest(run_id=run.run_id))
             try:
-                # No deadline: the watch lasts as long as the run is followed.
-                async for response in self._stub.WatchPolicy(WatchPolicyRequest(run_id=run.run_id)):
+                async for response in watch:
                     await self._update(run, response.header)
                     backoff.reset()
                 error: FleetError = Unavailable("the learner ended the watch")
@@ -165,6 +166,8 @@ class PolicyCache:
                 error = error_from_rpc(rpc_error)
             except FleetError as fleet_error:
                 error = fleet_error
+            finally:
+                watch.cancel()
             if isinstance(error, NotFound | InvalidInput):
                 self._fail(run, error)
             if not run.waiting and self._clock() - run.last_used > _FORGET_SECONDS:

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from parlmesh.errors import InvalidInput, ResourceExhausted, Unavailable
+from parlmesh.errors import FailedPrecondition, ResourceExhausted, Unavailable
 from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader
 
 if TYPE_CHECKING:
@@ -31,16 +31,20 @@ async def fetch_policy(
     header: PolicyHeader | None = None
     chunks: list[bytes] = []
     received = 0
-    async for response in stub.GetPolicy(request, timeout=timeout_seconds):
-        if header is None:
-            if response.not_modified:
-                return None
-            header = response.header
-            _check_header(header, limit_bytes)
-        received += len(response.data)
-        if received > header.size_bytes:
-            raise _corrupt(header, f"more than the promised {header.size_bytes} bytes came")
-        chunks.append(response.data)
+    call = stub.GetPolicy(request, timeout=timeout_seconds)
+    try:
+        async for response in call:
+            if header is None:
+                if response.not_modified:
+                    return None
+                header = response.header
+                _check_header(header, limit_bytes)
+            received += len(response.data)
+            if received > header.size_bytes:
+                raise _corrupt(header, f"more than the promised {header.size_bytes} bytes came")
+            chunks.append(response.data)
+    finally:
+        call.cancel()
     if header is None:
         raise Unavailable(f"the learner sent no policy of run {request.run_id!r}", reason=CORRUPT)
     data = b"".join(chunks)
@@ -59,7 +63,7 @@ def _check_header(header: PolicyHeader, limit_bytes: int) -> None:
         )
     if header.encoding not in _READABLE:
         name = PolicyEncoding.Name(header.encoding)
-        raise InvalidInput(f"policy version {header.version} is packed as {name}; this actor reads SAFETENSORS")
+        raise FailedPrecondition(f"policy version {header.version} is packed as {name}; this actor reads SAFETENSORS")
 
 
 def _corrupt(header: PolicyHeader, why: str) -> Unavailable:

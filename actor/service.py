@@ -14,6 +14,9 @@ from .worker import Worker
 
 log = get_logger("parlmesh.actor")
 
+# How long the scheduler may take to end a stream that the actor has ended.
+_GOODBYE_SECONDS = 1.0
+
 
 async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     """Runs the workers until `stop` is set or every one was drained by an operator."""
@@ -50,4 +53,6 @@ async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_sec
         log.info("leaving", actor_id=worker.identity.actor_id)
         worker.leave()
         await worker.drained(drain_seconds)
+        uplink.close()
+        await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)
         connection.cancel()

@@ -1,6 +1,7 @@
 """The actor's stream to the scheduler: connects for ever, reads and writes independently, keeps the heartbeat."""
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 log = get_logger("parlmesh.actor")
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
+# The scheduler's word for an actor that was replaced by a later start of itself: it must not come back.
+OLD_INCARNATION = "OLD_INCARNATION"
 # Of a scheduler that names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
 
@@ -46,15 +49,20 @@ class Uplink:
         self._metrics = metrics
         self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
         self._heartbeat_due = False
+        self._closing = asyncio.Event()
 
     async def run(self) -> None:
-        """Connects and reconnects until cancelled."""
+        """Connects and reconnects until closed or cancelled; FailedPrecondition when a later start took its place."""
         actor_id = self._worker.identity.actor_id
-        while True:
+        while not self._closing.is_set():
             try:
                 await self._session()
             except STREAM_ERRORS as error:
                 cause = meaning_of(error)
+            if self._closing.is_set():
+                break
+            if cause.reason == OLD_INCARNATION:
+                raise cause
             pause = self._backoff.next()
             self._metrics.reconnects.labels("scheduler").inc()
             log.warning(
@@ -65,7 +73,18 @@ class Uplink:
                 message=cause.message,
                 retry_seconds=round(pause, 3),
             )
-            await asyncio.sleep(pause)
+            await self._pause(pause)
+        log.info("left", actor_id=actor_id, scheduler=self._scheduler)
+
+    def close(self) -> None:
+        """Sends what is ready, ends the stream and lets `run` return."""
+        self._closing.set()
+        self._worker.outbound.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
 
     async def _session(self) -> None:
         """One stream from hello to its end, which is always an error."""
@@ -110,6 +129,9 @@ class Uplink:
                 request = self._worker.next_request(heartbeat=heartbeat)
                 if request is not None:
                     await call.write(request)
+                if self._closing.is_set() and not outbound.is_set():
+                    await call.done_writing()
+                    return
         except asyncio.InvalidStateError:
             return  # the stream has ended; the reader says why
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import numpy as np
 
 from parlmesh.errors import FleetError
+from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.rpc import Service, status_from_error
 from parlmesh.types import Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
@@ -39,7 +41,7 @@ class FakeStream:
         self.results: dict[int, fleet_pb.TaskResult] = {}
         self.heartbeats: list[fleet_pb.Heartbeat] = []
         self.requests: list[fleet_pb.ConnectRequest] = []
-        self.outbound: asyncio.Queue[fleet_pb.ConnectResponse | grpc.StatusCode | None] = asyncio.Queue()
+        self.outbound: asyncio.Queue[fleet_pb.ConnectResponse | FleetError | None] = asyncio.Queue()
         self._changed = asyncio.Condition()
 
     async def take(self, request: fleet_pb.ConnectRequest) -> None:
@@ -68,9 +70,9 @@ class FakeStream:
         """Says that results are recorded."""
         self.send(fleet_pb.ConnectResponse(acknowledged=[result.lease for result in results]))
 
-    def end(self, code: grpc.StatusCode | None = None) -> None:
-        """Ends the stream, with an error when there is a code."""
-        self.outbound.put_nowait(code)
+    def end(self, error: FleetError | None = None) -> None:
+        """Ends the stream, with an error when there is one."""
+        self.outbound.put_nowait(error)
 
     async def until(self, predicate: Callable[[], bool]) -> None:
         """Waits for messages of the actor until the predicate holds."""
@@ -139,7 +141,7 @@ class FakeScheduler(FleetServiceServicer):
                 yield item
             reader.cancel()
         if item is not None:
-            await context.abort(item, "as the test wishes")
+            raise item
 
 
 async def _read(requests: AsyncIterator[fleet_pb.ConnectRequest], stream: FakeStream) -> None:
@@ -159,6 +161,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self.silent = False
         """Takes trajectories and gives no receipt."""
         self.credits = 8
+        self.upload_streams = 0
         self.damage: Callable[[bytes], bytes] = lambda data: data
         """Applied to the bytes of a policy on their way out."""
         self._policies: dict[str, dict[int, bytes]] = {}
@@ -232,6 +235,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self, request_iterator: AsyncIterator[experience_pb.UploadTrajectoriesRequest], context: _Context
     ) -> AsyncIterator[experience_pb.UploadTrajectoriesResponse]:
         """Keeps every trajectory and answers in order."""
+        self.upload_streams += 1
         broken = self._broken
         requests = aiter(request_iterator)
         while True:
@@ -257,6 +261,17 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
     async def _other_than(self, run_id: str, told: tuple[int, bytes] | None) -> None:
         async with self._changed:
             await self._changed.wait_for(lambda: self._newest(run_id) != told)
+
+
+def random_policy(seed: int, *, observation_size: int = 4, action_count: int = 2) -> bytes:
+    """A small policy as the learner would serve it, by default for CartPole."""
+    spec = PolicySpec(observation_shape=(observation_size,), action_count=action_count, hidden=(8,))
+    rng = np.random.default_rng(seed)
+    weights: dict[str, Array] = {}
+    for layer, (inputs, outputs) in enumerate(itertools.pairwise(spec.layer_sizes)):
+        weights[f"policy.{layer}.weight"] = rng.normal(size=(outputs, inputs)).astype(np.float32)
+        weights[f"policy.{layer}.bias"] = np.zeros(outputs, np.float32)
+    return pack_policy(spec, weights)
 
 
 def _header(run_id: str, version: int, data: bytes) -> policy_pb.PolicyHeader:
