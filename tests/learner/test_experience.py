@@ -91,7 +91,7 @@ def test_a_trajectory_of_another_policy_is_refused(bad, reason, sentence):
 def test_a_trajectory_past_the_lag_limit_is_refused_with_the_limit():
     q = queue(lag=1)
     q.put(trajectory(1, version=4), 5)
-    with pytest.raises(FailedPrecondition, match="2 versions old; the limit is 1 .training.max_policy_lag."):
+    with pytest.raises(FailedPrecondition, match=r"2 versions old; the limit is 1 \(training.max_policy_lag\)"):
         q.put(trajectory(2, version=3), 5)
 
 
