@@ -16,8 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from parlmesh.errors import InvalidInput
 
-from .identity import Identity, Role
-from .tokens import NAME_PATTERN
+from .identity import NAME_PATTERN, Identity, Role, check_name
 
 TRUST_DOMAIN = "parlmesh"
 
@@ -87,6 +86,7 @@ def issue(
     now: datetime.datetime,
 ) -> Pair:
     """A certificate for a server (its hosts), for a node (its role), or for a process that is both."""
+    check_name(name)
     if role is None and not hosts:
         raise InvalidInput(f"the certificate of {name} needs a role or at least one DNS name or IP address")
     names: list[x509.GeneralName] = [_host_name(host) for host in hosts]
@@ -113,8 +113,7 @@ def _builder(
     days: int,
     now: datetime.datetime,
 ) -> x509.CertificateBuilder:
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise InvalidInput(f'name must be 1 to 63 of letters, digits, ".", "_", "-", got "{name}"', name=name)
+    check_name(name)
     if not 1 <= days <= _MOST_DAYS:
         raise InvalidInput(f"days must be >= 1 and <= {_MOST_DAYS}, got {days}", days=days)
     return (

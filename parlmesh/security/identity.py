@@ -1,9 +1,14 @@
 """Identities and roles. Knows nothing of how they are proven."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 from parlmesh.errors import InvalidInput
+
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
+"""Names appear in files, URIs and logs."""
 
 
 class Role(StrEnum):
@@ -20,6 +25,12 @@ def role_named(name: str) -> Role:
         return Role(name)
     except ValueError:
         raise InvalidInput(f'role must be one of {", ".join(Role)}, got "{name}"', role=name) from None
+
+
+def check_name(name: str) -> None:
+    """InvalidInput for a name that cannot be a node's."""
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise InvalidInput(f'name must be 1 to 63 of letters, digits, ".", "_", "-", got "{name}"', name=name)
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from parlmesh.config import Config
-from parlmesh.errors import ConfigError, FleetError, InvalidInput
+from parlmesh.errors import ConfigError, FleetError
 from parlmesh.telemetry import get_logger
 
 from .files import refuse_existing, write_file
-from .identity import Identity, Role
+from .identity import NAME_PATTERN, Identity, Role, check_name
 
 TOKENS_FILE = "tokens.yaml"
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
 _LOOK_AGAIN_SECONDS = 1.0
@@ -70,11 +69,9 @@ def read_rows(file: Path) -> list[TokenRow]:
 
 def write_token(folder: Path, name: str, role: Role, *, force: bool) -> tuple[Path, str]:
     """Writes `<name>.token` and its row in `tokens.yaml`, and returns both; `force` replaces the name's old token."""
+    check_name(name)
     token = new_token()
-    try:
-        row = TokenRow(name=name, role=role, sha256=digest(token))
-    except ValidationError:
-        raise InvalidInput(f'name must be 1 to 63 of letters, digits, ".", "_", "-", got "{name}"', name=name) from None
+    row = TokenRow(name=name, role=role, sha256=digest(token))
     file, table = folder / f"{name}.token", folder / TOKENS_FILE
     refuse_existing([file], force=force)
     rows = [old for old in read_rows(table) if old.name != name] if table.exists() else []
