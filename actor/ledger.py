@@ -53,22 +53,26 @@ class Ledger:
             del self._owed[lease_id]
         return [lease_id for lease_id in self._held if lease_id not in kept]
 
-    def accept(self, lease: Lease) -> bool:
-        """Takes an assignment; False when the lease is already known."""
+    def spend(self, lease_id: int) -> bool:
+        """Counts an assignment against the credits; False when its lease is already known."""
         if self._granted:
             self._granted -= 1
-        lease_id = lease.lease_id
-        if lease_id in self._held or lease_id in self._owed:
-            return False
-        self._held[lease_id] = lease
-        return True
+        return lease_id not in self._held and lease_id not in self._owed
+
+    def hold(self, lease: Lease) -> None:
+        """Keeps a lease until there is a result."""
+        self._held[lease.lease_id] = lease
+
+    def owe(self, lease_id: int, result: TaskResult) -> None:
+        """Keeps a result until it is acknowledged."""
+        self._owed[lease_id] = result
+        self._unsent.append(lease_id)
 
     def finish(self, lease_id: int, result: TaskResult) -> bool:
         """Turns a held lease into an owed result; False when the lease is no longer held."""
         if self._held.pop(lease_id, None) is None:
             return False
-        self._owed[lease_id] = result
-        self._unsent.append(lease_id)
+        self.owe(lease_id, result)
         return True
 
     def drop(self, lease_id: int) -> bool:

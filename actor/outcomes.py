@@ -92,7 +92,7 @@ class AttemptTimeout(DeadlineExceeded):
 
 def success(lease: Lease, payload: Payload, ran_seconds: float, *, limit_bytes: int) -> TaskResult:
     """The result of an attempt that ended well; INVALID_RESULT when it is too large to be sent."""
-    size = payload.ByteSize()
+    size = 0 if payload is _EMPTY_PAYLOAD else payload.ByteSize()
     if size > limit_bytes:
         text = f"the result has {size} bytes; the limit is {limit_bytes} (limits.message_bytes)"
         return failed(lease, Failure(reason=INVALID_RESULT, message=text, retryable=False), ran_seconds)

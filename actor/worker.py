@@ -14,6 +14,7 @@ from parlmesh.v1.fleet_service_pb2 import (
     ConnectResponse,
     Heartbeat,
     Hello,
+    Lease,
     TaskResult,
     Welcome,
 )
@@ -178,27 +179,29 @@ class Worker:
 
     def _take(self, assignments: Iterable[Assignment]) -> None:
         outcomes: Counter[tuple[str, str]] = Counter()
+        ledger, inline = self._ledger, self._inline
         for assignment in assignments:
             lease, kind = assignment.lease, assignment.kind
-            if not self._ledger.accept(lease):
+            lease_id = lease.lease_id
+            if not ledger.spend(lease_id):
                 self._metrics.duplicate_assignments.inc()
-            elif kind in self._inline:
-                result = self._run_inline(self._inline[kind], assignment)
-                self._ledger.finish(lease.lease_id, result)
+            elif kind in inline:
+                result = self._run_inline(inline[kind], assignment, lease)
+                ledger.owe(lease_id, result)
                 outcomes[kind, outcome_of(result)] += 1
             elif kind in self._handlers:
+                ledger.hold(lease)
                 self._slots.add(assignment)
             else:
                 text = f"actor {self.identity.actor_id} has no handler {kind!r}"
-                self._ledger.finish(lease.lease_id, failed(lease, Failure(reason=UNKNOWN_KIND, message=text), 0.0))
+                ledger.owe(lease_id, failed(lease, Failure(reason=UNKNOWN_KIND, message=text), 0.0))
                 self._metrics.tasks.labels("", UNKNOWN_KIND).inc()
         for (kind, outcome), count in outcomes.items():
             self._metrics.tasks.labels(kind, outcome).inc(count)
         self._slots.fill()
         self.outbound.set()
 
-    def _run_inline(self, handler: Handler, assignment: Assignment) -> TaskResult:
-        lease = assignment.lease
+    def _run_inline(self, handler: Handler, assignment: Assignment, lease: Lease) -> TaskResult:
         context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self.identity.actor_id, slot=0)
         started = self._clock()
         try:

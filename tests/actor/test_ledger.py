@@ -18,6 +18,13 @@ def _result(lease_id: int, message: str = "") -> TaskResult:
     return result
 
 
+def _accept(ledger: Ledger, lease_id: int) -> bool:
+    if not ledger.spend(lease_id):
+        return False
+    ledger.hold(_lease(lease_id))
+    return True
+
+
 def _ledger(slots: int = _SLOTS) -> Ledger:
     return Ledger(slots=slots, unacknowledged_limit=_LIMIT)
 
@@ -31,7 +38,7 @@ def test_credits_cover_the_slots_and_the_prefetch_once() -> None:
 def test_a_result_frees_a_credit() -> None:
     ledger = _ledger(slots=1)
     ledger.grant(0)
-    ledger.accept(_lease(1))
+    _accept(ledger, 1)
     assert ledger.grant(0) == 0
     ledger.finish(1, _result(1))
     assert ledger.grant(0) == 1
@@ -40,7 +47,7 @@ def test_a_result_frees_a_credit() -> None:
 def test_no_credit_is_given_while_too_many_results_are_unacknowledged() -> None:
     ledger = _ledger()
     for lease_id in range(_LIMIT):
-        ledger.accept(_lease(lease_id))
+        _accept(ledger, lease_id)
         ledger.finish(lease_id, _result(lease_id))
     assert ledger.grant(_PREFETCH) == 0
     ledger.acknowledge(0)
@@ -56,8 +63,8 @@ def test_credits_of_a_broken_stream_are_void() -> None:
 
 def test_a_new_stream_names_held_and_owed_leases_and_sends_the_owed_results_again() -> None:
     ledger = _ledger()
-    ledger.accept(_lease(1))
-    ledger.accept(_lease(2))
+    _accept(ledger, 1)
+    _accept(ledger, 2)
     ledger.finish(1, _result(1))
     assert len(ledger.take_results(limit=10, limit_bytes=1000)) == 1
     assert ledger.take_results(limit=10, limit_bytes=1000) == []
@@ -68,7 +75,7 @@ def test_a_new_stream_names_held_and_owed_leases_and_sends_the_owed_results_agai
 def test_leases_that_no_longer_stand_are_stopped_and_their_results_forgotten() -> None:
     ledger = _ledger()
     for lease_id in (1, 2, 3, 4):
-        ledger.accept(_lease(lease_id))
+        _accept(ledger, lease_id)
     ledger.finish(1, _result(1))
     ledger.finish(2, _result(2))
     assert ledger.keep([2, 3]) == [4]
@@ -78,15 +85,15 @@ def test_leases_that_no_longer_stand_are_stopped_and_their_results_forgotten() -
 
 def test_an_assignment_of_a_known_lease_is_refused() -> None:
     ledger = _ledger()
-    assert ledger.accept(_lease(1))
-    assert not ledger.accept(_lease(1))
+    assert _accept(ledger, 1)
+    assert not _accept(ledger, 1)
     ledger.finish(1, _result(1))
-    assert not ledger.accept(_lease(1))
+    assert not _accept(ledger, 1)
 
 
 def test_the_result_of_a_lease_that_was_taken_back_is_not_owed() -> None:
     ledger = _ledger()
-    ledger.accept(_lease(1))
+    _accept(ledger, 1)
     assert ledger.drop(1)
     assert not ledger.finish(1, _result(1))
     assert ledger.owed == 0
@@ -95,7 +102,7 @@ def test_the_result_of_a_lease_that_was_taken_back_is_not_owed() -> None:
 def test_a_message_holds_no_more_results_than_fit_and_always_one() -> None:
     ledger = _ledger()
     for lease_id in (1, 2, 3):
-        ledger.accept(_lease(lease_id))
+        _accept(ledger, lease_id)
         ledger.finish(lease_id, _result(lease_id, "x" * 100))
     assert len(ledger.take_results(limit=10, limit_bytes=250)) == 2
     assert len(ledger.take_results(limit=10, limit_bytes=10)) == 1
@@ -121,7 +128,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.credits > 0)
     @rule()
     def assign(self) -> None:
-        assert self.ledger.accept(_lease(self.next_lease))
+        assert _accept(self.ledger, self.next_lease)
         self.held.add(self.next_lease)
         self.credits -= 1
         self.next_lease += 1
