@@ -16,11 +16,9 @@ from parlmesh.cli.plan import (
     learner_settings,
     read_incarnations,
     scheduler_settings,
-    service_command,
-    write_settings,
 )
-from parlmesh.cli.supervisor import Child, ChildSpec, Supervisor
 from parlmesh.errors import FailedPrecondition
+from parlmesh.processes import Child, ChildSpec, Supervisor, service_command, write_settings
 
 T = TypeVar("T")
 

@@ -1,8 +1,6 @@
 """From the settings of `parlmesh up` to one configuration file per process. Starts nothing and opens no port."""
 
-import importlib.util
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -169,14 +167,6 @@ def up_settings(config: UpConfig, run_id: str) -> dict[str, Any]:
     return settings
 
 
-def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    """One YAML file, written whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8")
-    temporary.replace(path)
-
-
 def read_incarnations(paths: RunPaths) -> dict[str, int]:
     """The newest incarnation of every actor of this run; none for a new run."""
     if not paths.incarnations.exists():
@@ -185,15 +175,6 @@ def read_incarnations(paths: RunPaths) -> dict[str, int]:
     if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
         raise ConfigError(f"{paths.incarnations} must map actor ids to whole numbers", file=paths.incarnations)
     return {str(name): value for name, value in content.items()}
-
-
-def service_command(service: str, settings: Path, *overrides: str) -> list[str]:
-    """The command line that anyone can type to start the same process by hand."""
-    installed = importlib.util.find_spec(f"parlmesh.{service}") is not None
-    command = [sys.executable, "-m", f"parlmesh.{service}" if installed else service, "--config", str(settings)]
-    for override in overrides:
-        command += ["--set", override]
-    return command
 
 
 def _metrics_port(config: UpConfig, offset: int) -> int:

@@ -13,9 +13,9 @@ from parlmesh.cli.fleet import LocalFleet, first_of
 from parlmesh.cli.live import console as new_console
 from parlmesh.cli.plan import RunPaths, UpConfig
 from parlmesh.cli.summary import Ending, print_next, print_summary
-from parlmesh.cli.supervisor import Supervisor
 from parlmesh.cli.view import FleetView
 from parlmesh.errors import FleetError
+from parlmesh.processes import Supervisor
 
 GRACE_SECONDS = 6.0
 """Longest time a process has to end by itself; what is left is killed."""

@@ -102,9 +102,10 @@ def _run(settings: "UpConfig", paths: "RunPaths", *, resumed: bool, keep: bool, 
     import asyncio
 
     from parlmesh.cli.fleet import refuse_busy_ports
-    from parlmesh.cli.plan import up_settings, write_settings
+    from parlmesh.cli.plan import up_settings
     from parlmesh.cli.session import train
     from parlmesh.errors import AlreadyExists
+    from parlmesh.processes import write_settings
 
     refuse_busy_ports(settings)
     try:

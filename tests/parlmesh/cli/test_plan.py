@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,12 +16,11 @@ from parlmesh.cli.plan import (
     merged,
     read_incarnations,
     scheduler_settings,
-    service_command,
     up_settings,
-    write_settings,
 )
 from parlmesh.config import load
 from parlmesh.errors import ConfigError
+from parlmesh.processes import write_settings
 
 PATHS = RunPaths(Path("runs/one"))
 
@@ -113,13 +111,6 @@ def test_incarnations_are_remembered_and_a_damaged_file_is_named(tmp_path: Path)
         read_incarnations(paths)
 
 
-def test_a_service_is_started_with_its_file_and_overrides() -> None:
-    command = service_command("actor", Path("runs/one/actor-0.yaml"), "incarnation=2")
-    assert command[1] == "-m"
-    assert command[2].removeprefix("parlmesh.") == "actor"
-    assert command[3:] == ["--config", "runs/one/actor-0.yaml", "--set", "incarnation=2"]
-
-
 documents = st.recursive(
     st.integers() | st.text(max_size=3),
     lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3),
@@ -139,9 +130,3 @@ def test_merging_keeps_every_leaf_of_what_is_above(below: dict[str, Any], above:
     assert kept(result, above)
     assert set(result) == set(below) | set(above)
     assert merged(result, above) == result
-
-
-def test_settings_are_written_whole(tmp_path: Path) -> None:
-    write_settings(tmp_path / "deep" / "a.yaml", {"b": {"c": 1}})
-    assert yaml.safe_load((tmp_path / "deep" / "a.yaml").read_text()) == {"b": {"c": 1}}
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.yaml"]

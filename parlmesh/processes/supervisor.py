@@ -16,9 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from parlmesh.cli.children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
-from parlmesh.cli.restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
+
+from .children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
+from .restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 EXIT_CONFIGURATION = 2
 """A child that ends with this code would end so again: its configuration is refused."""

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.cli.restarts import RestartLimits, restart_delay
+from parlmesh.processes.restarts import RestartLimits, restart_delay
 
 LIMITS = RestartLimits(first_seconds=0.1, factor=2.0, longest_seconds=1.0, window_seconds=60.0, max_restarts=6)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from parlmesh.cli.restarts import RestartLimits
-from parlmesh.cli.supervisor import Child, ChildSpec, ChildState, Supervisor
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
+from parlmesh.processes.restarts import RestartLimits
+from parlmesh.processes.supervisor import Child, ChildSpec, ChildState, Supervisor
 
 QUICK = RestartLimits(first_seconds=0.01, longest_seconds=0.05, max_restarts=3)
 SERVE = """
@@ -169,7 +169,7 @@ async def test_no_child_survives_a_supervisor_killed_with_signal_9(tmp_path: Pat
         textwrap.dedent(f"""
             import asyncio, sys
             from pathlib import Path
-            from parlmesh.cli.supervisor import ChildSpec, Supervisor
+            from parlmesh.processes.supervisor import ChildSpec, Supervisor
 
             async def main():
                 command = [sys.executable, {str(tmp_path / "child.py")!r}, "7"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parlmesh.cli import bound
+from . import bound
 
 LOG_TAIL_BYTES = 64 * 1024
 
