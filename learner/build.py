@@ -1,6 +1,7 @@
 """Wires the learner together: the one place that knows which concrete classes are used."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,7 +90,9 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     )
     stopping = asyncio.Event()
     server = FleetServer(
-        listen=config.listen, security=config.security, services=_services(config, run, fleet, stopping)
+        listen=config.listen,
+        security=config.security,
+        services=build_services(config, run, fleet.delivered, stopping),
     )
     page = serve_metrics(config.metrics)
     watcher = metrics.watch_queue(run.queue)
@@ -138,11 +141,12 @@ async def _stop_with(stop: asyncio.Event, run: TrainingRun) -> None:
     run.stop("the learner was told to stop")
 
 
-def _services(
-    config: LearnerConfig, run: TrainingRun, fleet: FleetSource, stopping: asyncio.Event
+def build_services(
+    config: LearnerConfig, run: TrainingRun, on_delivered: Callable[[str], None], stopping: asyncio.Event
 ) -> tuple[Service, ...]:
+    """The services of a run; `stopping` ends their watchers, `on_delivered` hears the task of each trajectory."""
     policies = PolicyServicer(run.registry, stopping)
-    experience = ExperienceServicer(run, config.experience.max_trajectory_bytes, fleet.delivered)
+    experience = ExperienceServicer(run, config.experience.max_trajectory_bytes, on_delivered)
     trainings = TrainingServicer(run, stopping)
     return (
         Service(

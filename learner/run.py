@@ -185,6 +185,8 @@ class TrainingRun:
                     return None
                 if self.progress.state is RunState.RUNNING:
                     await self._top_up(source)
+                # The top-up took time; the run may have been paused in it.
+                if self.progress.state is RunState.RUNNING:
                     batch = self.queue.take(self.config.batch_fragments, self.progress.version)
                     if batch is not None:
                         return batch

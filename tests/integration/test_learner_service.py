@@ -1,0 +1,240 @@
+"""The learner's services over real gRPC, in this process."""
+
+import asyncio
+import hashlib
+
+import grpc
+import numpy as np
+import pytest
+
+from learner.build import build_run, build_services
+from learner.config import LearnerConfig
+from learner.progress import RunState
+from parlmesh.errors import FailedPrecondition
+from parlmesh.policies import load_policy
+from parlmesh.rollouts import Collector, collector_seed
+from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
+from parlmesh.testing import serve
+from parlmesh.v1 import experience_service_pb2 as experience_pb
+from parlmesh.v1 import policy_service_pb2 as policy_pb
+from parlmesh.v1 import training_service_pb2 as training_pb
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+from parlmesh.wire import tensor_to_proto, trajectory_to_proto
+
+TRAINING = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "max_policy_lag": 1}
+WAIT = 10.0
+
+
+class Fixture:
+    def __init__(self, run, channel, delivered):
+        self.run = run
+        self.delivered = delivered
+        self.policies = PolicyServiceStub(channel)
+        self.experience = ExperienceServiceStub(channel)
+        self.trainings = TrainingServiceStub(channel)
+
+    async def upload(self, *messages):
+        async def requests():
+            for message in messages:
+                yield experience_pb.UploadTrajectoriesRequest(trajectory=message)
+
+        return [receipt async for receipt in self.experience.UploadTrajectories(requests(), timeout=WAIT)]
+
+    def trajectory(self, sequence=1, **changes):
+        policy = load_policy(self.run.registry.get("").blob.data)
+        fragment = Collector({"id": "CartPole-v1"}, 4, collector_seed(0, "a", 1)).collect(policy, 8)
+        identity = {"run_id": "run", "actor_id": "a", "incarnation": 1, "policy_version": 1, "task_id": "t"}
+        return trajectory_to_proto(fragment, sequence=sequence, **{**identity, **changes})
+
+
+@pytest.fixture
+async def learner(tmp_path):
+    config = LearnerConfig(run_dir=tmp_path, training=TRAINING, experience={"max_trajectory_bytes": 20_000})
+    parts, delivered, stopping = build_run(config), [], asyncio.Event()
+    parts.run.publish()
+    async with serve(build_services(config, parts.run, delivered.append, stopping)) as address:
+        channel = open_channel(address)
+        yield Fixture(parts.run, channel, delivered)
+        stopping.set()
+        await channel.close()
+    parts.recorder.close()
+
+
+async def test_a_good_trajectory_gets_a_receipt_and_is_queued(learner):
+    (receipt,) = await learner.upload(learner.trajectory())
+    assert (receipt.sequence, receipt.status.code, receipt.policy_version, receipt.credits) == (1, 0, 1, 1023)
+    assert len(learner.run.queue) == 1
+    assert learner.delivered == ["t"]
+
+
+def spoil(name, array):
+    def change(message):
+        for index, column in enumerate(message.columns):
+            if column.name == name:
+                message.columns[index].CopyFrom(tensor_to_proto(name, array))
+
+    return change
+
+
+def cut(message):
+    message.columns[3].data = message.columns[3].data[:-1]
+
+
+BAD = [
+    (spoil("reward", np.ones((8, 5), np.float32)), "INVALID_ARGUMENT", "SHAPE", "column reward must have shape [8, 4]"),
+    (spoil("reward", np.ones((8, 4))), "INVALID_ARGUMENT", "DTYPE", "column reward must be float32, got float64"),
+    (cut, "INVALID_ARGUMENT", "TENSOR_LENGTH", "tensor reward of float32[8, 4] must have 128 bytes, got 127"),
+    (
+        spoil("observation", np.full((9, 4, 4), np.nan, np.float32)),
+        "INVALID_ARGUMENT",
+        "NOT_FINITE",
+        "column observation has values that are not finite",
+    ),
+    (
+        spoil("observation", np.zeros((9, 4, 400), np.float32)),
+        "RESOURCE_EXHAUSTED",
+        "TENSOR_TOO_LARGE",
+        "needs 57600 bytes; the limit is 20000",
+    ),
+    (
+        lambda message: setattr(message, "policy_version", 2),
+        "FAILED_PRECONDITION",
+        "UNKNOWN_POLICY_VERSION",
+        "policy version 2 is unknown; this learner published 1..1",
+    ),
+    (lambda message: setattr(message, "run_id", "x"), "FAILED_PRECONDITION", "UNKNOWN_RUN", "run 'x' is not trained"),
+    (lambda message: setattr(message, "actor_id", ""), "INVALID_ARGUMENT", "TRAJECTORY_ORIGIN", "has no actor_id"),
+]
+
+
+@pytest.mark.parametrize(("change", "code", "reason", "sentence"), BAD)
+async def test_a_bad_upload_is_refused_by_name_counted_and_changes_nothing(learner, change, code, reason, sentence):
+    blob, message = learner.run.registry.get("").blob, learner.trajectory()
+    change(message)
+    refused, taken = await learner.upload(message, learner.trajectory(sequence=2))
+    assert refused.status.code == getattr(grpc.StatusCode, code).value[0]
+    assert sentence in refused.status.message
+    assert error_from_status(refused.status).reason == reason
+    assert taken.status.code == 0, "the stream stays open for the next one"
+    assert learner.run.queue.dropped == {reason: 1}
+    assert (learner.run.queue.received, len(learner.run.queue)) == (2, 1)
+    assert learner.run.registry.get("").blob is blob
+
+
+async def test_a_duplicate_is_refused_and_counted_once(learner):
+    first, second = await learner.upload(learner.trajectory(), learner.trajectory())
+    assert first.status.code == 0
+    assert second.status.code == grpc.StatusCode.FAILED_PRECONDITION.value[0]
+    assert "trajectory 1 of actor a incarnation 1 was received before" in second.status.message
+    assert len(learner.run.queue) == 1
+
+
+async def test_a_message_over_the_transport_limit_is_resource_exhausted(learner):
+    message = learner.trajectory()
+    message.columns[0].data = bytes(9 << 20)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await learner.upload(message)
+    assert raised.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert learner.run.queue.received == 0
+    (receipt,) = await learner.upload(learner.trajectory())
+    assert receipt.status.code == 0
+
+
+async def fetch(learner, **request):
+    answers = learner.policies.GetPolicy(policy_pb.GetPolicyRequest(**request), timeout=WAIT)
+    return [answer async for answer in answers]
+
+
+async def test_a_policy_is_fetched_whole_with_its_digest(learner):
+    answers = await fetch(learner)
+    data, header = b"".join(answer.data for answer in answers), answers[0].header
+    assert (header.run_id, header.version, header.size_bytes) == ("run", 1, len(data))
+    assert header.digest == hashlib.sha256(data).digest()
+    load_policy(data)
+
+
+async def test_a_reader_that_has_the_newest_gets_no_data(learner):
+    (answer,) = await fetch(learner, have_version=1)
+    assert answer.not_modified
+    assert not answer.data
+
+
+async def test_an_older_version_can_be_fetched_while_it_is_kept(learner):
+    old = learner.run.registry.get("").blob.data
+    learner.run.registry.publish(2, b"new")
+    assert b"".join(answer.data for answer in await fetch(learner, version=1)) == old
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await fetch(learner, version=9)
+    assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+    assert raised.value.details() == "policy version 9 is not kept; there are 1 to 2"
+
+
+async def test_a_large_policy_comes_in_chunks_of_a_mebibyte(learner):
+    learner.run.registry.publish(2, bytes(range(256)) * 10_000)
+    answers = await fetch(learner)
+    assert [len(answer.data) for answer in answers] == [1 << 20, 1 << 20, 2_560_000 - (2 << 20)]
+    assert b"".join(answer.data for answer in answers) == bytes(range(256)) * 10_000
+
+
+async def test_a_watcher_hears_of_the_present_version_and_of_every_later_one(learner):
+    watch = learner.policies.WatchPolicy(policy_pb.WatchPolicyRequest(), timeout=WAIT)
+    assert (await watch.read()).header.version == 1
+    for version in (2, 3, 7):
+        learner.run.registry.publish(version, b"x")
+        assert (await watch.read()).header.version == version
+    watch.cancel()
+
+
+def test_a_version_never_goes_back(tmp_path):
+    async def publish():
+        parts = build_run(LearnerConfig(run_dir=tmp_path, training=TRAINING))
+        parts.run.registry.publish(5, b"x")
+        with pytest.raises(FailedPrecondition, match="must grow: 5 after 5"):
+            parts.run.registry.publish(5, b"x")
+        parts.recorder.close()
+
+    asyncio.run(publish())
+
+
+async def test_another_run_is_not_found_by_any_service(learner):
+    calls = [
+        learner.trainings.GetTraining(training_pb.GetTrainingRequest(run_id="x"), timeout=WAIT),
+        learner.trainings.StopTraining(training_pb.StopTrainingRequest(run_id="x"), timeout=WAIT),
+    ]
+    for call in calls:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call
+        assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+        assert error_from_rpc(raised.value).reason == "UNKNOWN_RUN"
+
+
+async def test_a_run_can_be_looked_at_by_hand(learner):
+    answer = await learner.trainings.GetTraining(training_pb.GetTrainingRequest(), timeout=WAIT)
+    assert answer.training.run_id == "run"
+    assert answer.training.progress.policy_version == 1
+    assert answer.training.configuration["num_envs"] == 4
+    assert not answer.training.progress.HasField("evaluation_return")
+    listed = await learner.trainings.ListTrainings(training_pb.ListTrainingsRequest(), timeout=WAIT)
+    assert [training.run_id for training in listed.trainings] == ["run"]
+
+
+async def test_only_a_running_run_can_be_paused_and_only_a_paused_one_resumed(learner):
+    resume = training_pb.ResumeTrainingRequest(run_id="run")
+    pause = training_pb.PauseTrainingRequest(run_id="run")
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await learner.trainings.PauseTraining(pause, timeout=WAIT)
+    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    learner.run.progress.state = RunState.RUNNING
+    answer = await learner.trainings.PauseTraining(pause, timeout=WAIT)
+    assert answer.training.state == training_pb.TRAINING_STATE_PAUSED
+    answer = await learner.trainings.ResumeTraining(resume, timeout=WAIT)
+    assert answer.training.state == training_pb.TRAINING_STATE_RUNNING
+
+
+async def test_a_second_run_is_refused_with_what_to_do(learner):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await learner.trainings.CreateTraining(training_pb.CreateTrainingRequest(), timeout=WAIT)
+    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+    assert "start another learner" in raised.value.details()

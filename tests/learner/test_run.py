@@ -1,0 +1,166 @@
+"""The run's loop on a source made of a collector: the same that a serial learner uses."""
+
+import asyncio
+
+import numpy as np
+
+from learner.build import build_run
+from learner.config import LearnerConfig
+from learner.progress import RunState
+from learner.run import Evaluation
+from learner.serial import SerialSource
+from parlmesh.errors import Unavailable
+from parlmesh.testing import wait_until_async
+
+TRAINING = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "step_budget": 300, "goal_return": None}
+
+
+class Serial(SerialSource):
+    """A serial source that counts, and whose evaluations a test may decide."""
+
+    verdict = None
+
+    async def evaluate(self, version):
+        if self.verdict is None:
+            return await super().evaluate(version)
+        outcome = self.verdict(version)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return Evaluation(version, outcome, outcome, outcome, 20)
+
+
+def build(tmp_path, **changes):
+    config = LearnerConfig(mode="serial", run_dir=tmp_path, training={**TRAINING, **changes})
+    parts = build_run(config)
+    source = Serial(config.training, parts.run.registry, parts.run.receive, 1)
+    return parts, source
+
+
+async def train(parts, source):
+    async with asyncio.timeout(60):
+        await parts.run.train(source)
+    parts.recorder.close()
+    return parts.run.progress
+
+
+async def test_a_run_ends_at_its_budget_with_one_version_per_update(tmp_path):
+    parts, source = build(tmp_path)
+    progress = await train(parts, source)
+    assert progress.state is RunState.FINISHED
+    assert progress.reason == "used the budget of 300 steps"
+    assert 300 <= progress.steps < 332
+    assert progress.version == 1 + parts.run.queue.trained
+    assert progress.max_policy_lag_seen == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "checkpoints",
+        "learning-curve.png",
+        "metrics.jsonl",
+        "policy.safetensors",
+        "summary.json",
+        "tensorboard",
+    ]
+
+
+async def test_a_goal_must_be_reached_in_several_evaluations_in_a_row(tmp_path):
+    parts, source = build(
+        tmp_path, goal_return=100.0, goal_evaluations=2, evaluation_interval_steps=1, step_budget=100_000
+    )
+    verdicts = iter([100.0, 99.0, 100.0, 120.0, 0.0])
+    source.verdict = lambda version: next(verdicts)
+    progress = await train(parts, source)
+    assert progress.reason == "2 evaluations in a row reached 100"
+    assert (progress.best_evaluation_return, progress.best_version) == (120.0, 5)
+
+
+async def test_an_evaluation_that_fails_costs_only_itself(tmp_path):
+    parts, source = build(tmp_path, evaluation_interval_steps=100)
+    source.verdict = lambda version: Unavailable("nobody there")
+    progress = await train(parts, source)
+    assert progress.state is RunState.FINISHED
+    assert progress.evaluation_return is None
+
+
+async def test_updates_that_are_not_finite_are_never_published_and_end_the_run(tmp_path, monkeypatch):
+    parts, source = build(tmp_path, max_bad_updates=3)
+    real, poisoned = parts.run._trainer.update, []
+
+    def update(fragments, progress):
+        if parts.run.progress.version == 4:
+            poisoned.append(1)
+            rewards = fragments[0].columns["reward"].copy()
+            rewards[0, 0] = np.inf
+            fragments = [type(fragments[0])({**fragments[0].columns, "reward": rewards}, [])]
+            with np.errstate(invalid="ignore"):
+                return real(fragments, progress)
+        return real(fragments, progress)
+
+    monkeypatch.setattr(parts.run._trainer, "update", update)
+    progress = await train(parts, source)
+    assert progress.state is RunState.FAILED
+    assert progress.reason == "3 updates in a row were not finite; version 4 is served"
+    assert parts.run.registry.version == 4
+    assert parts.run.queue.dropped == {"NOT_FINITE_UPDATE": 3}
+    assert len(poisoned) == 3
+
+
+async def test_equal_seeds_give_equal_policies_and_others_do_not(tmp_path):
+    digests = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        parts, source = build(tmp_path / name, seed=seed)
+        await train(parts, source)
+        digests.append(parts.run.registry.get("").blob.digest)
+    assert digests[0] == digests[1] != digests[2]
+
+
+async def test_a_resumed_run_goes_on_past_every_version_that_may_have_been_seen(tmp_path):
+    parts, source = build(tmp_path, checkpoint_interval_versions=4)
+    first = await train(parts, source)
+    parts, source = build(tmp_path, checkpoint_interval_versions=4, step_budget=600)
+    assert parts.resumed
+    second = await train(parts, source)
+    assert first.steps < 600 <= second.steps
+    assert second.version - parts.run.queue.trained == first.version + 4 + 1
+
+
+class Gated(Serial):
+    """Hands over what it collected only when the test says so."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.asked, self.open = asyncio.Event(), asyncio.Event()
+
+    async def request(self, count, min_version):
+        self.asked.set()
+        await self.open.wait()
+        await super().request(count, min_version)
+        self.asked.clear()
+
+
+async def test_a_paused_run_trains_nothing_until_it_is_resumed(tmp_path):
+    parts, _ = build(tmp_path, step_budget=10_000)
+    source = Gated(parts.run.config, parts.run.registry, parts.run.receive, 1)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        running = group.create_task(train(parts, source))
+        await source.asked.wait()
+        parts.run.pause()
+        source.open.set()
+        await wait_until_async(lambda: len(parts.run.queue), 30)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (len(parts.run.queue), parts.run.queue.training, parts.run.progress.version) == (1, 0, 1)
+        parts.run.resume()
+        while parts.run.progress.version < 3:
+            await parts.run.changed()
+        parts.run.stop("enough")
+    progress = running.result()
+    assert (progress.state, progress.reason) == (RunState.STOPPED, "enough")
+
+
+async def test_a_stopped_run_leaves_a_checkpoint(tmp_path):
+    parts, source = build(tmp_path, step_budget=10**9, checkpoint_interval_versions=10**5)
+    running = asyncio.ensure_future(train(parts, source))
+    while parts.run.progress.version < 2:
+        await parts.run.changed()
+    parts.run.stop("stopped on request")
+    progress = await running
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == [f"v{progress.version:08d}"]
