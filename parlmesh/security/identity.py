@@ -6,7 +6,6 @@ from enum import StrEnum
 
 from parlmesh.errors import InvalidInput
 
-
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 """Names appear in files, URIs and logs."""
 
