@@ -17,7 +17,7 @@ class LimitsConfig(Config):
     """Results kept until the scheduler has recorded them; no new task is taken when there are more."""
     connect_seconds: float = Field(default=5.0, gt=0, le=300)
     """Longest wait for the scheduler's welcome."""
-    reconnect_seconds: float = Field(default=5.0, gt=0, le=300)
+    reconnect_seconds: float = Field(default=1.0, gt=0, le=300)
     """Longest pause between two attempts to connect."""
     stop_seconds: float = Field(default=2.0, gt=0, le=300)
     """Time a cancelled handler has to stop before its thread is abandoned."""
