@@ -1,6 +1,5 @@
 """What the core wants done (the shell performs it) and remembered (the store keeps it). Plain data."""
 
-from enum import IntEnum
 from typing import NamedTuple
 
 from .placement import ActorCommand
@@ -52,17 +51,6 @@ class Notify(NamedTuple):
     """Tasks that are final now. Waits for the commit."""
 
     tasks: list[Task]
-
-
-class RecordKind(IntEnum):
-    """Kinds of journal records; the numbers are on disk and never change."""
-
-    SUBMITTED = 1
-    LEASED = 2
-    RETURNED = 3
-    FINISHED = 4
-    FORGOTTEN = 5
-    PAUSED = 6
 
 
 class Submitted(NamedTuple):

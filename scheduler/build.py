@@ -7,48 +7,90 @@ from parlmesh.config import effective
 from parlmesh.rpc import FleetServer
 from parlmesh.telemetry import configure_logging, get_logger, serve_metrics
 
-from .config import SchedulerConfig
+from .committer import Committer
+from .config import SchedulerConfig, StoreConfig
 from .core import Core
 from .fleet_servicer import FleetServicer
+from .records import decode
 from .registration import services
 from .servicer import SchedulerServicer
 from .shell import Shell
+from .store import MemoryStore, SqliteStore, Store
 
 log = get_logger("parlmesh.scheduler")
 
 
-def build_shell(config: SchedulerConfig) -> Shell:
-    wall_time = time.time()
-    # Lease ids go on growing over restarts, because they start from the time of the start.
-    core = Core(config, now=time.monotonic(), wall_time=wall_time, lease_floor=int(wall_time) << 32)
-    return Shell(config, core, clock=time.monotonic, wall_clock=time.time)
-
-
-def build_server(config: SchedulerConfig, shell: Shell) -> FleetServer:
-    scheduler = SchedulerServicer(shell, config.retries.run_timeout_seconds)
-    return FleetServer(
-        listen=config.listen, security=config.security, services=services(scheduler, FleetServicer(shell))
+def build_store(config: StoreConfig) -> Store:
+    if config.kind == "memory":
+        return MemoryStore()
+    return SqliteStore(
+        config.path,
+        synchronous=config.synchronous,
+        repair=config.repair,
+        compact_records=config.compact_records,
     )
 
 
+class Scheduler:
+    """A scheduler with its store and its server, rebuilt from what the store remembers."""
+
+    def __init__(self, config: SchedulerConfig) -> None:
+        self._config = config
+        self._store = build_store(config.store)
+        started, wall_time = time.monotonic(), time.time()
+        opened = self._store.open(wall_time)
+        self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
+        self.core.recover((decode(batch) for batch in opened.batches), started)
+        log.info(
+            "recovered",
+            store=config.store.kind,
+            tasks=len(self.core.life.tasks),
+            unfinished=self.core.life.statistics.unfinished,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        self._committer = Committer(self._store, on_health=self._set_healthy) if self._store.durable else None
+        self.shell = Shell(config, self.core, clock=time.monotonic, wall_clock=time.time, committer=self._committer)
+        self.server = FleetServer(
+            listen=config.listen,
+            security=config.security,
+            services=services(
+                SchedulerServicer(self.shell, config.retries.run_timeout_seconds), FleetServicer(self.shell)
+            ),
+        )
+
+    async def start(self) -> None:
+        if self._committer is not None:
+            self._committer.start(asyncio.get_running_loop())
+        await self.server.start()
+        self.server.set_serving(True)
+
+    async def stop(self) -> None:
+        """Ends the streams, lets calls in flight finish, and commits all that was decided."""
+        self.server.set_serving(False)
+        self.shell.close()
+        await self.server.drain()
+        if self._committer is not None and not await self._committer.close(self._config.listen.drain_seconds):
+            log.error("stopped_before_commit", batches=self._committer.behind)
+        self._store.close()
+
+    def _set_healthy(self, healthy: bool) -> None:
+        self.shell.healthy = healthy
+        self.server.set_serving(healthy)
+
+
 async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
-    """Serves until `stop` is set, then ends every stream and lets the calls in flight finish."""
+    """Serves until `stop` is set."""
     configure_logging(config.log, "scheduler")
     log.info("configured", config=effective(config))
+    scheduler = Scheduler(config)
     page = serve_metrics(config.metrics)
-    shell = build_shell(config)
-    server = build_server(config, shell)
     try:
-        port = await server.start()
-        async with asyncio.TaskGroup() as group:
-            group.create_task(shell.run(stop))
-            server.set_serving(True)
-            log.info("serving", address=server.address, port=port, metrics_port=page.port if page else None)
-            await stop.wait()
-        server.set_serving(False)
-        shell.close()
-        await server.drain()
+        await scheduler.start()
+        server = scheduler.server
+        log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
+        await scheduler.shell.run(stop)
     finally:
+        await scheduler.stop()
         if page is not None:
             page.close()
     log.info("stopped")

@@ -24,6 +24,8 @@ from .actions import (
 from .config import SchedulerConfig
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
+from .records import StoredRecord
+from .recovery import Recovery
 from .sessions import Hello, Sessions
 from .task import NO_LEASE, Failure, LeaseName, Task, TaskState
 
@@ -56,6 +58,13 @@ class Core:
         self._last_tick = now
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
+
+    def recover(self, batches: Iterable[Iterable[StoredRecord]], now: float) -> None:
+        """Rebuilds the state from a journal; before any other event."""
+        recovery = Recovery(self.life, now)
+        for batch in batches:
+            recovery.replay(batch)
+        recovery.finish()
 
     def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""

@@ -126,6 +126,15 @@ class Lifecycle:
         task.expires_at = now + self.config.leases.duration_seconds
         actor.leases[task.lease_id] = task
 
+    def hold(self, task: Task, actor: Actor, now: float) -> None:
+        """Keeps a lease that a journal speaks of, until its actor comes back or does not."""
+        self.statistics.by_state[task.state] -= 1
+        self.statistics.by_state[RUNNING] += 1
+        task.state = RUNNING
+        task.lease_time = now
+        task.started_at = 0.0
+        self._bind(task, actor, now)
+
     def take_back(self, task: Task, now: float) -> None:
         """Queues a leased task again without blame: it had not started, or its actor was told to drop it."""
         self._unlease(task)
@@ -200,6 +209,13 @@ class Lifecycle:
 
     def unfinished(self) -> Iterator[Task]:
         return (task for task in self.tasks.values() if not task.final)
+
+    def leave_finished(self, task: Task) -> None:
+        """Moves a task whose end a journal speaks of out of the unfinished."""
+        self.statistics.by_state[WAITING] -= 1
+        self.statistics.unfinished_bytes -= len(task.body)
+        task.task_class.unfinished -= 1
+        self.retention.keep(task)
 
     def _end(self, task: Task, state: TaskState, now: float) -> None:
         statistics = self.statistics

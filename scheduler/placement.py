@@ -70,7 +70,8 @@ class Actor:
     def __init__(self, actor_id: str, node_id: str = "") -> None:
         self.actor_id = actor_id
         self.node_id = node_id
-        self.incarnation = 0
+        # -1 until it has introduced itself.
+        self.incarnation = -1
         self.slots = 1
         self.kinds: frozenset[str] = frozenset()
         self.labels: frozenset[tuple[str, str]] = frozenset()

@@ -58,7 +58,7 @@ class Sessions:
         if actor.session:
             actions.append(Close(actor.session))
             del self.by_number[actor.session]
-        restarted = hello.incarnation > actor.incarnation
+        restarted = 0 <= actor.incarnation < hello.incarnation
         fleet.displace(actor)
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
         actor.session, actor.silent, actor.credits = hello.session, False, 0

@@ -6,6 +6,7 @@ records, of assignments and of answers is the order of decisions.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import count
 
 from parlmesh.errors import Unavailable
@@ -14,6 +15,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import encoding, metrics, translation
 from .actions import Acknowledge, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .committer import Committer
 from .config import SchedulerConfig
 from .core import Core
 from .outbox import Outbox
@@ -34,15 +36,20 @@ class Shell:
         *,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
+        committer: Committer | None = None,
     ) -> None:
         self.core = core
         self._config = config
         self._clock = clock
         self._wall_clock = wall_clock
+        # None: nothing is kept, so nobody waits.
+        self._committer = committer
         self._outboxes: dict[int, Outbox] = {}
         self._watchers = Watchers()
         self._sessions = count(1)
         self._stopping = False
+        # Whether the store can be written; nothing is accepted while it cannot.
+        self.healthy = True
 
     def now(self) -> float:
         return self._clock()
@@ -50,6 +57,8 @@ class Shell:
     async def submit(self, tasks: Sequence[Task]) -> list[str]:
         """The ids, once the tasks are durable."""
         self._refuse_when_stopping()
+        if not self.healthy:
+            raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         task_ids = self.core.submit(tasks, self._clock())
         self._perform()
         await self._committed()
@@ -156,19 +165,20 @@ class Shell:
     def _perform(self) -> None:
         for action in self.core.take_actions():
             if isinstance(action, Persist):
-                continue
-            if isinstance(action, Notify):
-                self._watchers.notify(action.tasks)
-                continue
-            outbox = self._outboxes.get(action.session)
-            if outbox is not None:
-                self._send(outbox, action)
+                if self._committer is not None:
+                    self._committer.add(action.records)
+            elif isinstance(action, Notify):
+                self._after_commit(partial(self._watchers.notify, action.tasks))
+            else:
+                outbox = self._outboxes.get(action.session)
+                if outbox is not None:
+                    self._send(outbox, action)
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
             outbox.put(encoding.assignments(action.tasks))
         elif isinstance(action, Acknowledge):
-            outbox.put(encoding.acknowledged(action.leases))
+            self._after_commit(partial(outbox.put, encoding.acknowledged(action.leases)))
         elif isinstance(action, Revoke):
             outbox.put(encoding.revoked(action.leases))
         elif isinstance(action, Command):
@@ -179,8 +189,15 @@ class Shell:
         else:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
 
+    def _after_commit(self, release: Callable[[], None]) -> None:
+        if self._committer is None:
+            release()
+        else:
+            self._committer.after_commit(release)
+
     async def _committed(self) -> None:
-        return
+        if self._committer is not None:
+            await self._committer.committed()
 
     def _refuse_when_stopping(self) -> None:
         if self._stopping:

@@ -109,7 +109,7 @@ def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
         kinds=sorted(actor.kinds),
         labels=dict(actor.labels),
         last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
-        incarnation=actor.incarnation,
+        incarnation=max(0, actor.incarnation),
     )
 
 

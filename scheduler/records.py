@@ -1,0 +1,248 @@
+"""Journal records as bytes, and back. The layout is on disk: add kinds and versions, never change one.
+
+A record is a kind, the length of what follows, and the number of its task (0 where there is none), so that records
+can be told apart and thrown away without being decoded. Little-endian throughout.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from parlmesh.errors import FleetError
+
+from .actions import Finished, Forgotten, Leased, Paused, Record, Returned, Submitted
+from .task import ANYWHERE, Failure, Placement, Task, TaskState
+
+VERSION = 1
+
+
+class RecordKind(IntEnum):
+    """Numbers on disk."""
+
+    SUBMITTED = 1
+    LEASED = 2
+    RETURNED = 3
+    FINISHED = 4
+    FORGOTTEN = 5
+    PAUSED = 6
+
+
+class Ended(NamedTuple):
+    """A `Finished` as it is read back, when its task may not be at hand."""
+
+    number: int
+    wall_time: float
+    state: TaskState
+    attempts: int
+    queued: float
+    ran: float
+    actor_id: str
+    result: bytes
+    failure: Failure | None
+
+
+StoredRecord = Submitted | Leased | Returned | Ended | Forgotten | Paused
+
+
+class DamagedJournal(FleetError):
+    """The journal is not what was written; starting from it would lose or invent tasks."""
+
+    default_reason = "DAMAGED_JOURNAL"
+
+
+_SEAL = struct.Struct("<BI")
+_HEAD = struct.Struct("<BIQ")
+# wall time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
+# id, kind, submitter, node, labels, dependencies; the payload is the rest.
+_SUBMITTED = struct.Struct("<dddIBHHHHHI")
+_LEASED = struct.Struct("<QI")
+_RETURNED = struct.Struct("<III")
+# wall time, queued, ran, attempts, state, length of the actor's id, length of the result, failure: 0 none, 1 final,
+# 2 retryable; length of the reason; the message is the rest.
+_FINISHED = struct.Struct("<dddIBHIBH")
+_FORGOTTEN = struct.Struct("<I")
+_PAUSED = struct.Struct("<?")
+_LENGTH = struct.Struct("<H")
+_NONE = -1.0
+
+
+def encode(records: Iterable[Record]) -> bytes:
+    """A batch, in order."""
+    parts: list[bytes] = []
+    for record in records:
+        kind, number, body = _encode_body(record)
+        parts.append(_HEAD.pack(kind, len(body), number))
+        parts.append(body)
+    return b"".join(parts)
+
+
+def decode(batch: bytes) -> Iterator[StoredRecord]:
+    for kind, number, raw in split(batch):
+        yield _decode_body(kind, number, raw[_HEAD.size :])
+
+
+def split(batch: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(kind, task number, the whole record) of each, without decoding it."""
+    position, end = 0, len(batch)
+    while position < end:
+        try:
+            kind, length, number = _HEAD.unpack_from(batch, position)
+        except struct.error:
+            raise DamagedJournal(f"a record head is cut off at byte {position} of {end}") from None
+        stop = position + _HEAD.size + length
+        if stop > end:
+            raise DamagedJournal(f"a record at byte {position} needs {stop - end} bytes more than there are")
+        yield kind, number, batch[position:stop]
+        position = stop
+
+
+def seal(batch: bytes) -> bytes:
+    """With a version and a checksum in front."""
+    return _SEAL.pack(VERSION, zlib.crc32(batch)) + batch
+
+
+def unseal(sealed: bytes, where: str) -> bytes:
+    """What was sealed, or DamagedJournal."""
+    if len(sealed) < _SEAL.size:
+        raise DamagedJournal(f"{where} has {len(sealed)} bytes, too few for a checksum", where=where)
+    version, checksum = _SEAL.unpack_from(sealed)
+    if version != VERSION:
+        raise DamagedJournal(f"{where} has version {version}; this scheduler reads version {VERSION}", where=where)
+    batch = sealed[_SEAL.size :]
+    if zlib.crc32(batch) != checksum:
+        raise DamagedJournal(f"{where} does not match its checksum", where=where)
+    return batch
+
+
+def _encode_body(record: Record) -> tuple[int, int, bytes]:
+    if isinstance(record, Leased):
+        number, lease_id, attempts, actor_id = record
+        return RecordKind.LEASED, number, _LEASED.pack(lease_id, attempts) + actor_id.encode()
+    if isinstance(record, Finished):
+        return RecordKind.FINISHED, record.task.number, _encode_finished(record)
+    if isinstance(record, Submitted):
+        return RecordKind.SUBMITTED, record.task.number, _encode_submitted(record)
+    if isinstance(record, Returned):
+        return RecordKind.RETURNED, record.number, _RETURNED.pack(record.attempts, record.failures, record.losses)
+    if isinstance(record, Forgotten):
+        return RecordKind.FORGOTTEN, 0, _FORGOTTEN.pack(record.tasks)
+    return RecordKind.PAUSED, 0, _PAUSED.pack(record.paused) + record.actor_id.encode()
+
+
+def _encode_submitted(record: Submitted) -> bytes:
+    task = record.task
+    task_id, kind, submitter = task.task_id.encode(), task.kind.encode(), task.submitter.encode()
+    node_id = task.placement.node_id.encode()
+    head = _SUBMITTED.pack(
+        record.wall_time,
+        _NONE if task.queue_timeout is None else task.queue_timeout,
+        _NONE if task.run_timeout is None else task.run_timeout,
+        task.max_attempts,
+        task.priority,
+        len(task_id),
+        len(kind),
+        len(submitter),
+        len(node_id),
+        len(task.placement.labels),
+        len(task.dependencies),
+    )
+    texts = [text for label in sorted(task.placement.labels) for text in label] + list(task.dependencies)
+    listed = [part for text in texts for part in _prefixed(text)]
+    return b"".join((head, task_id, kind, submitter, node_id, *listed, task.body))
+
+
+def _encode_finished(record: Finished) -> bytes:
+    task = record.task
+    actor_id, failure = task.actor_id.encode(), task.failure
+    reason = b"" if failure is None else failure.reason.encode()
+    head = _FINISHED.pack(
+        record.wall_time,
+        task.queued_seconds,
+        task.ran,
+        task.attempts,
+        task.state,
+        len(actor_id),
+        len(task.result),
+        0 if failure is None else 2 if failure.retryable else 1,
+        len(reason),
+    )
+    message = b"" if failure is None else failure.message.encode()
+    return b"".join((head, actor_id, task.result, reason, message))
+
+
+def _decode_body(kind: int, number: int, body: bytes) -> StoredRecord:
+    try:
+        if kind == RecordKind.SUBMITTED:
+            return _decode_submitted(number, body)
+        if kind == RecordKind.LEASED:
+            lease_id, attempts = _LEASED.unpack_from(body)
+            return Leased(number, lease_id, attempts, body[_LEASED.size :].decode())
+        if kind == RecordKind.RETURNED:
+            return Returned(number, *_RETURNED.unpack(body))
+        if kind == RecordKind.FINISHED:
+            return _decode_finished(number, body)
+        if kind == RecordKind.FORGOTTEN:
+            return Forgotten(*_FORGOTTEN.unpack(body))
+        if kind == RecordKind.PAUSED:
+            return Paused(body[_PAUSED.size :].decode(), bool(body[0]))
+    except (struct.error, ValueError, IndexError) as error:
+        raise DamagedJournal(f"a record of kind {kind} for task number {number} cannot be read: {error}") from None
+    raise DamagedJournal(f"record kind {kind} is unknown; it may come from a newer scheduler")
+
+
+def _decode_submitted(number: int, body: bytes) -> Submitted:
+    wall_time, queue_timeout, run_timeout, max_attempts, priority, *sizes = _SUBMITTED.unpack_from(body)
+    position = _SUBMITTED.size
+    texts = []
+    for size in sizes[:4]:
+        texts.append(body[position : position + size].decode())
+        position += size
+    task_id, kind, submitter, node_id = texts
+    labels, dependencies = sizes[4:]
+    listed = []
+    for _ in range(2 * labels + dependencies):
+        (size,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        listed.append(body[position : position + size].decode())
+        position += size
+    pairs = zip(listed[: 2 * labels : 2], listed[1 : 2 * labels : 2], strict=True)
+    task = Task(
+        task_id,
+        kind,
+        body=body[position:],
+        priority=priority,
+        dependencies=tuple(listed[2 * labels :]),
+        placement=Placement(node_id, frozenset(pairs)) if node_id or labels else ANYWHERE,
+        queue_timeout=None if queue_timeout < 0 else queue_timeout,
+        run_timeout=None if run_timeout < 0 else run_timeout,
+        max_attempts=max_attempts,
+        submitter=submitter,
+    )
+    task.number = number
+    return Submitted(task, wall_time)
+
+
+def _decode_finished(number: int, body: bytes) -> Ended:
+    wall_time, queued, ran, attempts, state, actor_size, result_size, failed, reason_size = _FINISHED.unpack_from(body)
+    result_at = _FINISHED.size + actor_size
+    reason_at = result_at + result_size
+    message_at = reason_at + reason_size
+    failure = Failure(body[reason_at:message_at].decode(), body[message_at:].decode(), failed == 2) if failed else None
+    return Ended(
+        number,
+        wall_time,
+        TaskState(state),
+        attempts,
+        queued,
+        ran,
+        body[_FINISHED.size : result_at].decode(),
+        body[result_at:reason_at],
+        failure,
+    )
+
+
+def _prefixed(text: str) -> tuple[bytes, bytes]:
+    data = text.encode()
+    return _LENGTH.pack(len(data)), data

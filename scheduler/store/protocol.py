@@ -1,0 +1,42 @@
+"""What the scheduler asks of a store. Calls block; they are made before serving or from the committer's thread."""
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+LEASES_PER_START = 1 << 32
+
+
+class Opened(NamedTuple):
+    """What a store gives to a scheduler that starts from it."""
+
+    # Above every lease id that any earlier start can have given out, committed or not.
+    lease_floor: int
+    # Encoded batches, oldest first, each whole. To be read before the first append.
+    batches: Iterator[bytes]
+
+
+class Store(Protocol):
+    """A journal of batches of records."""
+
+    # False: what is appended is lost with the process, so nobody needs to wait for it.
+    durable: bool
+
+    def open(self, wall_time: float) -> Opened:
+        """Takes the store for this process alone; FailedPrecondition when another has it."""
+
+    def append(self, batch: bytes, records: int) -> None:
+        """Keeps a batch; when this returns it is as durable as the store can make it. Raises OSError otherwise."""
+
+    def wants_compaction(self) -> bool:
+        """Whether enough was appended since the journal was last condensed."""
+
+    def compact(self) -> Iterator[None]:
+        """Condenses the journal in short steps, between which appends may go on."""
+
+    def close(self) -> None:
+        """Lets go of the store."""
+
+
+def next_floor(last_lease: int, wall_time: float) -> int:
+    """Starts from the time, so that it also grows when a store was lost, and never below the last start."""
+    return max(int(wall_time), (last_lease // LEASES_PER_START) + 1) * LEASES_PER_START
