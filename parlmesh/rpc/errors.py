@@ -57,6 +57,10 @@ _EXIT_BY_ERROR: Mapping[type[FleetError], int] = {
     FleetError: EXIT_OTHER,
 }
 
+# What a grpc.aio client makes of a write that fails because the RPC has ended: the server's own status, which may have
+# arrived before, is overwritten (grpc issue 36066). Nothing is known but that another try is in order.
+_LOST_STATUS = "Internal error from Core"
+
 # Trailers share 8 KiB; percent and base64 encoding can make text four times as long.
 _LONGEST_MESSAGE_BYTES = 1024
 _LONGEST_METADATA_BYTES = 1024
@@ -118,6 +122,8 @@ def error_from_status(status: status_pb2.Status) -> FleetError:
 
 def error_from_rpc(error: grpc.aio.AioRpcError) -> FleetError:
     """What a failed call means, by its status code and ErrorInfo."""
+    if error.code() is grpc.StatusCode.INTERNAL and error.details() == _LOST_STATUS:
+        return Unavailable("the stream ended while a message was being sent", reason="STREAM_ENDED")
     status = status_pb2.Status()
     for key, value in error.trailing_metadata() or ():
         if key == DETAILS_KEY and isinstance(value, bytes):

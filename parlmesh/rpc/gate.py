@@ -5,7 +5,7 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any, Never
 
 import grpc
@@ -24,6 +24,8 @@ from .metrics import DURATION, OTHER, REFUSED, REQUESTS
 Handler = Any
 Context = Any
 Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
+
+_FIRST_MESSAGE_SECONDS = 1.0
 
 log = get_logger("parlmesh.rpc")
 audit = get_logger("parlmesh.audit")
@@ -83,7 +85,7 @@ def _wrap(handler: Handler, method: str) -> Handler:
 
 
 def _refusing(handler: Handler, method: str, error: Exception) -> Handler:
-    """A handler of the same shape that reads nothing and answers with the refusal."""
+    """A handler of the same shape that parses nothing and answers with the refusal."""
 
     async def refuse(_: Any, context: Context) -> Never:
         if isinstance(error, FleetError):
@@ -95,6 +97,11 @@ def _refusing(handler: Handler, method: str, error: Exception) -> Handler:
                 identity=error.metadata.get("identity"),
                 reason=error.reason.lower(),
             )
+        if handler.request_streaming:
+            # A grpc.aio client whose first message meets a closed stream reports INTERNAL and loses our status
+            # (grpc issue 36066), so that message is taken, unread.
+            with suppress(TimeoutError):
+                await asyncio.wait_for(context.read(), _FIRST_MESSAGE_SECONDS)
         raise error
 
     return _handler_like(handler, _settled(refuse, method, timed=False), None, None)

@@ -297,6 +297,23 @@ async def test_a_stream_of_a_role_that_may_not_is_denied_before_it_is_read(
     assert [line["reason"] for line in refusals(caplog)] == ["role_not_allowed"]
 
 
+async def test_a_stream_that_sends_nothing_is_refused_as_well(
+    material: Material, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("parlmesh.rpc.gate._FIRST_MESSAGE_SECONDS", 0.02)
+    async with (
+        fleet(material.server()) as (address, servicer),
+        open_channel(address, material.holder(Role.READER)) as channel,
+    ):
+        stub: Any = fleet_service_pb2_grpc.FleetServiceStub(channel)
+        stream = stub.Connect(timeout=SECONDS)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await stream.read()
+        assert error.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert servicer.callers == []
+    assert len(refusals(caplog)) == 1
+
+
 async def test_a_client_does_not_speak_to_a_server_of_another_authority(
     material: Material, caplog: pytest.LogCaptureFixture
 ) -> None:

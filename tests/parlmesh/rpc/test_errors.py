@@ -77,6 +77,16 @@ def test_details_that_contradict_the_status_do_not_win() -> None:
     assert error_from_rpc(error).message == "down"
 
 
+def test_a_status_that_grpc_lost_is_worth_another_try() -> None:
+    lost = grpc.aio.AioRpcError(
+        grpc.StatusCode.INTERNAL, grpc.aio.Metadata(), grpc.aio.Metadata(), details="Internal error from Core"
+    )
+    assert type(error_from_rpc(lost)) is Unavailable
+    assert error_from_rpc(lost).reason == "STREAM_ENDED"
+    ours = error_from_rpc(rpc_error(FleetError("internal error 1234")))
+    assert (type(ours), ours.message) == (FleetError, "internal error 1234")
+
+
 @pytest.mark.parametrize("details", [b"\xff\xff\xff", b""])
 def test_details_that_cannot_be_parsed_are_ignored(details: bytes) -> None:
     trailers = grpc.aio.Metadata((DETAILS_KEY, details))
