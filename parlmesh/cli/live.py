@@ -7,7 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, goal_text, number, sparkline
+from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, counted, goal_text, number, sparkline
 
 WIDTH = 84
 FIGURES = 29
@@ -70,7 +70,11 @@ def _training_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
     steps.add_column(justify="right", no_wrap=True)
     total = max(progress.step_budget, 1)
     bar = ProgressBar(
-        total=total, completed=min(progress.steps, total), width=CURVE_POINTS, finished_style="bar.complete"
+        total=total,
+        completed=min(progress.steps, total),
+        width=CURVE_POINTS,
+        complete_style="cyan",
+        finished_style="green",
     )
     steps.add_row(
         Text(f"{progress.steps:,} / {progress.step_budget:,}"),
@@ -102,22 +106,24 @@ def _training_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
 
 
 def _fleet_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
-    trajectories = str(view.training.progress.queued_trajectories) if view.training is not None else "–"
-    tasks = "–" if view.statistics is None else f"{view.statistics.queued_tasks + view.statistics.waiting_tasks:,}"
-    running = "–" if view.statistics is None else f"{view.statistics.running_tasks:,}"
+    queued = view.training.progress.queued_trajectories if view.training is not None else None
+    tasks = view.statistics.queued_tasks + view.statistics.waiting_tasks if view.statistics is not None else None
+    running = view.statistics.running_tasks if view.statistics is not None else None
+    queues = (
+        f"{counted(queued, 'trajectory', 'trajectories')}  ·  {counted(tasks, 'task')}, {number(running, 0)} running"
+    )
     ready, total = view.ready_actors, view.total_actors
     actors = Text.assemble((f"{ready} / {total}", "" if ready >= total else "yellow"), " ready")
     if view.supervised:
         actors.append(f"  ·  {_restarts(view)}")
     return [
-        ("queues", Text(f"{trajectories} trajectories  ·  {tasks} tasks, {running} running")),
+        ("queues", Text(queues)),
         ("actors", actors),
     ]
 
 
 def _restarts(view: FleetView) -> str:
-    count = view.restarts()
-    return "1 restart" if count == 1 else f"{count} restarts"
+    return counted(view.restarts(), "restart")
 
 
 def console() -> Console:

@@ -89,6 +89,11 @@ def number(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def counted(count: int | None, one: str, many: str = "") -> str:
+    """ "1 task", "2,000 tasks", "– tasks"."""
+    return f"{number(count, 0)} {one if count == 1 else many or one + 's'}"
+
+
 def clock(seconds: float) -> str:
     """Seconds as m:ss or h:mm:ss."""
     minutes, rest = divmod(int(seconds), 60)
