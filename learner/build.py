@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parlmesh.config import to_yaml
+from parlmesh.config import effective, to_yaml
 from parlmesh.policies import PolicySpec
 from parlmesh.rollouts import environment_spec
 from parlmesh.rpc import FleetServer, Service, open_channel
@@ -81,6 +81,7 @@ def build_run(config: LearnerConfig) -> Parts:
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     """Trains and serves until `stop`; the policy stays served after the training has ended."""
+    log.info("configured", config=effective(config))
     parts = build_run(config)
     run = parts.run
     (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))

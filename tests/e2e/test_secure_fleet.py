@@ -1,0 +1,124 @@
+"""A whole fleet under TLS, its identities proven by certificate or token; and those who must stay outside."""
+
+import subprocess
+import sys
+
+import grpc
+import pytest
+
+from parlmesh.rpc import open_channel
+from parlmesh.security import SecurityConfig
+from parlmesh.testing import wait_until
+from parlmesh.v1.experience_service_pb2 import Trajectory, UploadTrajectoriesRequest
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, SubmitTasksRequest
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from parlmesh.v1.task_pb2 import TaskSpec
+from parlmesh.v1.training_service_pb2 import GetTrainingRequest, StopTrainingRequest
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+
+pytestmark = pytest.mark.e2e
+
+WAIT = 10.0
+ENDLESS = {"training.step_budget": 10**9, "training.goal_return": "null", "training.num_envs": 8}
+
+
+def certs(folder, *arguments):
+    command = [sys.executable, "-m", "parlmesh.cli", "certs", *arguments, "--folder", str(folder)]
+    subprocess.run(command, check=True, capture_output=True, timeout=30)
+
+
+def identity(folder, name):
+    return {"ca": folder / "ca.crt", "certificate": folder / f"{name}.crt", "key": folder / f"{name}.key"}
+
+
+def settings(section):
+    return {f"security.{name}": value for name, value in section.items()}
+
+
+@pytest.fixture
+def folder(fleet):
+    """An authority, the servers' and the nodes' certificates, and tokens for those who have none."""
+    folder = fleet.folder / "certs"
+    certs(folder, "ca")
+    certs(folder, "server", "scheduler", "--ip", "127.0.0.1")
+    certs(folder, "server", "learner", "--ip", "127.0.0.1", "--role", "operator")
+    certs(folder, "node", "actor-0")
+    certs(folder, "token", "grafana", "--role", "reader")
+    return folder
+
+
+@pytest.fixture
+def secure(fleet, folder):
+    """The running fleet: its processes by name."""
+    tokens = {"security.tokens": folder / "tokens.yaml"}
+    scheduler = fleet.scheduler(**settings(identity(folder, "scheduler")), **tokens)
+    learner = fleet.learner(**ENDLESS, **settings(identity(folder, "learner")), **tokens)
+    fleet.actor(**settings(identity(folder, "actor-0")))
+    return {"scheduler": scheduler, "learner": learner}
+
+
+def client(stub, address, **section):
+    return stub(open_channel(address, SecurityConfig(**section)))
+
+
+async def refusal(call):
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await call
+    return raised.value.code().name
+
+
+async def test_a_fleet_under_tls_trains_and_refuses_everybody_else(fleet, folder, secure):
+    operator, actor = identity(folder, "learner"), identity(folder, "actor-0")
+    trainings = client(TrainingServiceStub, fleet.learner_address, **operator)
+    watch = trainings.GetTraining
+    training = (await watch(GetTrainingRequest(), timeout=WAIT, wait_for_ready=True)).training
+    while training.progress.policy_version < 5:
+        training = (await watch(GetTrainingRequest(), timeout=WAIT)).training
+
+    others = fleet.folder / "others"
+    certs(others, "ca")
+    certs(others, "node", "actor-0", "--role", "operator")
+    stranger = {**identity(others, "actor-0"), "ca": folder / "ca.crt"}
+    submit = SubmitTasksRequest(tasks=[TaskSpec(kind="noop")])
+    nobody = client(SchedulerServiceStub, fleet.scheduler_address, ca=folder / "ca.crt")
+    assert await refusal(nobody.SubmitTasks(submit, timeout=WAIT)) == "UNAUTHENTICATED"
+    foreign = client(SchedulerServiceStub, fleet.scheduler_address, **stranger)
+    assert await refusal(foreign.SubmitTasks(submit, timeout=WAIT)) == "UNAUTHENTICATED"
+    guesser = client(SchedulerServiceStub, fleet.scheduler_address, ca=folder / "ca.crt", token="guess" * 10)
+    assert await refusal(guesser.SubmitTasks(submit, timeout=WAIT)) == "UNAUTHENTICATED"
+    climber = client(SchedulerServiceStub, fleet.scheduler_address, **actor)
+    assert await refusal(climber.SubmitTasks(submit, timeout=WAIT)) == "PERMISSION_DENIED"
+    stopper = client(TrainingServiceStub, fleet.learner_address, **actor)
+    assert await refusal(stopper.StopTraining(StopTrainingRequest(run_id="run"), timeout=WAIT)) == "PERMISSION_DENIED"
+
+    reader = {"ca": folder / "ca.crt", "token_file": folder / "grafana.token"}
+    statistics = client(SchedulerServiceStub, fleet.scheduler_address, **reader)
+    assert (await statistics.GetStatistics(GetStatisticsRequest(), timeout=WAIT)).ready_workers == 1
+    assert await refusal(statistics.SubmitTasks(submit, timeout=WAIT)) == "PERMISSION_DENIED"
+
+    def refused(name):
+        return [
+            (line["method"].rsplit("/", 1)[1], line.get("identity")) for line in secure[name].events("call_refused")
+        ]
+
+    wait_until(lambda: len(refused("scheduler")) >= 5 and refused("learner"), WAIT)
+    assert [method for method, _ in refused("scheduler")] == ["SubmitTasks"] * 5
+    assert refused("scheduler")[3][1] == "actor actor-0"
+    assert [method for method, _ in refused("learner")] == ["StopTraining"]
+    assert not [line for process in secure.values() for line in process.lines if "guess" in line]
+    after = (await watch(GetTrainingRequest(), timeout=WAIT)).training.progress
+    assert after.policy_version >= 5
+    assert not dict(after.dropped_trajectories)
+
+
+async def test_an_upload_without_a_credential_is_not_processed(fleet, folder, secure):
+    async def one():
+        yield UploadTrajectoriesRequest(trajectory=Trajectory(run_id="run", actor_id="x", sequence=1))
+
+    uploads = client(ExperienceServiceStub, fleet.learner_address, ca=folder / "ca.crt")
+    assert await refusal(uploads.UploadTrajectories(one(), timeout=WAIT).read()) == "UNAUTHENTICATED"
+    secure["learner"].wait_for("call_refused")
+    trainings = client(TrainingServiceStub, fleet.learner_address, **identity(folder, "learner"))
+    progress = (await trainings.GetTraining(GetTrainingRequest(), timeout=WAIT)).training.progress
+    assert not dict(progress.dropped_trajectories)
