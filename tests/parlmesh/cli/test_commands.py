@@ -72,7 +72,7 @@ def test_listing_follows_pages_up_to_the_limit(scheduler: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
-        (("tasks", "submit", "no-such-kind"), InvalidInput),
+        (("tasks", "submit", "no-such-kind"), FailedPrecondition),
         (("tasks", "submit", "echo", "--after", "nobody"), InvalidInput),
         (("tasks", "why", "nobody"), NotFound),
         (("tasks", "watch", "nobody"), NotFound),
