@@ -12,7 +12,7 @@ from .credentials import Bearer
 class BearerChannel(grpc.aio.Channel):
     """A channel that adds the credential to every call, and nothing to any message.
 
-    grpc's own call credentials start a thread per call and refuse loopback without TLS.
+    grpc's own call credentials hand every call to another thread and refuse loopback without TLS.
     """
 
     def __init__(self, channel: grpc.aio.Channel, bearer: Bearer) -> None:

@@ -97,12 +97,12 @@ class Verifier:
                 self._remembered.popitem(last=False)
         if now > verified.expires + CLOCK_SKEW_SECONDS:
             self._remembered.pop(assertion, None)
-            raise _refusal("the credential has expired", "EXPIRED_CREDENTIAL", verified.identity)
+            raise _refusal("the credential has expired", reason="EXPIRED_CREDENTIAL", identity=verified.identity)
         if not self._is_audience(verified.audience, service):
             raise _refusal(
                 f"the credential is for {verified.audience}, not for {service} here",
-                "WRONG_AUDIENCE",
-                verified.identity,
+                reason="WRONG_AUDIENCE",
+                identity=verified.identity,
             )
         return verified.identity
 
@@ -111,7 +111,9 @@ class Verifier:
         identity = self._holder(chain, now)
         key = chain[0].public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-            raise _refusal("the certificate's key is not ECDSA P-256", "UNTRUSTED_CERTIFICATE", identity)
+            raise _refusal(
+                "the certificate's key is not ECDSA P-256", reason="UNTRUSTED_CERTIFICATE", identity=identity
+            )
         # The claims are checked below, against the clock that was passed in.
         checks: jwt.types.Options = {
             "verify_aud": False,
@@ -122,7 +124,9 @@ class Verifier:
         try:
             claims = jwt.decode(assertion, key, algorithms=[ALGORITHM], options=checks)
         except jwt.InvalidSignatureError:
-            raise _refusal("the certificate's key did not sign the credential", "WRONG_SIGNATURE", identity) from None
+            raise _refusal(
+                "the certificate's key did not sign the credential", reason="WRONG_SIGNATURE", identity=identity
+            ) from None
         except jwt.InvalidTokenError:
             raise _malformed() from None
         return _checked(claims, identity, now)
@@ -134,12 +138,14 @@ class Verifier:
             subjects = self._subjects(chain, moment)
         except verification.VerificationError:
             if self._was_once_valid(chain, moment):
-                raise _refusal("the certificate has expired", "EXPIRED_CERTIFICATE", identity_of(leaf)) from None
-            raise _refusal("the certificate is not of this fleet's authority", "UNTRUSTED_CERTIFICATE") from None
+                raise _refusal(
+                    "the certificate has expired", reason="EXPIRED_CERTIFICATE", identity=identity_of(leaf)
+                ) from None
+            raise _refusal("the certificate is not of this fleet's authority", reason="UNTRUSTED_CERTIFICATE") from None
         uris = [name.value for name in subjects if isinstance(name, x509.UniformResourceIdentifier)]
         identity = identity_from_uri(uris[0]) if len(uris) == 1 else None
         if identity is None:
-            raise _refusal("the certificate names no role and node", "UNTRUSTED_CERTIFICATE")
+            raise _refusal("the certificate names no role and node", reason="UNTRUSTED_CERTIFICATE")
         return identity
 
     def _subjects(self, chain: Sequence[x509.Certificate], moment: datetime.datetime) -> Sequence[x509.GeneralName]:
@@ -185,13 +191,15 @@ def _checked(claims: dict[str, Any], identity: Identity, now: float) -> _Verifie
     if not 0 < expires - issued <= LIFETIME_SECONDS:
         raise _refusal(
             f"the credential lives {expires - issued} s; the limit is {LIFETIME_SECONDS}",
-            "MALFORMED_CREDENTIAL",
-            identity,
+            reason="MALFORMED_CREDENTIAL",
+            identity=identity,
         )
     if issued > now + CLOCK_SKEW_SECONDS:
-        raise _refusal("the credential is from the future; compare the clocks", "EXPIRED_CREDENTIAL", identity)
+        raise _refusal(
+            "the credential is from the future; compare the clocks", reason="EXPIRED_CREDENTIAL", identity=identity
+        )
     if now > expires + CLOCK_SKEW_SECONDS:
-        raise _refusal("the credential has expired; compare the clocks", "EXPIRED_CREDENTIAL", identity)
+        raise _refusal("the credential has expired; compare the clocks", reason="EXPIRED_CREDENTIAL", identity=identity)
     return _Verified(identity, claimed, float(expires))
 
 
@@ -206,10 +214,10 @@ def _stands_for(name: str, host: str) -> bool:
 
 
 def _malformed() -> Unauthenticated:
-    return _refusal("the credential cannot be read", "MALFORMED_CREDENTIAL")
+    return _refusal("the credential cannot be read", reason="MALFORMED_CREDENTIAL")
 
 
-def _refusal(message: str, reason: str, identity: Identity | None = None) -> Unauthenticated:
+def _refusal(message: str, *, reason: str, identity: Identity | None = None) -> Unauthenticated:
     if identity is None:
         return Unauthenticated(message, reason=reason)
     return Unauthenticated(message, reason=reason, identity=identity)
