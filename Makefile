@@ -2,8 +2,7 @@
 # PYTHON chooses the interpreter of the venv (3.11 or newer); ARGS reaches pytest, `parlmesh up` and the benchmarks.
 PYTHON ?= python3
 ARGS ?=
-# The CPU build of torch where pip sees one. On Linux PyPI alone has the CUDA build, which also works and is large:
-# make setup TORCH_INDEX=https://download.pytorch.org/whl/cpu
+# An index that has torch's CPU build, where pip does not find one by itself; the CUDA build works too and is large.
 TORCH_INDEX ?=
 
 VENV := .venv
