@@ -1,7 +1,11 @@
 """Over real TLS sockets: who is refused, with which status, one audit line, and a servicer that never saw the call."""
 
+import asyncio
 import base64
 import datetime
+import os
+import shutil
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -462,3 +466,38 @@ async def test_a_file_that_cannot_be_used_is_named_at_the_start(material: Materi
         assert error.value.reason == "SECURITY"
         with pytest.raises(ConfigError, match=file.name):
             open_channel("127.0.0.1:1", security)
+
+
+async def buf_curl(folder: Path, address: str, *arguments: str) -> tuple[int, str]:
+    """A foreign client, outside the repository so that it knows only what reflection tells."""
+    buf = shutil.which("buf", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+    if buf is None:
+        pytest.skip("buf is not installed")
+    command = [buf, "curl", "--protocol", "grpc", "--reflect", *arguments[:-1], f"https://{address}{arguments[-1]}"]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    output, _ = await asyncio.wait_for(process.communicate(), 60)
+    return process.returncode or 0, output.decode()
+
+
+async def test_a_foreign_client_gets_in_with_a_token_and_not_without(material: Material, tmp_path: Path) -> None:
+    header = f"authorization: Bearer {(material.folder / 'reader-t.token').read_text().strip()}"
+    trust = ("--cacert", str(material.ca))
+    async with fleet(material.server()) as (address, servicer):
+        code, output = await buf_curl(tmp_path, address, *trust, "--reflect-header", header, "--list-services", "")
+        assert (code, output.split()) == (
+            0,
+            ["grpc.health.v1.Health", "grpc.reflection.v1alpha.ServerReflection", FLEET, SCHEDULER],
+        )
+        code, output = await buf_curl(tmp_path, address, *trust, "--list-services", "")
+        assert code != 0
+        assert "not authenticated" in output
+        both = (*trust, "--reflect-header", header, "-H", header)
+        code, output = await buf_curl(tmp_path, address, *both, "-d", "{}", LIST)
+        assert (code, output.strip()) == (0, "{}")
+        code, output = await buf_curl(tmp_path, address, *both, "-d", "{}", SUBMIT)
+        assert code != 0
+        assert "reader reader-t may not call" in output
+        assert "google.rpc.ErrorInfo" in output
+    assert servicer.callers == [Identity("reader-t", Role.READER)]
