@@ -487,6 +487,7 @@ class Actor(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     LAST_HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
     actor_id: _builtins.str
     node_id: _builtins.str
     state: Global___ActorState.ValueType
@@ -496,6 +497,8 @@ class Actor(_message.Message):
     failed_tasks: _builtins.int
     incarnation: _builtins.int
     """Grows by one each time an actor of this id starts anew."""
+    policy_version: _builtins.int
+    """Newest policy version it acts with, by its last heartbeat; 0 = none."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -516,10 +519,11 @@ class Actor(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         last_heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
         incarnation: _builtins.int = ...,
+        policy_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["last_heartbeat_time", b"last_heartbeat_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "last_heartbeat_time", b"last_heartbeat_time", "node_id", b"node_id", "running_tasks", b"running_tasks", "slots", b"slots", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "last_heartbeat_time", b"last_heartbeat_time", "node_id", b"node_id", "policy_version", b"policy_version", "running_tasks", b"running_tasks", "slots", b"slots", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
