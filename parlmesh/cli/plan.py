@@ -14,6 +14,7 @@ from parlmesh.config import Config
 from parlmesh.config.model import Port
 from parlmesh.config.printing import MASK, effective
 from parlmesh.errors import ConfigError
+from parlmesh.processes import merged
 from parlmesh.security import SecurityConfig
 
 HOST = "127.0.0.1"
@@ -149,15 +150,6 @@ def fixed_ports(config: UpConfig) -> dict[str, int]:
         ports |= {"scheduler": config.ports.scheduler, "scheduler metrics": _metrics_port(config, 0)}
         ports |= {f"{actor_name(index)} metrics": _metrics_port(config, 2 + index) for index in range(config.actors)}
     return {name: port for name, port in ports.items() if port}
-
-
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Section by section, what is above wins."""
-    result = dict(below)
-    for key, value in above.items():
-        inner = result.get(key)
-        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
-    return result
 
 
 def up_settings(config: UpConfig, run_id: str) -> dict[str, Any]:

@@ -9,6 +9,15 @@ from typing import Any
 import yaml
 
 
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Section by section, what is above wins."""
+    result = dict(below)
+    for key, value in above.items():
+        inner = result.get(key)
+        result[key] = merged(inner, value) if isinstance(inner, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
 def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
     """One YAML file, written whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,7 @@
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from parlmesh.cli.plan import (
     RunPaths,
@@ -13,7 +10,6 @@ from parlmesh.cli.plan import (
     fixed_ports,
     fresh_run_id,
     learner_settings,
-    merged,
     read_incarnations,
     scheduler_settings,
     up_settings,
@@ -109,24 +105,3 @@ def test_incarnations_are_remembered_and_a_damaged_file_is_named(tmp_path: Path)
     paths.incarnations.write_text("- what\n")
     with pytest.raises(ConfigError, match=r"incarnations\.yaml must map actor ids to whole numbers"):
         read_incarnations(paths)
-
-
-documents = st.recursive(
-    st.integers() | st.text(max_size=3),
-    lambda inner: st.dictionaries(st.text(max_size=2), inner, max_size=3),
-    max_leaves=8,
-)
-mappings = st.dictionaries(st.text(max_size=2), documents, max_size=3)
-
-
-@given(mappings, mappings)
-def test_merging_keeps_every_leaf_of_what_is_above(below: dict[str, Any], above: dict[str, Any]) -> None:
-    def kept(result: Any, wanted: Any) -> bool:
-        if isinstance(wanted, dict) and isinstance(result, dict):
-            return all(key in result and kept(result[key], value) for key, value in wanted.items())
-        return bool(result == wanted)
-
-    result = merged(below, above)
-    assert kept(result, above)
-    assert set(result) == set(below) | set(above)
-    assert merged(result, above) == result

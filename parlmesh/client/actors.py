@@ -1,0 +1,59 @@
+"""Actors as the scheduler sees them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+
+class ActorState(StrEnum):
+    """What an actor is doing."""
+
+    READY = "ready"
+    PAUSED = "paused"
+    """Finishes what it has and takes nothing until resumed."""
+    DRAINING = "draining"
+    """Finishes what it has, then leaves."""
+    LOST = "lost"
+    """Its stream is gone; its leases were given away."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorInfo:
+    """One worker of the fleet."""
+
+    actor_id: str
+    node_id: str
+    state: ActorState
+    slots: int
+    running_tasks: int
+    completed_tasks: int
+    failed_tasks: int
+    kinds: tuple[str, ...]
+    labels: Mapping[str, str]
+    last_heartbeat_time: datetime
+    incarnation: int
+    """Grows each time an actor of this id starts anew."""
+    policy_version: int
+    """Newest policy version it acts with; 0 = none."""
+
+
+def actor_from_proto(message: pb.Actor) -> ActorInfo:
+    """A state this client does not know is taken as LOST: no reason to count on the actor."""
+    name = pb.ActorState.Name(message.state).removeprefix("ACTOR_STATE_")
+    return ActorInfo(
+        actor_id=message.actor_id,
+        node_id=message.node_id,
+        state=ActorState[name] if name in ActorState.__members__ else ActorState.LOST,
+        slots=message.slots,
+        running_tasks=message.running_tasks,
+        completed_tasks=message.completed_tasks,
+        failed_tasks=message.failed_tasks,
+        kinds=tuple(message.kinds),
+        labels=dict(message.labels),
+        last_heartbeat_time=message.last_heartbeat_time.ToDatetime(tzinfo=UTC),
+        incarnation=message.incarnation,
+        policy_version=message.policy_version,
+    )

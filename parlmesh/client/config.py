@@ -1,0 +1,34 @@
+"""What a user may set for a controller."""
+
+from pydantic import Field
+
+from parlmesh.config import Config
+
+
+class ClientConfig(Config):
+    """Deadlines and bounds of one controller: every wait has a deadline, every buffer a size."""
+
+    submitter: str = Field(default="", max_length=200)
+    """Under this name the tasks share the queue fairly with those of others; empty = a name of its own."""
+    connect_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Longest wait for a scheduler to answer at all."""
+    call_seconds: float = Field(default=30.0, gt=0, le=3600)
+    """Longest wait for a submit or any other single call, retries included."""
+    wait_seconds: float = Field(default=3600.0, gt=0, le=365 * 86400)
+    """Longest wait for outcomes where a call names none."""
+    start_seconds: float = Field(default=60.0, gt=0, le=3600)
+    """Longest wait for a local fleet to be ready."""
+    reconnect_seconds: float = Field(default=2.0, gt=0, le=300)
+    """Longest pause between two attempts to reach the scheduler again."""
+    requests_in_flight: int = Field(default=3, ge=1, le=64)
+    """SubmitTasks calls at once; what becomes ready meanwhile goes into the next one."""
+    tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
+    """Most tasks in one SubmitTasks call."""
+    message_bytes: int = Field(default=8 << 20, ge=64 << 10, le=1 << 30)
+    """Largest gRPC message sent or received."""
+    unclaimed_outcomes: int = Field(default=100_000, ge=1)
+    """Outcomes of tasks submitted alone that are kept until `result` asks for them; the oldest go first."""
+    unclaimed_bytes: int = Field(default=256 << 20, ge=1)
+    """The same, by size."""
+    max_workers: int = Field(default=10_000, ge=1, le=100_000)
+    """Most workers that `initialize` starts."""

@@ -1,0 +1,358 @@
+"""PARLController: hand tasks to a fleet and get outcomes back, as with asyncio.gather, only over many machines.
+
+async with PARLController() as controller:
+    await controller.initialize(num_workers=100)
+    outcomes = await controller.execute_parallel([TaskRequest("echo", {"n": n}) for n in range(10_000)])
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.security import SecurityConfig
+from parlmesh.types import Array
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+from . import execution
+from .actors import ActorInfo, actor_from_proto
+from .claims import Claims, no_outcome
+from .config import ClientConfig
+from .link import Link
+from .local_fleet import LocalFleet
+from .outcomes import Outcome
+from .policy import PolicyUpdate, wait_for_policy
+from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .retrying import passes
+from .statistics import PARLStats, stats_from_proto
+
+IN_FLIGHT = 1500
+NO_SECURITY = SecurityConfig()
+DEFAULTS = ClientConfig()
+_LOOK_SECONDS = 0.01
+_RETRY_SECONDS = 0.1
+
+
+class PARLController:
+    """Talks to one fleet: a running one (`connect`), or one of its own (`initialize`). One is enough for a program.
+
+    Used with `async with`, or ended by `close`. All methods belong to one event loop.
+    """
+
+    def __init__(
+        self,
+        address: str = "",
+        *,
+        learner: str = "",
+        security: SecurityConfig = NO_SECURITY,
+        config: ClientConfig = DEFAULTS,
+    ) -> None:
+        self._address = address
+        self._learner = learner
+        self._security = security
+        self._config = config
+        self._claims = Claims(most_outcomes=config.unclaimed_outcomes, most_bytes=config.unclaimed_bytes)
+        self._opening = asyncio.Lock()
+        self._link: Link | None = None
+        self._fleet: LocalFleet | None = None
+        self._learner_channel: grpc.aio.Channel | None = None
+
+    @classmethod
+    async def connect(
+        cls,
+        address: str,
+        *,
+        learner: str = "",
+        security: SecurityConfig = NO_SECURITY,
+        config: ClientConfig = DEFAULTS,
+    ) -> Self:
+        """A controller of the fleet whose scheduler listens at `address`; Unavailable when nobody answers there."""
+        controller = cls(address, learner=learner, security=security, config=config)
+        await controller._open(address)
+        return controller
+
+    async def initialize(
+        self,
+        num_workers: int = 100,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        processes: int | None = None,
+    ) -> int:
+        """Starts a fleet on this machine and returns the number of READY workers; harmless when there is a fleet.
+
+        `actor` and `scheduler` are keys of those services' configurations. The workers are spread over a few
+        processes; all of them end with this one.
+        """
+        most = self._config.max_workers
+        if not isinstance(num_workers, int) or not 1 <= num_workers <= most:
+            raise InvalidInput(f"num_workers is {num_workers!r}; it must be 1 to {most}", reason="INVALID_WORKERS")
+        async with self._opening:
+            if self._link is None:
+                await self._start(num_workers, actor, scheduler, processes)
+        return (await self.get_statistics()).ready_workers
+
+    async def close(self) -> None:
+        """Ends every wait, and the local fleet when there is one. A running fleet goes on with what it accepted."""
+        try:
+            if self._link is not None:
+                await self._link.close()
+            if self._learner_channel is not None:
+                await self._learner_channel.close()
+        finally:
+            if self._fleet is not None:
+                await self._fleet.stop()
+
+    async def __aenter__(self) -> Self:
+        if self._address and self._link is None:
+            await self._open(self._address)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def submit_task(
+        self,
+        kind: str,
+        parameters: Mapping[str, Any] = NOTHING,
+        tensors: Mapping[str, Array] = NOTHING,
+        *,
+        priority: Priority = Priority.NORMAL,
+        dependencies: Sequence[str] = (),
+        placement: Placement = ANYWHERE,
+        queue_timeout: float | None = None,
+        run_timeout: float | None = None,
+        max_attempts: int = 0,
+        task_id: str = "",
+    ) -> str:
+        """Submits one task and returns its id once the scheduler has accepted it."""
+        request = TaskRequest(
+            kind,
+            parameters,
+            tensors,
+            priority=priority,
+            dependencies=dependencies,
+            placement=placement,
+            queue_timeout=queue_timeout,
+            run_timeout=run_timeout,
+            max_attempts=max_attempts,
+            task_id=task_id,
+        )
+        return (await self.submit_tasks([request]))[0]
+
+    async def submit_tasks(self, requests: Sequence[TaskRequest]) -> list[str]:
+        """Submits up to 10,000 tasks, all or none, and returns their ids in the same order."""
+        return await self._connected().submit_whole(requests, self._claims) if requests else []
+
+    async def result(self, task_id: str, timeout: float | None = None) -> Outcome:  # noqa: ASYNC109
+        """The outcome of a task, waited for; also of a task that another client submitted.
+
+        NotFound when there is no such task; DeadlineExceeded when it has not ended in time, and then it goes on.
+        """
+        link = self._connected()
+        seconds = self._seconds(timeout)
+        kept = self._claims.claim(task_id)
+        if kept is not None:
+            return kept
+        if link.pending.waits(self._claims, task_id):
+            return await self._claims.wait(task_id, seconds)
+        return await self._asked(link, task_id, seconds)
+
+    async def execute_parallel(
+        self,
+        tasks: Iterable[TaskRequest],
+        *,
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> list[Outcome]:
+        """Runs tasks and returns one outcome for each, in the order given; what failed is an error among values.
+
+        At most `limit` are in flight: with every outcome the next task goes out. Tasks without an outcome at the
+        deadline are cancelled and come back as errors.
+        """
+        return await execution.gather(self._connected(), list(tasks), limit, self._seconds(timeout))
+
+    def as_completed(
+        self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
+    ) -> AsyncIterator[Outcome]:
+        """Runs tasks and yields each outcome as it comes; `outcome.index` says whose it is.
+
+        An iterator is read only as there is room, so it may be endless. Leaving the loop early cancels the rest once
+        the iterator is closed; DeadlineExceeded at the deadline.
+        """
+        return execution.completed(self._connected(), tasks, limit, self._seconds(timeout))
+
+    def map(
+        self,
+        kind: str,
+        parameters: Iterable[Mapping[str, Any]],
+        *,
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> AsyncIterator[Outcome]:
+        """Runs one kind with many parameters and yields the outcomes in input order, reading as there is room."""
+        requests = (TaskRequest(kind, given, priority=priority) for given in parameters)
+        return execution.in_order(self._connected(), requests, limit, self._seconds(timeout))
+
+    async def cancel(self, task_ids: Iterable[str]) -> list[str]:
+        """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""
+        link = self._connected()
+        request = pb.CancelTasksRequest(task_ids=_names("task_ids", task_ids))
+        return list((await link.call(link.stub.CancelTasks, request)).cancelled_task_ids)
+
+    async def explain(self, task_id: str) -> str:
+        """One sentence that says why a task is where it is."""
+        link = self._connected()
+        return (await link.call(link.stub.ExplainTask, pb.ExplainTaskRequest(task_id=task_id))).explanation
+
+    async def get_statistics(self) -> PARLStats:
+        """The fleet's numbers, and this client's own."""
+        link = self._connected()
+        message = await link.call(link.stub.GetStatistics, pb.GetStatisticsRequest())
+        return stats_from_proto(message, replace(link.counts, dropped_outcomes=self._claims.dropped))
+
+    async def list_actors(self) -> list[ActorInfo]:
+        """Every worker the scheduler knows, the lost ones of the last minutes included."""
+        link = self._connected()
+        answer = await link.call(link.stub.ListActors, pb.ListActorsRequest())
+        return [actor_from_proto(actor) for actor in answer.actors]
+
+    async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """They finish what they have and take nothing until resumed. NotFound changes none."""
+        return await self._command(actor_ids, pb.ACTOR_COMMAND_PAUSE)
+
+    async def resume(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """They take tasks again."""
+        return await self._command(actor_ids, pb.ACTOR_COMMAND_RESUME)
+
+    async def drain(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """They finish what they have, then leave."""
+        return await self._command(actor_ids, pb.ACTOR_COMMAND_DRAIN)
+
+    async def reset(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """They drop their environments, caches and running tasks, and start afresh."""
+        return await self._command(actor_ids, pb.ACTOR_COMMAND_RESET)
+
+    async def rebalance_load(self) -> int:
+        """Takes back what has not started from slow or paused workers; how many tasks moved."""
+        link = self._connected()
+        return (await link.call(link.stub.RebalanceTasks, pb.RebalanceTasksRequest())).moved_tasks
+
+    async def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:  # noqa: ASYNC109
+        """Waits until every acting worker acts with the learner's newest policy version. Needs the learner's address.
+
+        Learning is the learner's and never holds tasks up; this is for a program that must know who acts with what.
+        """
+        self._connected()
+        if not self._learner:
+            raise FailedPrecondition(
+                "update_policy needs a learner; name its address: PARLController(learner=...)", reason="NO_LEARNER"
+            )
+        if self._learner_channel is None:
+            self._learner_channel = open_channel(self._learner, self._security)
+        return await wait_for_policy(self._learner_channel, self.list_actors, run_id=run_id, seconds=timeout)
+
+    async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
+        """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
+        if not 1 <= seconds <= 3600:
+            raise InvalidInput(f"seconds is {seconds!r}; it must be 1 to 3600", reason="INVALID_WINDOW")
+        link = self._connected()
+        trace = (await link.call(link.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
+        file = Path(path)
+        await asyncio.to_thread(file.write_text, trace, encoding="utf-8")
+        return file
+
+    def _connected(self) -> Link:
+        if self._link is None:
+            raise FailedPrecondition("there is no fleet yet; call initialize() or connect()", reason="NOT_CONNECTED")
+        self._link.check()
+        return self._link
+
+    def _seconds(self, timeout: float | None) -> float:
+        return self._config.wait_seconds if timeout is None else timeout
+
+    async def _open(self, address: str) -> None:
+        channel = open_channel(address, self._security, max_message_bytes=self._config.message_bytes)
+        link = Link(channel, address, self._config)
+        await link.open()
+        self._link = link
+
+    async def _start(
+        self,
+        workers: int,
+        actor: Mapping[str, Any] | None,
+        scheduler: Mapping[str, Any] | None,
+        processes: int | None,
+    ) -> None:
+        self._fleet = LocalFleet(
+            workers,
+            learner=self._learner,
+            scheduler=scheduler,
+            actor=actor,
+            processes=processes,
+            start_seconds=self._config.start_seconds,
+            on_lost=self._fleet_lost,
+        )
+        try:
+            await self._open(await self._fleet.start())
+            await self._until_ready(self._fleet)
+        except BaseException:
+            await self.close()
+            self._link = self._fleet = None
+            raise
+
+    async def _until_ready(self, fleet: LocalFleet) -> None:
+        seconds, ready = self._config.start_seconds, 0
+        try:
+            async with asyncio.timeout(seconds):
+                while ready < fleet.workers:
+                    if fleet.trouble:
+                        raise FailedPrecondition(fleet.trouble, reason="LOCAL_FLEET_FAILED")
+                    await asyncio.sleep(_LOOK_SECONDS)
+                    ready = (await self.get_statistics()).ready_workers
+        except TimeoutError:
+            raise DeadlineExceeded(f"{ready} of {fleet.workers} workers are ready after {seconds:g} s") from None
+
+    def _fleet_lost(self, reason: str) -> None:
+        if self._link is not None:
+            self._link.fail(Unavailable(reason, reason="LOCAL_FLEET_FAILED"))
+
+    async def _asked(self, link: Link, task_id: str, seconds: float) -> Outcome:
+        """Follows one task by its id."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    call = link.stub.WatchTasks(pb.WatchTasksRequest(task_ids=[task_id]))
+                    try:
+                        async for response in call:
+                            for outcome in response.outcomes:
+                                return Outcome(task_id, 0, outcome)
+                    except grpc.aio.AioRpcError as rpc_error:
+                        error = error_from_rpc(rpc_error)
+                        if not passes(error):
+                            raise error from None
+                    finally:
+                        call.cancel()
+                    await asyncio.sleep(_RETRY_SECONDS)
+        except TimeoutError:
+            raise no_outcome(task_id, seconds) from None
+
+    async def _command(self, actor_ids: Iterable[str], command: pb.ActorCommand.ValueType) -> list[ActorInfo]:
+        link = self._connected()
+        request = pb.UpdateActorsRequest(actor_ids=_names("actor_ids", actor_ids), command=command)
+        return [actor_from_proto(actor) for actor in (await link.call(link.stub.UpdateActors, request)).actors]
+
+
+def _names(what: str, given: Iterable[str]) -> list[str]:
+    if isinstance(given, str):
+        raise InvalidInput(f"{what} is the text {given!r}; it must be a list of ids", reason="INVALID_IDS")
+    return list(given)

@@ -1,0 +1,163 @@
+"""A private fleet on this machine: one scheduler and a few actor processes that end with this one."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
+from parlmesh.rpc.errors import fleet_error_in
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.client")
+
+HOST = "127.0.0.1"
+WORKERS_PER_PROCESS = 1000
+"""What one actor process takes at most."""
+_WORKERS_WORTH_A_PROCESS = 10
+_GRACE_SECONDS = 2.0
+_FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
+
+
+def processes_for(workers: int, cores: int) -> int:
+    """Actor processes for so many workers: one per core where that pays, never one per worker."""
+    wanted = min(cores, -(-workers // _WORKERS_WORTH_A_PROCESS))
+    return max(wanted, -(-workers // WORKERS_PER_PROCESS))
+
+
+def shares(workers: int, processes: int) -> list[int]:
+    """Workers of each process, as even as can be."""
+    least, more = divmod(workers, processes)
+    return [least + (index < more) for index in range(processes)]
+
+
+class LocalFleet:
+    """Runs from `start` to `stop`; what dies is started again. `on_lost` tells that the scheduler was given up."""
+
+    def __init__(
+        self,
+        workers: int,
+        *,
+        learner: str = "",
+        scheduler: Mapping[str, Any] | None = None,
+        actor: Mapping[str, Any] | None = None,
+        processes: int | None = None,
+        start_seconds: float = 60.0,
+        on_lost: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        count = processes_for(workers, os.cpu_count() or 1) if processes is None else processes
+        if not -(-workers // WORKERS_PER_PROCESS) <= count <= workers:
+            raise InvalidInput(
+                f"processes is {count}; {workers} workers need {-(-workers // WORKERS_PER_PROCESS)} to {workers}",
+                reason="INVALID_PROCESSES",
+            )
+        self.workers = workers
+        self.address = ""
+        self._shares = shares(workers, count)
+        self._learner = learner
+        self._scheduler_settings = dict(scheduler or {})
+        self._actor_settings = dict(actor or {})
+        self._start_seconds = start_seconds
+        self._on_lost = on_lost
+        self._stopping = asyncio.Event()
+        self._keeper: asyncio.Task[None] | None = None
+        self.trouble = ""
+        """Why a process was given up, while there is one."""
+
+    async def start(self) -> str:
+        """The scheduler's address, once it serves; the actors connect meanwhile."""
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._keeper = asyncio.create_task(self._keep(started), name="parlmesh local fleet")
+        try:
+            self.address = await started
+        except BaseException:
+            await self.stop()
+            raise
+        return self.address
+
+    async def stop(self) -> None:
+        """Returns when every process has ended."""
+        self._stopping.set()
+        if self._keeper is not None:
+            await self._keeper
+
+    async def _keep(self, started: asyncio.Future[str]) -> None:
+        try:
+            with TemporaryDirectory(prefix="parlmesh-") as folder:
+                await self._supervise(Path(folder), started)
+        except Exception as error:
+            known = fleet_error_in(error)
+            if known is None:
+                log.exception("local_fleet_failed", error)
+                known = FleetError(f"the local fleet failed: {error!r}", reason="LOCAL_FLEET_FAILED")
+            self._lost(known.message)
+            if not started.done():
+                started.set_exception(known)
+
+    async def _supervise(self, folder: Path, started: asyncio.Future[str]) -> None:
+        environment = child_environment(os.environ, sys.path)
+        async with Supervisor(note=_note, grace_seconds=_GRACE_SECONDS, environment=environment) as supervisor:
+            address = await self._start_scheduler(supervisor, folder)
+            for index, workers in enumerate(self._shares):
+                self._start_actors(supervisor, folder, index, workers, address)
+            if not started.done():
+                started.set_result(address)
+            async with asyncio.TaskGroup() as group:
+                watchers = [group.create_task(self._watch(supervisor, name)) for name in supervisor.children]
+                await self._stopping.wait()
+                for watcher in watchers:
+                    watcher.cancel()
+            await supervisor.stop()
+
+    async def _start_scheduler(self, supervisor: Supervisor, folder: Path) -> str:
+        file = folder / "scheduler.yaml"
+        write_settings(file, self._scheduler(0))
+        supervisor.start(ChildSpec("scheduler", lambda _: service_command("scheduler", file), folder / "scheduler.log"))
+        port = await supervisor.serving("scheduler", deadline_seconds=self._start_seconds)
+        # A restart must come back where the others look for it.
+        write_settings(file, self._scheduler(port))
+        return f"{HOST}:{port}"
+
+    def _start_actors(self, supervisor: Supervisor, folder: Path, index: int, workers: int, address: str) -> None:
+        name = f"local-{index}"
+        file = folder / f"{name}.yaml"
+        settings = {
+            "actor_id": name,
+            "workers": workers,
+            "scheduler": address,
+            "metrics": {"port": None},
+            "limits": {"drain_seconds": 0.5},
+        }
+        if self._learner:
+            settings["learner"] = self._learner
+        write_settings(file, merged(settings, self._actor_settings))
+        supervisor.start(ChildSpec(name, lambda _: service_command("actor", file), folder / f"{name}.log"))
+
+    def _scheduler(self, port: int) -> dict[str, Any]:
+        settings = {"listen": {"host": HOST, "port": port, "drain_seconds": 0.2}, "metrics": {"port": None}}
+        return merged(settings, self._scheduler_settings)
+
+    async def _watch(self, supervisor: Supervisor, name: str) -> None:
+        child = supervisor.children[name]
+        await child.settled.wait()
+        self.trouble = child.reason or f"{name} was stopped"
+        if name == "scheduler":
+            self._lost(self.trouble)
+
+    def _lost(self, reason: str) -> None:
+        self.trouble = reason
+        self._on_lost(reason)
+
+
+def child_environment(environment: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
+    """What this process can import, its children can; what configures other fleets is left out."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(_FOREIGN_SETTINGS)}
+    return kept | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path)}
+
+
+def _note(text: str) -> None:
+    log.warning("local_fleet", note=text)

@@ -1,0 +1,161 @@
+"""The end of a task, as the caller sees it: a value, or an error that is a value too."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from parlmesh.errors import (
+    DeadlineExceeded,
+    FailedPrecondition,
+    FleetError,
+    InvalidInput,
+    Unavailable,
+)
+from parlmesh.types import Array
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.wire import TensorLimits, payload_from_proto
+
+# The scheduler has let it through, so its size is no surprise any more.
+_LIMITS = TensorLimits(max_bytes=1 << 30)
+
+
+class OutcomeState(StrEnum):
+    """How a task ended."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    QUARANTINED = "quarantined"
+    """Lost three actors while they ran it."""
+    REFUSED = "refused"
+    """Never accepted by the scheduler, so it never ran."""
+    ABANDONED = "abandoned"
+    """Not waited for any more: its end is unknown, and the scheduler was asked to cancel it."""
+
+
+_STATES: Mapping[int, OutcomeState] = {
+    pb.TASK_STATE_SUCCEEDED: OutcomeState.SUCCEEDED,
+    pb.TASK_STATE_FAILED: OutcomeState.FAILED,
+    pb.TASK_STATE_CANCELLED: OutcomeState.CANCELLED,
+    pb.TASK_STATE_QUARANTINED: OutcomeState.QUARANTINED,
+}
+
+# A reason without a row is a plain FleetError with that reason.
+_ERRORS: Mapping[str, type[FleetError]] = {
+    "ACTOR_LOST": Unavailable,
+    "DEADLINE_EXCEEDED": DeadlineExceeded,
+    "DEPENDENCY_FAILED": FailedPrecondition,
+    "INVALID_PARAMETERS": InvalidInput,
+    "QUEUE_TIMEOUT": DeadlineExceeded,
+    "UNKNOWN_KIND": FailedPrecondition,
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Outcome:
+    """Exactly one per task. Decoded when it is looked at, so that a million no-ops cost little."""
+
+    task_id: str
+    index: int
+    """Position of the task in the call that waited for it; 0 for a task submitted alone."""
+    _end: pb.Outcome | FleetError
+    """What the scheduler said, or why it said nothing."""
+    _state: OutcomeState | None = None
+    _payload: tuple[dict[str, Any], dict[str, Array]] | None = None
+
+    @property
+    def state(self) -> OutcomeState:
+        """How it ended."""
+        return self._state or _STATES.get(self._proto.state, OutcomeState.FAILED)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it succeeded."""
+        return self._proto.state == pb.TASK_STATE_SUCCEEDED
+
+    @property
+    def value(self) -> dict[str, Any] | None:
+        """What the handler answered; None when it did not succeed."""
+        return self._decoded()[0] if self.ok else None
+
+    @property
+    def tensors(self) -> dict[str, Array]:
+        """The arrays the handler answered, read-only; empty when it did not succeed."""
+        return self._decoded()[1] if self.ok else {}
+
+    @property
+    def error(self) -> FleetError | None:
+        """Why it did not succeed; `reason` is the stable word."""
+        if isinstance(self._end, FleetError):
+            return self._end
+        if self.ok:
+            return None
+        failure = self._proto.failure
+        reason = failure.reason or self.state.name
+        message = failure.message or f"task {self.task_id} ended {self.state}"
+        kind = _ERRORS.get(reason, FleetError)
+        return kind(message, reason=reason, task_id=self.task_id, retryable=failure.retryable)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts made, the last included."""
+        return self._proto.attempts
+
+    @property
+    def actor_id(self) -> str:
+        """Actor of the last attempt; empty when none was made."""
+        return self._proto.actor_id
+
+    @property
+    def queued_seconds(self) -> float:
+        """From submit to the last lease."""
+        return self._proto.queued.ToNanoseconds() / 1e9
+
+    @property
+    def ran_seconds(self) -> float:
+        """From the last lease to the end."""
+        return self._proto.ran.ToNanoseconds() / 1e9
+
+    @property
+    def size_bytes(self) -> int:
+        """Length of the encoded outcome."""
+        return self._proto.ByteSize()
+
+    def unwrap(self) -> dict[str, Any]:
+        """The value; raises the error when there is none."""
+        error = self.error
+        if error is not None:
+            raise error
+        return self._decoded()[0]
+
+    def at(self, index: int) -> "Outcome":
+        """The same end for another waiter."""
+        return self if index == self.index else Outcome(self.task_id, index, self._end, self._state)
+
+    def __repr__(self) -> str:
+        end = f"value={self.value}" if self.ok else f"error={self.error!r}"
+        return f"Outcome({self.task_id!r}, {self.state.value}, {end})"
+
+    @property
+    def _proto(self) -> pb.Outcome:
+        return _NOTHING if isinstance(self._end, FleetError) else self._end
+
+    def _decoded(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        if self._payload is None:
+            object.__setattr__(self, "_payload", payload_from_proto(self._proto.result, _LIMITS))
+        assert self._payload is not None
+        return self._payload
+
+
+_NOTHING = pb.Outcome()
+
+
+def refused(task_id: str, index: int, error: FleetError) -> Outcome:
+    """Of a task that was never accepted."""
+    return Outcome(task_id, index, error, OutcomeState.REFUSED)
+
+
+def abandoned(task_id: str, index: int, error: FleetError) -> Outcome:
+    """Of a task nobody waits for any more."""
+    return Outcome(task_id, index, error, OutcomeState.ABANDONED)

@@ -1,0 +1,112 @@
+"""Tasks on their way to the scheduler: what goes into which request. Sends nothing."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from parlmesh.errors import FleetError
+
+
+@dataclass(slots=True, eq=False)
+class Parcel:
+    """Encoded tasks that travel together.
+
+    A parcel that waits for its `receipt` is accepted or refused as a whole; one without is refused task by task.
+    """
+
+    task_ids: list[str] = field(default_factory=list)
+    tasks: list[bytes] = field(default_factory=list)
+    size: int = 0
+    ordered: bool = False
+    """Some task depends on another: what was sent before must have been accepted before."""
+    chosen_ids: list[str] = field(default_factory=list)
+    """Ids that the caller chose: the scheduler may have known, and even finished, them before."""
+    receipt: asyncio.Future[None] | None = None
+
+    def add(self, task_id: str, task: bytes) -> None:
+        self.task_ids.append(task_id)
+        self.tasks.append(task)
+        self.size += len(task)
+
+    @property
+    def divisible(self) -> bool:
+        return self.receipt is None and len(self.task_ids) > 1
+
+    @property
+    def unwanted(self) -> bool:
+        """The caller stopped waiting for the receipt."""
+        return self.receipt is not None and self.receipt.done()
+
+    def accept(self) -> None:
+        if self.receipt is not None and not self.receipt.done():
+            self.receipt.set_result(None)
+
+    def refuse(self, error: FleetError) -> None:
+        if self.receipt is not None and not self.receipt.done():
+            self.receipt.set_exception(error)
+
+    def part(self, wanted: slice) -> "Parcel":
+        """Some of the tasks of a divisible parcel."""
+        task_ids, tasks = self.task_ids[wanted], self.tasks[wanted]
+        chosen = set(self.chosen_ids)
+        return Parcel(
+            task_ids,
+            tasks,
+            sum(map(len, tasks)),
+            self.ordered,
+            [task_id for task_id in task_ids if task_id in chosen],
+        )
+
+
+def halves(parcels: Sequence[Parcel]) -> tuple[list[Parcel], list[Parcel]] | None:
+    """The same tasks as two requests, in order; None when a refusal can only mean what is left."""
+    if len(parcels) > 1:
+        middle = len(parcels) // 2
+        return list(parcels[:middle]), list(parcels[middle:])
+    (parcel,) = parcels
+    if not parcel.divisible:
+        return None
+    middle = len(parcel.task_ids) // 2
+    return [parcel.part(slice(middle))], [parcel.part(slice(middle, None))]
+
+
+class Outgoing:
+    """Parcels that wait for a request. Whatever is ready goes out together; nothing waits for more."""
+
+    def __init__(self, *, most_tasks: int, most_bytes: int) -> None:
+        self._most_tasks = most_tasks
+        self.most_bytes = most_bytes
+        self._parcels: deque[Parcel] = deque()
+        self.ready = asyncio.Event()
+        """Set whenever `take` may have something."""
+
+    def put(self, parcel: Parcel) -> None:
+        self._parcels.append(parcel)
+        self.ready.set()
+
+    def fits(self, parcel: Parcel, size: int) -> bool:
+        """Whether a parcel stays within one request with another task of that size."""
+        return len(parcel.tasks) < self._most_tasks and parcel.size + size <= self.most_bytes
+
+    def take(self, *, others_in_flight: bool) -> list[Parcel]:
+        """The next request's parcels; none when there are none, or when the next must wait for those in flight."""
+        taken: list[Parcel] = []
+        tasks = size = 0
+        while self._parcels:
+            parcel = self._parcels[0]
+            if not parcel.unwanted:
+                tasks, size = tasks + len(parcel.tasks), size + parcel.size
+                too_much = tasks > self._most_tasks or size > self.most_bytes
+                if (taken and too_much) or (parcel.ordered and others_in_flight):
+                    break
+                taken.append(parcel)
+            self._parcels.popleft()
+        if not taken:
+            self.ready.clear()
+        return taken
+
+    def refuse_all(self, error: FleetError) -> None:
+        """Nothing will be sent any more."""
+        while self._parcels:
+            self._parcels.popleft().refuse(error)

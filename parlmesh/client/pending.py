@@ -1,0 +1,108 @@
+"""Tasks without an outcome, and who waits for each. Knows nothing of gRPC calls; settles every task exactly once."""
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeAlias
+
+from parlmesh.errors import FleetError
+from parlmesh.v1 import task_pb2 as pb
+
+from .outcomes import Outcome, abandoned
+
+
+class Sink(Protocol):
+    """Where outcomes go. Called on the event loop; must not wait."""
+
+    def settle(self, outcome: Outcome) -> None:
+        """One outcome of one task."""
+        ...
+
+
+# A plain tuple, because one is made for every task: who waits, the task's index there, the encoded task.
+_Waiting: TypeAlias = tuple[Sink, int, bytes]
+
+
+class Pending:
+    """By task id. The encoded task is kept for a scheduler that comes back without it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Waiting] = {}
+        self.received = 0
+        self.foreign = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, task_id: str) -> bool:
+        return task_id in self._waiting
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._waiting)
+
+    def add(self, task_id: str, index: int, sink: Sink, encoded: bytes) -> None:
+        """Lets a sink wait for a task; several may wait for the same one."""
+        known = self._waiting.get(task_id)
+        if known is not None and known[0] is not sink:
+            sink = _Both(known[0], known[1], sink, index)
+        self._waiting[task_id] = (sink, index, encoded)
+
+    def encoded(self, task_id: str) -> bytes:
+        """The task as it was submitted."""
+        return self._waiting[task_id][2]
+
+    def waits(self, sink: Sink, task_id: str) -> bool:
+        """Whether this sink will be told."""
+        waiting = self._waiting.get(task_id)
+        return waiting is not None and _involves(waiting[0], sink)
+
+    def take(self, outcomes: Iterable[pb.Outcome]) -> None:
+        """Settles what is waited for and counts the rest."""
+        pop = self._waiting.pop
+        for message in outcomes:
+            task_id = message.task_id
+            waiting = pop(task_id, None)
+            if waiting is None:
+                self.foreign += 1
+            else:
+                self.received += 1
+                waiting[0].settle(Outcome(task_id, waiting[1], message))
+
+    def settle(self, outcome: Outcome) -> None:
+        """An outcome that no scheduler sent; its index is that of the one who waits."""
+        waiting = self._waiting.pop(outcome.task_id, None)
+        if waiting is not None:
+            waiting[0].settle(outcome.at(waiting[1]))
+
+    def forget(self, task_ids: Iterable[str]) -> None:
+        """Nobody is told about these any more."""
+        for task_id in task_ids:
+            self._waiting.pop(task_id, None)
+
+    def leave(self, sink: Sink) -> list[tuple[str, int]]:
+        """Forgets every task of a sink that waits no more; their ids and indices."""
+        left = [(task_id, index) for task_id, (one, index, _) in self._waiting.items() if one is sink]
+        self.forget(task_id for task_id, _ in left)
+        return left
+
+    def close(self, error: FleetError) -> None:
+        """Settles everything with the reason why no outcome will come."""
+        waiting, self._waiting = self._waiting, {}
+        for task_id, (sink, index, _) in waiting.items():
+            sink.settle(abandoned(task_id, index, error))
+
+
+class _Both:
+    """Two sinks that wait for one task, as when an id is submitted a second time."""
+
+    def __init__(self, first: Sink, first_index: int, second: Sink, second_index: int) -> None:
+        self.sinks = (first, second)
+        self._indices = (first_index, second_index)
+
+    def settle(self, outcome: Outcome) -> None:
+        for sink, index in zip(self.sinks, self._indices, strict=True):
+            sink.settle(outcome.at(index))
+
+
+def _involves(sink: Sink, wanted: Sink) -> bool:
+    if isinstance(sink, _Both):
+        return any(_involves(one, wanted) for one in sink.sinks)
+    return sink is wanted

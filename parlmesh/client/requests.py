@@ -1,0 +1,59 @@
+"""A task as its submitter describes it. Knows nothing of the wire."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from enum import IntEnum
+from types import MappingProxyType
+from typing import Any
+
+from parlmesh.types import Array
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class Priority(IntEnum):
+    """How urgent a task is. Waiting raises a task slowly, so nothing starves."""
+
+    BACKGROUND = 1
+    LOW = 2
+    NORMAL = 3
+    HIGH = 4
+    CRITICAL = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which actors may run a task. Everything given must match; nothing given matches all."""
+
+    node_id: str = ""
+    """Only on this node."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Every pair must be among the actor's labels."""
+
+
+ANYWHERE = Placement()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRequest:
+    """What to run, and how. One request may be submitted many times; each is a task of its own unless it has an id."""
+
+    kind: str
+    """Name of a handler that the actors' operator installed, e.g. "echo"."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """A JSON object for the handler."""
+    tensors: Mapping[str, Array] = field(default_factory=dict)
+    """Named arrays for the handler."""
+    _: KW_ONLY
+    priority: Priority = Priority.NORMAL
+    dependencies: Sequence[str] = ()
+    """Ids of tasks that must succeed first: known tasks, or tasks of the same call that have these ids."""
+    placement: Placement = ANYWHERE
+    queue_timeout: float | None = None
+    """Longest wait for a slot, in seconds; None = no limit."""
+    run_timeout: float | None = None
+    """Longest run of one attempt, in seconds; None = the scheduler's default."""
+    max_attempts: int = 0
+    """Attempts after failures that may be retried; 0 = the scheduler's default."""
+    task_id: str = ""
+    """Submitting a known id again changes nothing, so a repetition is safe; empty = chosen for you."""

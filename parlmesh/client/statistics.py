@@ -1,0 +1,64 @@
+"""Numbers about a fleet and about this client."""
+
+from dataclasses import dataclass
+
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PARLMetrics:
+    """The scheduler's counts since it started, and its rates over the last minute."""
+
+    active_workers: int
+    """READY workers with at least one running task."""
+    ready_workers: int
+    queued_tasks: int
+    """Ready; waiting for a slot."""
+    waiting_tasks: int
+    """Waiting for their dependencies or for a retry's back-off."""
+    running_tasks: int
+    completed_tasks: int
+    """Ended well."""
+    failed_tasks: int
+    cancelled_tasks: int
+    retried_tasks: int
+    stale_results: int
+    """Results refused because their lease had been given away."""
+    avg_task_latency_ms: float
+    """Submit to outcome."""
+    throughput_tps: float
+    """Outcomes per second."""
+    policy_update_time_ms: float
+    """From a policy's publication to the actors using it, newest sample; 0 when unknown."""
+    worker_utilization: float
+    """Busy share of all READY slots, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCounts:
+    """What this client did since it was opened."""
+
+    pending_tasks: int = 0
+    """Submitted by it and without an outcome."""
+    submitted_tasks: int = 0
+    received_outcomes: int = 0
+    refused_tasks: int = 0
+    resubmitted_tasks: int = 0
+    """Sent again because the scheduler did not know them after a reconnection."""
+    reconnects: int = 0
+    foreign_outcomes: int = 0
+    """Outcomes nobody here waited for: repeated, abandoned, or of another client with the same submitter."""
+    dropped_outcomes: int = 0
+    """Outcomes of tasks submitted alone that nobody asked for in time; the scheduler may still have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PARLStats(PARLMetrics):
+    """The fleet's numbers with the client's own."""
+
+    client: ClientCounts
+
+
+def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) -> PARLStats:
+    """Every field of the answer has its namesake."""
+    return PARLStats(client=client, **{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})

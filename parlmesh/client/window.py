@@ -1,0 +1,67 @@
+"""A sliding window over the tasks of one call: a new one goes out for every outcome that was taken, nothing waits for
+a batch to be full or empty."""
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Protocol
+
+from .outcomes import Outcome
+from .pending import Sink
+from .requests import TaskRequest
+
+
+class Submits(Protocol):
+    """What a window needs of a link."""
+
+    def submit_each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
+        """Answers every index with one outcome at the sink."""
+        ...
+
+
+class Window:
+    """Holds at most `limit` tasks that are submitted and not yet released by the one who reads outcomes."""
+
+    def __init__(self, link: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int) -> None:
+        self._link = link
+        self._requests = requests
+        self._room = limit
+        # Worth a request of its own while the reader is still busy with earlier outcomes.
+        self._enough = max(1, limit // 8)
+        self.unanswered = 0
+        self._ready: list[Outcome] = []
+        self._wake = asyncio.Event()
+
+    def settle(self, outcome: Outcome) -> None:
+        """Called by the link."""
+        self.unanswered -= 1
+        self._ready.append(outcome)
+        self._wake.set()
+
+    async def take(self, deadline: float) -> list[Outcome]:
+        """Submits what there is room for, then waits for outcomes and returns all there are; none at the end.
+
+        TimeoutError when the loop's time passes the deadline.
+        """
+        self._fill()
+        if not self._ready and self.unanswered:
+            self._wake.clear()
+            async with asyncio.timeout_at(deadline):
+                await self._wake.wait()
+        ready, self._ready = self._ready, []
+        return ready
+
+    def release(self, count: int) -> None:
+        """Makes room for as many tasks more."""
+        self._room += count
+        if self._room >= self._enough:
+            self._fill()
+
+    def _fill(self) -> None:
+        if self._room <= 0:
+            return
+        requests = list(islice(self._requests, self._room))
+        self._room -= len(requests)
+        self.unanswered += len(requests)
+        if requests:
+            self._link.submit_each(requests, self)
