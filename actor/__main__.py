@@ -9,6 +9,7 @@ from .config import ActorConfig
 
 # One thread per slot does the arithmetic; more would fight over the same cores. Must be set before numpy is imported.
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+_SWITCH_SECONDS = 0.001
 
 
 def main() -> int:
@@ -23,6 +24,8 @@ def main() -> int:
     from .service import serve
 
     configure_logging(config.log, "actor")
+    # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     return run_service(lambda stop: serve(config, stop))
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from parlmesh.v1.experience_service_pb2 import Trajectory
 
-from .handlers.protocol import Context
+from .handlers.protocol import Cancelled, Context
 from .policy_cache import HeldPolicy, PolicyCache
 from .uploads import Receipt, Uploads
 
@@ -30,11 +30,11 @@ class LearnerLink:
         newest = self._policies.newest(run_id)
         if newest is not None and newest.version >= min_version:
             return newest
-        return self.wait(self._start(self._policies.get(run_id, min_version, self._policy_seconds)), context)
+        return self._wait(self._start(self._policies.get(run_id, min_version, self._policy_seconds)), context)
 
     def exact_policy(self, run_id: str, version: int, context: Context) -> HeldPolicy:
         """Exactly this version."""
-        return self.wait(self._start(self._policies.get_exact(run_id, version, self._policy_seconds)), context)
+        return self._wait(self._start(self._policies.get_exact(run_id, version, self._policy_seconds)), context)
 
     def next_sequence(self) -> int:
         """The number of this actor's next trajectory."""
@@ -44,15 +44,21 @@ class LearnerLink:
         """Starts an upload; it goes on when the handler does not wait for it."""
         return self._start(self._uploads.upload(trajectory))
 
-    def wait(self, future: "concurrent.futures.Future[_T]", context: Context) -> _T:
-        """The future's result; Cancelled when the attempt was cancelled meanwhile. The future has its own deadline."""
-        while True:
-            try:
-                return future.result(_POLL_SECONDS)
-            except concurrent.futures.TimeoutError:
-                if future.done():
-                    continue
-                context.check()
+    def wait_for_end(self, future: "concurrent.futures.Future[Any]", context: Context) -> None:
+        """Waits until the future has ended, well or not; Cancelled when the attempt was cancelled meanwhile.
+
+        The future has a deadline of its own.
+        """
+        while not concurrent.futures.wait((future,), _POLL_SECONDS).done:
+            context.check()
+
+    def _wait(self, future: "concurrent.futures.Future[_T]", context: Context) -> _T:
+        try:
+            self.wait_for_end(future, context)
+        except Cancelled:
+            future.cancel()
+            raise
+        return future.result()
 
     def _start(self, work: Coroutine[Any, Any, _T]) -> "concurrent.futures.Future[_T]":
         return asyncio.run_coroutine_threadsafe(work, self._loop)

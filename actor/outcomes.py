@@ -9,7 +9,7 @@ from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
-from .handlers import EMPTY, Context, Handler, HandlerError, Result
+from .handlers import EMPTY, Context, Handler, HandlerError, Result, Tail
 
 HANDLER_ERROR = "HANDLER_ERROR"
 INVALID_PARAMETERS = "INVALID_PARAMETERS"
@@ -61,6 +61,16 @@ def call(handler: Handler, assignment: Assignment, context: Context) -> Payload:
     parameters, tensors = arguments_of(assignment)
     try:
         return payload_of(handler.run(parameters, tensors, context), handler.kind)
+    except _EXITS as error:
+        raise _exited(handler.kind, error) from error
+
+
+def call_in_thread(handler: Handler, assignment: Assignment, context: Context) -> Payload | Tail:
+    """Runs a plain handler that may leave its waiting to the event loop."""
+    parameters, tensors = arguments_of(assignment)
+    try:
+        answer = handler.run(parameters, tensors, context)
+        return answer if isinstance(answer, Tail) else payload_of(answer, handler.kind)
     except _EXITS as error:
         raise _exited(handler.kind, error) from error
 

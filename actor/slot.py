@@ -1,16 +1,17 @@
 """One slot: runs an attempt wherever its handler wants to run, and gets rid of it when it must end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import Assignment
 from parlmesh.v1.task_pb2 import Payload
 
-from .handlers import Context, Handler, HandlerError, RunsIn
+from .handlers import Context, Handler, HandlerError, RunsIn, Tail
 from .metrics import ActorMetrics
-from .outcomes import AttemptTimeout, call, call_async
+from .outcomes import AttemptTimeout, call_async, call_in_thread
 from .processes import SlotProcess
 from .threads import SlotThread
 
@@ -21,7 +22,7 @@ log = get_logger("parlmesh.actor")
 class _Execution:
     """A handler at work: its end, how to ask it to stop, and how to go on without it."""
 
-    end: "asyncio.Future[Payload]"
+    end: "asyncio.Future[Payload | Tail]"
     stop: Callable[[], object]
     abandon: Callable[[], object]
 
@@ -36,9 +37,9 @@ class Slot:
         self._metrics = metrics
         self._thread: SlotThread | None = None
         self._processes: dict[str, SlotProcess] = {}
-        self._tasks: set[asyncio.Task[Payload]] = set()
+        self._tasks: set[asyncio.Task[Payload | Tail]] = set()
 
-    async def run(self, handler: Handler, assignment: Assignment, timeout_seconds: float | None) -> Payload:
+    async def run(self, handler: Handler, assignment: Assignment, timeout_seconds: float | None) -> Payload | Tail:
         """The handler's answer; AttemptTimeout past the timeout. When cancelled, stops the handler first."""
         lease = assignment.lease
         context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self._actor_id, slot=self.index)
@@ -75,7 +76,7 @@ class Slot:
         if handler.runs_in == RunsIn.THREAD:
             if self._thread is None:
                 self._thread = SlotThread(f"slot-{self._actor_id}-{self.index}")
-            end = self._thread.submit(lambda: call(handler, assignment, context))
+            end = self._thread.submit(lambda: call_in_thread(handler, assignment, context))
             return _Execution(end, lambda: None, self.reset)
         if handler.runs_in == RunsIn.PROCESS:
             process = self._processes.get(handler.kind)
@@ -87,7 +88,7 @@ class Slot:
         task = self._task(call_async(handler, assignment, context))
         return _Execution(task, task.cancel, task.cancel)
 
-    def _task(self, work: "asyncio._CoroutineLike[Payload]") -> "asyncio.Task[Payload]":
+    def _task(self, work: Coroutine[Any, Any, Payload]) -> "asyncio.Task[Payload | Tail]":
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -106,6 +107,6 @@ class Slot:
                 log.warning("handler_abandoned", kind=kind, task_id=task_id, waited_seconds=self._stop_seconds)
 
 
-def _kill(process: SlotProcess, task: "asyncio.Task[Payload]") -> None:
+def _kill(process: SlotProcess, task: "asyncio.Task[Payload | Tail]") -> None:
     process.kill()
     task.cancel()  # it may still be starting the process

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
+from parlmesh.v1.task_pb2 import Payload
 
 from .backlog import Backlog
-from .handlers import Handler
+from .handlers import Handler, Tail
 from .metrics import ActorMetrics
-from .outcomes import CANCELLED, failed, failure_of, outcome_of, success
+from .outcomes import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
 from .slot import Slot
 
 
@@ -81,7 +82,7 @@ class Slots:
             self._running[lease_id] = self._group.create_task(self._attempt(self._slots[index], assignment))
 
     def stop(self, lease_id: int) -> bool:
-        """Forgets a waiting one; stops a running one and answers True: its slot is busy until it has stopped."""
+        """Forgets a waiting one; stops a running one and answers True: its slot may be busy until it has stopped."""
         self._waiting.discard(lease_id)
         task = self._running.get(lease_id)
         return task is not None and task.cancel()
@@ -99,26 +100,43 @@ class Slots:
             slot.reset()
 
     async def _attempt(self, slot: Slot, assignment: Assignment) -> None:
-        lease, kind = assignment.lease, assignment.kind
+        lease, kind, timeout = assignment.lease, assignment.kind, _timeout_of(assignment)
         started = self._clock()
+        ran: float | None = None
         result: TaskResult | None = None
         try:
-            payload = await slot.run(self._handlers[kind], assignment, _timeout_of(assignment))
-            result = success(lease, payload, self._clock() - started, limit_bytes=self._result_bytes)
+            try:
+                answer = await slot.run(self._handlers[kind], assignment, timeout)
+            finally:
+                ran = self._clock() - started
+                self._release(slot, kind, ran)
+            payload = await _rest(answer, kind, timeout, ran) if isinstance(answer, Tail) else answer
+            result = success(lease, payload, ran, limit_bytes=self._result_bytes)
         except Exception as error:
-            result = failed(lease, failure_of(error), self._clock() - started)
+            result = failed(lease, failure_of(error), ran or 0.0)
         finally:  # also when it was cancelled: then nobody waits for a result
-            self._ended(slot, lease.lease_id, kind, result, self._clock() - started)
+            del self._running[lease.lease_id]
+            self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
+            self._on_end(lease.lease_id, result)
 
-    def _ended(self, slot: Slot, lease_id: int, kind: str, result: TaskResult | None, seconds: float) -> None:
-        del self._running[lease_id]
+    def _release(self, slot: Slot, kind: str, seconds: float) -> None:
         heapq.heappush(self._free, (slot.index, self._clock()))
         self._metrics.slots_busy.dec()
         self._metrics.busy_seconds.inc(seconds)
         self._metrics.run_seconds.labels(kind).observe(seconds)
-        self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
-        self._on_end(lease_id, result)
         self.fill()
+
+
+async def _rest(tail: Tail, kind: str, timeout_seconds: float | None, ran_seconds: float) -> Payload:
+    """What a handler has left to wait for, within what is left of its time."""
+    left = None if timeout_seconds is None else max(0.0, timeout_seconds - ran_seconds)
+    try:
+        async with asyncio.timeout(left) as limit:
+            return payload_of(await tail.wait(), kind)
+    except TimeoutError:
+        if limit.expired():
+            raise AttemptTimeout(f"{kind} ran longer than the allowed {timeout_seconds:g} seconds") from None
+        raise
 
 
 def _timeout_of(assignment: Assignment) -> float | None:

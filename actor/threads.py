@@ -8,7 +8,9 @@ from typing import TypeAlias
 
 from parlmesh.v1.task_pb2 import Payload
 
-_Call: TypeAlias = tuple[Callable[[], Payload], "asyncio.Future[Payload]"]
+from .handlers import Tail
+
+_Call: TypeAlias = tuple[Callable[[], Payload | Tail], "asyncio.Future[Payload | Tail]"]
 
 
 class SlotThread:
@@ -21,7 +23,7 @@ class SlotThread:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    def submit(self, call: Callable[[], Payload]) -> "asyncio.Future[Payload]":
+    def submit(self, call: Callable[[], Payload | Tail]) -> "asyncio.Future[Payload | Tail]":
         """Runs `call` after those submitted before."""
         future = self._loop.create_future()
         self._inbox.put((call, future))
@@ -34,25 +36,27 @@ class SlotThread:
     def _serve(self) -> None:
         while (item := self._inbox.get()) is not None:
             call, future = item
-            payload: Payload | None = None
+            answer: Payload | Tail | None = None
             failure: BaseException | None = None
             try:
-                payload = call()
+                answer = call()
             except BaseException as error:  # whatever it is, it ends the attempt and not the thread
                 failure = error
             try:
-                self._loop.call_soon_threadsafe(_deliver, future, payload, failure)
+                self._loop.call_soon_threadsafe(_deliver, future, answer, failure)
             except RuntimeError:  # the loop is closed: the process is ending and nobody waits
                 return
-            del call, future, payload, failure, item
+            del call, future, answer, failure, item
 
 
-def _deliver(future: "asyncio.Future[Payload]", payload: Payload | None, failure: BaseException | None) -> None:
+def _deliver(
+    future: "asyncio.Future[Payload | Tail]", answer: Payload | Tail | None, failure: BaseException | None
+) -> None:
     if future.done():
         return
     if failure is None:
-        assert payload is not None
-        future.set_result(payload)
+        assert answer is not None
+        future.set_result(answer)
     elif isinstance(failure, StopIteration):  # a future refuses it
         future.set_exception(RuntimeError("StopIteration"))
     else:

@@ -1,5 +1,5 @@
 """Handlers: what an actor can do, one kind each. They know nothing of leases; `slots` runs them."""
 
-from .protocol import EMPTY, Cancelled, Context, Handler, HandlerError, Resettable, Result, RunsIn
+from .protocol import EMPTY, Cancelled, Context, Handler, HandlerError, Resettable, Result, RunsIn, Tail
 
-__all__ = ["EMPTY", "Cancelled", "Context", "Handler", "HandlerError", "Resettable", "Result", "RunsIn"]
+__all__ = ["EMPTY", "Cancelled", "Context", "Handler", "HandlerError", "Resettable", "Result", "RunsIn", "Tail"]

@@ -1,6 +1,6 @@
 """What a handler is: the code an operator installed under a kind. Knows nothing of gRPC or of leases."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol, runtime_checkable
@@ -30,6 +30,13 @@ class Result:
 
 
 EMPTY = Result()
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The rest of an attempt that only waits. Awaited on the event loop, while the slot goes on with the next task."""
+
+    wait: Callable[[], Awaitable[Result | Mapping[str, Any]]]
 
 
 class Cancelled(Exception):
@@ -68,8 +75,8 @@ class Context:
 class Handler(Protocol):
     """Runs the tasks of one kind. `run` is `async def` where `runs_in` is "loop", a plain function elsewhere.
 
-    It answers a Result, or a dict that becomes the result's parameters. InvalidInput says that the parameters can
-    never work; any other exception is a failure that may be tried again.
+    It answers a Result, or a dict that becomes the result's parameters; in a thread also a Tail. InvalidInput says
+    that the parameters can never work; any other exception is a failure that may be tried again.
     """
 
     @property
@@ -84,7 +91,7 @@ class Handler(Protocol):
 
     def run(
         self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context
-    ) -> Result | Mapping[str, Any] | Awaitable[Result | Mapping[str, Any]]:
+    ) -> Result | Mapping[str, Any] | Tail | Awaitable[Result | Mapping[str, Any]]:
         """Runs one attempt."""
         ...
 

@@ -1,14 +1,15 @@
 """Collecting experience: steps environments with the newest policy and uploads each fragment for a receipt."""
 
+import asyncio
 import concurrent.futures
 import json
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -22,9 +23,10 @@ from ..learner_link import LearnerLink
 from ..metrics import ActorMetrics
 from ..uploads import Receipt
 from .parameters import Parameters, parse_parameters
-from .protocol import Context, HandlerError, Result, RunsIn
+from .protocol import Context, HandlerError, Result, RunsIn, Tail
 
-# Uploads that may be under way while the next fragment is collected.
+_Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
+# Uploads of a slot that may be under way while its next fragment is collected.
 _OVERLAP = 2
 
 
@@ -61,6 +63,31 @@ class _Tally:
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
+    def add(self, receipt: Receipt) -> None:
+        """Takes in one receipt; HandlerError when the learner will never want such a trajectory."""
+        error = receipt.error
+        if error is None:
+            self.accepted += 1
+        elif isinstance(error, FailedPrecondition):
+            # Late or unwanted experience is no fault of the task: the submitter sees how much was refused, and why.
+            self.refused[error.reason] += 1
+        else:
+            retryable = not isinstance(error, InvalidInput)
+            text = f"the learner refused a trajectory: {error.message}"
+            raise HandlerError(text, retryable=retryable, reason=error.reason)
+
+    def result(self) -> Result:
+        """What the submitter is told."""
+        return Result(
+            {
+                "steps": self.steps,
+                "episodes": self.episodes,
+                "policy_version": self.policy_version,
+                "accepted": self.accepted,
+                "refused": dict(self.refused),
+            }
+        )
+
 
 class Rollout:
     """The kind `rollout`. Each slot keeps its environments from task to task, so that episodes go on."""
@@ -77,29 +104,23 @@ class Rollout:
         self._kept: dict[int, _Kept] = {}
         self._made: Counter[tuple[int, int]] = Counter()
         self._resets = 0
+        self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
 
-    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version}"""
         wanted = parse_parameters(RolloutParameters, self.kind, parameters)
         tally = _Tally()
-        uploads: deque[concurrent.futures.Future[Receipt]] = deque()
+        uploads: deque[_Upload] = deque()
         with self._collector(wanted, context.slot) as collector:
             for _ in range(wanted.fragments):
                 context.check()
-                uploads.append(self._collect(collector, wanted, context, tally))
-                while len(uploads) > _OVERLAP:
-                    self._settle(uploads.popleft(), context, tally)
-            while uploads:
-                self._settle(uploads.popleft(), context, tally)
-        return Result(
-            {
-                "steps": tally.steps,
-                "episodes": tally.episodes,
-                "policy_version": tally.policy_version,
-                "accepted": tally.accepted,
-                "refused": dict(tally.refused),
-            }
-        )
+                self._make_room(context)
+                while uploads and uploads[0].done():
+                    tally.add(uploads.popleft().result())
+                upload = self._collect(collector, wanted, context, tally)
+                uploads.append(upload)
+                self._in_flight[context.slot].append(upload)
+        return Tail(lambda: _receipts(uploads, tally))
 
     def reset(self) -> None:
         """Closes the environments; those in use are closed when their task ends."""
@@ -109,9 +130,7 @@ class Rollout:
         for entry in kept.values():
             entry.collector.close()
 
-    def _collect(
-        self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally
-    ) -> "concurrent.futures.Future[Receipt]":
+    def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
         asked = time.perf_counter()
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context)
         started = time.perf_counter()
@@ -135,20 +154,14 @@ class Rollout:
         )
         return self._learner.upload(trajectory)
 
-    def _settle(self, upload: "concurrent.futures.Future[Receipt]", context: Context, tally: _Tally) -> None:
+    def _make_room(self, context: Context) -> None:
+        """Waits while too many uploads of the slot are under way, those of its last task included."""
         asked = time.perf_counter()
-        receipt = self._learner.wait(upload, context)
+        in_flight = self._in_flight[context.slot]
+        while len(in_flight) >= _OVERLAP:
+            self._learner.wait_for_end(in_flight[0], context)
+            in_flight.popleft()
         self._metrics.receipt_wait_seconds.inc(time.perf_counter() - asked)
-        error = receipt.error
-        if error is None:
-            tally.accepted += 1
-        elif isinstance(error, FailedPrecondition):
-            # Late or unwanted experience is no fault of the task: the submitter sees how much was refused, and why.
-            tally.refused[error.reason] += 1
-        else:
-            retryable = not isinstance(error, InvalidInput)
-            text = f"the learner refused a trajectory: {error.message}"
-            raise HandlerError(text, retryable=retryable, reason=error.reason)
 
     @contextmanager
     def _collector(self, wanted: RolloutParameters, slot: int) -> Iterator[Collector]:
@@ -181,3 +194,11 @@ class Rollout:
             self._made[run_seed, slot] += 1
         seed = collector_seed(run_seed, self._actor_id, self._incarnation, slot)
         return np.random.SeedSequence(seed.entropy, spawn_key=(made,)) if made else seed
+
+
+async def _receipts(uploads: deque[_Upload], tally: _Tally) -> Result:
+    """The end of a rollout, once every receipt is in."""
+    while uploads:
+        # The upload goes on when nobody waits for its receipt any more.
+        tally.add(await asyncio.shield(asyncio.wrap_future(uploads.popleft())))
+    return tally.result()

@@ -135,10 +135,11 @@ class FakeScheduler(FleetServiceServicer):
         first = await anext(request_iterator)
         stream = FakeStream(first.hello)
         self._streams.put_nowait(stream)
-        async with asyncio.TaskGroup() as group:
-            reader = group.create_task(_read(request_iterator, stream))
+        reader = asyncio.create_task(_read(request_iterator, stream))
+        try:
             while isinstance(item := await stream.outbound.get(), fleet_pb.ConnectResponse):
                 yield item
+        finally:
             reader.cancel()
         if item is not None:
             raise item

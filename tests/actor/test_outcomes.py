@@ -4,7 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actor.handlers import EMPTY, Cancelled, Context, HandlerError, Result, RunsIn
+from actor.handlers import EMPTY, Cancelled, Context, HandlerError, Result, RunsIn, Tail
 from actor.outcomes import AttemptTimeout, call, call_async, failed, failure_of, outcome_of, payload_of, success
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
@@ -48,7 +48,17 @@ def test_the_empty_answer_is_an_empty_payload() -> None:
 
 
 @pytest.mark.parametrize(
-    "junk", [None, 3, "text", [1], object(), {"f": object()}, Result({}, {"o": np.array([object()])})]
+    "junk",
+    [
+        None,
+        3,
+        Tail(lambda: asyncio.sleep(0, EMPTY)),
+        "text",
+        [1],
+        object(),
+        {"f": object()},
+        Result({}, {"o": np.array([object()])}),
+    ],
 )
 def test_anything_else_is_an_invalid_result(junk: object) -> None:
     with pytest.raises(HandlerError) as caught:

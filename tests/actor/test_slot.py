@@ -13,6 +13,7 @@ from actor.outcomes import AttemptTimeout
 from actor.slot import Slot
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
+from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 _SHORT = 0.05
@@ -78,7 +79,9 @@ def _assignment(**parameters: object) -> Assignment:
 
 
 async def _answer(slot: Slot, handler: Handler, **parameters: object) -> dict[str, Any]:
-    return payload_from_proto(await slot.run(handler, _assignment(**parameters), None))[0]
+    answer = await slot.run(handler, _assignment(**parameters), None)
+    assert isinstance(answer, Payload)
+    return payload_from_proto(answer)[0]
 
 
 class InThread:

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Context, Handler, RunsIn
+from actor.handlers import Context, Handler, RunsIn, Tail
 from actor.handlers.trials import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.worker import ActorIdentity, Worker
@@ -41,6 +41,32 @@ class Gate:
             self.cancelled.append(context.task_id)
             raise
         return {"slot": context.slot}
+
+
+class Trails:
+    """Leaves the slot at once and waits for the gate on the loop."""
+
+    kind = "trails"
+    runs_in = RunsIn.THREAD
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.waiting = 0
+        self.cancelled = 0
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Context) -> Tail:
+        return Tail(lambda: self._wait(parameters))
+
+    async def _wait(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        self.waiting += 1
+        try:
+            await self.open.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if "error" in parameters:
+            raise TimeoutError(parameters["error"])
+        return {"slots_busy": 0}
 
 
 class Keeps:
@@ -238,6 +264,39 @@ async def test_no_credit_is_given_for_a_slot_whose_task_is_still_stopping() -> N
         assert fleet.flush().credits == 0
         slow.release.set()
         await wait_until_async(lambda: fleet.flush().credits, 5.0)
+
+
+async def test_a_task_that_only_waits_leaves_its_slot_to_the_next() -> None:
+    trails = Trails()
+    async with _fleet(extra={"trails": trails}) as fleet:
+        waiting = [fleet.assign("trails") for _ in range(3)]
+        await wait_until_async(lambda: trails.waiting == 3, 5.0)
+        assert fleet.metrics.slots_busy._value.get() == 0
+        assert fleet.worker.hello().leases == [each.lease for each in waiting]
+        trails.open.set()
+        for each in waiting:
+            assert (await fleet.result(each)).HasField("result")
+
+
+async def test_a_task_that_waits_past_its_time_fails_and_is_stopped() -> None:
+    trails = Trails()
+    async with _fleet(extra={"trails": trails}) as fleet:
+        failure = (await fleet.result(fleet.assign("trails", run_seconds=0.05))).failure
+        assert failure.reason == "DEADLINE_EXCEEDED"
+        assert trails.cancelled == 1
+
+
+async def test_a_waiting_task_that_fails_or_is_revoked_ends_as_any_other() -> None:
+    trails = Trails()
+    async with _fleet(extra={"trails": trails}) as fleet:
+        fails, revoked = fleet.assign("trails", {"error": "own"}), fleet.assign("trails")
+        await wait_until_async(lambda: trails.waiting == 2, 5.0)
+        fleet.worker.receive(ConnectResponse(revoked=[revoked.lease]))
+        await wait_until_async(lambda: trails.cancelled == 1, 5.0)
+        trails.open.set()
+        failure = (await fleet.result(fails)).failure
+        assert (failure.reason, failure.message) == ("HANDLER_ERROR", "TimeoutError: own")
+        assert revoked.lease.lease_id not in fleet.results
 
 
 async def test_an_assignment_that_comes_twice_runs_once() -> None:

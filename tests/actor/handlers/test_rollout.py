@@ -42,7 +42,9 @@ class Rolling:
         return Context(task_id="task-1", attempt=1, actor_id=_ACTOR, slot=slot)
 
     async def run(self, context: Context | None = None, **parameters: Any) -> dict[str, Any]:
-        found: Result = await asyncio.to_thread(self.rollout.run, _WANTED | parameters, {}, context or self.context())
+        tail = await asyncio.to_thread(self.rollout.run, _WANTED | parameters, {}, context or self.context())
+        found = await tail.wait()
+        assert isinstance(found, Result)
         return dict(found.parameters)
 
     @property
@@ -193,6 +195,21 @@ async def test_a_task_ends_only_when_every_receipt_is_in() -> None:
         rolling.learner.silent = False
         rolling.learner.break_streams()
         assert (await task)["accepted"] == 2
+
+
+async def test_no_more_than_two_uploads_of_a_slot_are_under_way_whatever_the_tasks() -> None:
+    async with _rolling() as rolling:
+        rolling.learner.silent = True
+        tasks = [asyncio.create_task(rolling.run()) for _ in range(2)]
+        await rolling.learner.until(lambda: len(rolling.learner.trajectories) == 2)
+        third = asyncio.create_task(asyncio.to_thread(rolling.rollout.run, _WANTED, {}, rolling.context()))
+        done, _ = await asyncio.wait({third}, timeout=0.2)
+        assert not done
+        assert len(rolling.learner.trajectories) == 2
+        rolling.learner.silent = False
+        rolling.learner.break_streams()
+        assert [(await task)["accepted"] for task in tasks] == [1, 1]
+        assert (await (await third).wait()).parameters["accepted"] == 1  # type: ignore[union-attr]
 
 
 async def test_a_cancelled_rollout_stops_at_the_next_fragment() -> None:
