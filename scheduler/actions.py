@@ -14,10 +14,15 @@ class Welcome(NamedTuple):
 
 
 class Assign(NamedTuple):
-    """Tasks to run; each was just leased to the actor of this stream."""
+    """Tasks to run; each was just leased to the actor of this stream.
+
+    A first lease goes out at once: if the scheduler dies before it is durable, nobody else can claim the task. A later
+    one waits for the commit, or a restart could take up the lease before it and give the task to two.
+    """
 
     session: int
     tasks: list[Task]
+    after_commit: bool = False
 
 
 class Revoke(NamedTuple):

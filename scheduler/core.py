@@ -191,6 +191,9 @@ class Core:
         if life.assigned:
             actions += [Assign(actor.session, tasks) for actor, tasks in life.assigned.items()]
             life.assigned = {}
+        if life.assigned_again:
+            actions += [Assign(actor.session, tasks, True) for actor, tasks in life.assigned_again.items()]
+            life.assigned_again = {}
         if life.finished:
             actions.append(Notify(life.finished))
             life.finished = []

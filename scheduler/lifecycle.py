@@ -42,6 +42,7 @@ class Lifecycle:
         # What happened since the core last gave out its actions.
         self.records: list[Record] = []
         self.assigned: dict[Actor, list[Task]] = {}
+        self.assigned_again: dict[Actor, list[Task]] = {}
         self.revoked: dict[int, list[LeaseName]] = {}
         self.finished: list[Task] = []
         # Classes that gained a ready task: their idle actors must be looked for.
@@ -103,11 +104,13 @@ class Lifecycle:
         self._bind(task, actor, now)
         actor.credits -= 1
         self.records.append(Leased(task.number, lease_id, task.attempts, actor.actor_id))
-        assigned = self.assigned.get(actor)
-        if assigned is None:
-            self.assigned[actor] = [task]
+        assigned = self.assigned if not task.leased_before else self.assigned_again
+        task.leased_before = True
+        tasks = assigned.get(actor)
+        if tasks is None:
+            assigned[actor] = [task]
         else:
-            assigned.append(task)
+            tasks.append(task)
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""

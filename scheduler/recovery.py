@@ -27,6 +27,10 @@ class Recovery:
         life = self._life
         # A condensed journal has the finished tasks last; lists are by number.
         life.tasks = {task.task_id: task for task in sorted(life.tasks.values(), key=lambda task: task.number)}
+        newest = float("-inf")
+        for task in life.tasks.values():
+            # The wall clock may have jumped between two submits; their order is what counts.
+            task.submit_time = newest = max(newest, task.submit_time)
         for task in [task for task in life.tasks.values() if not task.final]:
             actor_id = self._leased.get(task.number)
             if actor_id is None:
@@ -46,6 +50,7 @@ class Recovery:
         elif isinstance(record, Leased):
             task = self._task(record.number)
             task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
+            task.leased_before = True
             self._leased[record.number] = record.actor_id
             life.last_lease = max(life.last_lease, record.lease_id)
         elif isinstance(record, Returned):

@@ -176,7 +176,11 @@ class Shell:
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
-            outbox.put(encoding.assignments(action.tasks))
+            parts = encoding.assignments(action.tasks)
+            if action.after_commit:
+                self._after_commit(partial(outbox.put, parts))
+            else:
+                outbox.put(parts)
         elif isinstance(action, Acknowledge):
             self._after_commit(partial(outbox.put, encoding.acknowledged(action.leases)))
         elif isinstance(action, Revoke):

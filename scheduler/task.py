@@ -83,6 +83,7 @@ class Task:
         "lease_bytes",
         "lease_id",
         "lease_time",
+        "leased_before",
         "losses",
         "max_attempts",
         "missing",
@@ -146,6 +147,7 @@ class Task:
         self.missing = 0
         self.children: list[Task] | None = None
         self.lease_id = NO_LEASE
+        self.leased_before = False
         self.actor: Actor | None = None
         self.actor_id = ""
         self.wake_time = 0.0

@@ -29,6 +29,7 @@ class Harness:
         self.commands: dict[str, list[ActorCommand]] = {}
         self.welcomes: dict[str, list[LeaseName]] = {}
         self.closed: list[int] = []
+        self.waited_for_commit: list[LeaseName] = []
         self._names: dict[int, str] = {}
         self._sessions = 0
 
@@ -123,6 +124,8 @@ class Harness:
             name = self._names[action.session]
             if isinstance(action, Assign):
                 self.held.setdefault(name, []).extend(action.tasks)
+                if action.after_commit:
+                    self.waited_for_commit += [task.lease for task in action.tasks]
             elif isinstance(action, Revoke):
                 self.revoked.setdefault(name, []).extend(action.leases)
             elif isinstance(action, Acknowledge):

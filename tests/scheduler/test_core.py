@@ -275,6 +275,17 @@ def test_a_result_of_a_lease_given_to_another_is_refused_and_counted(harness: Ha
     assert [task.result for task in harness.outcomes] == [b"right"]
 
 
+def test_only_a_second_lease_of_a_task_waits_for_the_commit(harness: Harness) -> None:
+    first = harness.connect("a")
+    harness.submit(noop("t"))
+    assert harness.waited_for_commit == []
+    second = harness.connect("b")
+    harness.pass_time(11, alive=[second])
+    (task,) = harness.take(second)
+    assert harness.waited_for_commit == [task.lease]
+    assert harness.take(first)
+
+
 def test_a_late_result_counts_while_nobody_else_has_the_task(harness: Harness) -> None:
     actor = harness.connect("a")
     harness.submit(noop("t"))

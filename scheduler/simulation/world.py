@@ -1,0 +1,437 @@
+"""The simulated world: time, streams with delays, a scheduler that crashes, submitters, operators."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Any
+
+from parlmesh.errors import FleetError
+
+from ..actions import Acknowledge, Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
+from ..config import SchedulerConfig
+from ..core import Core
+from ..placement import ActorCommand
+from ..records import decode, encode
+from ..sessions import Hello
+from ..store import MemoryStore
+from ..task import ANYWHERE, LeaseName, Placement, Task
+from .actors import KINDS, POISON, SimulatedActor
+from .invariants import Books, Violation, check_whole
+
+LONGEST_END_SECONDS = 3000.0
+WALL_START = 1_700_000_000.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """Size and roughness of a schedule."""
+
+    actors: int = 4
+    tasks: int = 24
+    fault_seconds: float = 30.0
+    faults: int = 8
+    mean_seconds: float = 1.0
+    failure_share: float = 0.1
+    poison_share: float = 0.02
+    tick_seconds: float = 0.5
+
+
+def run_schedule(seed: int, options: Options | None = None) -> World:
+    """Runs one schedule to its end; raises Violation."""
+    world = World(seed, options or Options())
+    world.run()
+    return world
+
+
+class World:
+    """Everything around the core. All randomness comes from the seed."""
+
+    def __init__(self, seed: int, options: Options) -> None:
+        self.options = options
+        self._rng = rng = random.Random(seed)  # noqa: S311
+        self.now = 0.0
+        self._agenda: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+        self._config = SchedulerConfig.model_validate(
+            {
+                "leases": {"heartbeat_seconds": 2.0, "duration_seconds": 8.0, "reconnect_seconds": 3.0},
+                "dispatch": {"tick_seconds": options.tick_seconds, "prefetch_seconds": rng.choice((0.0, 1.0, 10.0))},
+                "queue": {"refuse_unknown_kinds": False, "aging_seconds": rng.choice((1.0, 60.0))},
+                "retention": {"max_tasks": rng.choice((5, 1000)), "trace_events": 10},
+            }
+        )
+        self.heartbeat_seconds = self._config.leases.heartbeat_seconds
+        self.books = Books(self._config.queue.aging_seconds)
+        self._store = MemoryStore(compact_records=rng.choice((50, 10_000)))
+        self._wall_skew = 0.0
+        self.core: Core | None = None
+        self._starts = 0
+        self._stalled_until = 0.0
+        self._sessions = 0
+        self._streams: dict[int, SimulatedActor] = {}
+        self._last_delivery: dict[tuple[int, str], float] = {}
+        # Decided and not yet committed, and what waits for the commit.
+        self._uncommitted: list[tuple[bytes, int]] = []
+        self._held: list[Callable[[], None]] = []
+        self._commit_planned = False
+        self._crash_uncommitted = False
+        self._boot()
+        self.actors = [SimulatedActor(self, f"actor-{number}", rng) for number in range(options.actors)]
+        self._plan()
+
+    # Time.
+
+    def after(self, seconds: float, act: Callable[..., None], *arguments: Any) -> None:
+        self.at(self.now + seconds, act, *arguments)
+
+    def at(self, time: float, act: Callable[..., None], *arguments: Any) -> None:
+        self._order += 1
+        heappush(self._agenda, (time, self._order, act, arguments))
+
+    def run(self) -> None:
+        while self._agenda:
+            time, _, act, arguments = heappop(self._agenda)
+            if time > self.options.fault_seconds and self._all_ended():
+                break
+            if time > LONGEST_END_SECONDS:
+                break
+            self.now = time
+            act(*arguments)
+        self.books.check_end()
+        if self.core is not None:
+            check_whole(self.core)
+
+    def _all_ended(self) -> bool:
+        return self.core is not None and not self._held and self.books.promised <= self.books.announced.keys()
+
+    # The scheduler.
+
+    def _boot(self) -> None:
+        """A start, the first or after a crash, from what was committed."""
+        self._starts += 1
+        self._monotonic_base = self._rng.uniform(0.0, 1e6)
+        opened = self._store.open(self._wall())
+        core = Core(
+            self._config,
+            now=self._monotonic(),
+            wall_time=self._wall(),
+            lease_floor=opened.lease_floor,
+            rng=random.Random(self._rng.random()),  # noqa: S311
+        )
+        core.recover([decode(batch) for batch in opened.batches], self._monotonic())
+        self.books.check_restart(core)
+        self.core = core
+        self._perform()
+        self.after(self.options.tick_seconds, self._tick, self._starts)
+
+    def _crash(self, commit_first: bool) -> None:
+        if self.core is None:
+            return
+        if commit_first:
+            self._commit(self._starts)
+            self._check_copy(self.core)
+        self.core = None
+        self._uncommitted.clear()
+        self._held.clear()
+        for actor in list(self._streams.values()):
+            self.break_stream(actor)
+        self.after(self._rng.uniform(0.1, 10.0), self._boot)
+
+    def _check_copy(self, core: Core) -> None:
+        """A core rebuilt from the journal knows what the living one knows."""
+        copy = Core(self._config, now=self._monotonic(), wall_time=self._wall())
+        copy.recover([decode(batch) for batch in self._store.open(self._wall()).batches], self._monotonic())
+        for task_id, task in core.life.tasks.items():
+            other = copy.life.tasks.get(task_id)
+            if other is None or _durable(task) != _durable(other):
+                raise Violation(f"{task_id} is {_durable(task)} and would be rebuilt as {other and _durable(other)}")
+        if len(copy.life.tasks) != len(core.life.tasks):
+            raise Violation(f"{len(core.life.tasks)} tasks are known and {len(copy.life.tasks)} would be rebuilt")
+
+    def _tick(self, start: int) -> None:
+        if self.core is None or start != self._starts:
+            return
+        if self.now < self._stalled_until:
+            self.at(self._stalled_until, self._tick, start)
+            return
+        self.core.tick(self._monotonic(), self._wall())
+        self._perform()
+        self.after(self.options.tick_seconds, self._tick, start)
+
+    def _monotonic(self) -> float:
+        return self._monotonic_base + self.now
+
+    def _wall(self) -> float:
+        return WALL_START + self._wall_skew + self.now
+
+    def _perform(self) -> None:
+        core = self.core
+        assert core is not None
+        for action in core.take_actions():
+            self._perform_one(core, action)
+        self.books.check_event(core)
+        if self._crash_uncommitted and self._uncommitted:
+            # The worst moment: decided, perhaps sent, and not durable.
+            self._crash_uncommitted = False
+            self.after(self._rng.choice((0.0, 0.0005)), self._crash, False)
+
+    def _perform_one(self, core: Core, action: Action) -> None:
+        if isinstance(action, Persist):
+            self._uncommitted.append((encode(action.records), len(action.records)))
+            if not self._commit_planned:
+                self._commit_planned = True
+                self.after(self._rng.choice((0.0, 0.001, 0.05)), self._commit, self._starts)
+        elif isinstance(action, Notify):
+            self._after_commit(lambda: self.books.announce(action))
+        elif isinstance(action, Acknowledge):
+            self._after_commit(lambda: self._send_down(action))
+        else:
+            if isinstance(action, Assign):
+                self._assign(core, action)
+            else:
+                self._send_down(action)
+
+    def _assign(self, core: Core, action: Assign) -> None:
+        self.books.check_order(core, action)
+        # Leases are named as they are now; the tasks go on changing.
+        leases = [task.lease for task in action.tasks]
+
+        def send() -> None:
+            self.books.give_out(leases)
+            self._send_down(action, leases)
+
+        if action.after_commit:
+            self._after_commit(send)
+        else:
+            send()
+
+    def _after_commit(self, release: Callable[[], None]) -> None:
+        if self._uncommitted:
+            self._held.append(release)
+        else:
+            release()
+
+    def _commit(self, start: int) -> None:
+        self._commit_planned = False
+        if self.core is None or start != self._starts:
+            return
+        for batch, records in self._uncommitted:
+            self._store.append(batch, records)
+        self._uncommitted.clear()
+        held, self._held = self._held, []
+        for release in held:
+            release()
+        if self._store.wants_compaction():
+            for _ in self._store.compact():
+                continue
+
+    # Streams.
+
+    def connect(self, actor: SimulatedActor, hello: Hello) -> bool:
+        if self.core is None or self.now < self._stalled_until:
+            return False
+        self._sessions += 1
+        session = self._sessions
+        self._streams[session] = actor
+        actor.session = session
+        try:
+            self.core.connect(hello._replace(session=session), self._monotonic())
+        except FleetError:
+            del self._streams[session]
+            actor.session = 0
+            return False
+        self._perform()
+        return True
+
+    def break_stream(self, actor: SimulatedActor) -> None:
+        """The actor knows at once; the scheduler after a while, or never when it is the one that died."""
+        session = actor.session
+        if not session:
+            return
+        self._streams.pop(session, None)
+        actor.stream_broke()
+        self.after(self._rng.choice((0.0, 0.1, 2.0)), self._disconnect, session)
+
+    def send_up(self, actor: SimulatedActor, message: dict[str, Any]) -> None:
+        if actor.session:
+            self._deliver(actor.session, "up", self._receive, actor.session, message)
+
+    def _send_down(self, action: ToActor, leases: Sequence[LeaseName] = ()) -> None:
+        if action.session in self._streams:
+            self._deliver(action.session, "down", self._arrive, action, leases)
+
+    def _deliver(self, session: int, direction: str, act: Callable[..., None], *arguments: Any) -> None:
+        """In order within a direction of a stream; anything goes between streams."""
+        delay = self._rng.choice((0.001, 0.001, 0.01, 0.3))
+        time = max(self._last_delivery.get((session, direction), 0.0), self.now + delay)
+        self._last_delivery[session, direction] = time
+        self.at(time, act, *arguments)
+
+    def _receive(self, session: int, message: dict[str, Any]) -> None:
+        if self.core is None or session not in self._streams:
+            return
+        if self.now < self._stalled_until:
+            self.at(self._stalled_until, self._receive, session, message)
+            return
+        self.core.report(session, self._monotonic(), **message)
+        self._perform()
+
+    def _arrive(self, action: ToActor, leases: Sequence[LeaseName]) -> None:
+        actor = self._streams.get(action.session)
+        if actor is None or not actor.alive:
+            return
+        if self.now < actor.frozen_until:
+            self.at(actor.frozen_until, self._arrive, action, leases)
+            return
+        if isinstance(action, Assign):
+            actor.on_assign(leases)
+        elif isinstance(action, Welcome):
+            actor.on_welcome(action.leases)
+        elif isinstance(action, Revoke):
+            actor.on_revoke(action.leases)
+        elif isinstance(action, Acknowledge):
+            actor.on_acknowledge(action.leases)
+        elif isinstance(action, Command):
+            actor.on_command(action.command)
+        elif isinstance(action, Close):
+            self.break_stream(actor)
+
+    def _disconnect(self, session: int) -> None:
+        if self.core is not None:
+            self.core.disconnect(session, self._monotonic())
+            self._perform()
+
+    # Submitters, operators and faults.
+
+    def _plan(self) -> None:
+        rng, options = self._rng, self.options
+        for actor in self.actors:
+            self.at(rng.uniform(0.0, 2.0), actor.try_connect)
+            self.at(rng.uniform(0.0, 2.0), actor.heartbeat)
+        submitters = rng.choice((("me",), ("me", "you", "they")))
+        self.books.submitters.update(submitters)
+        number = 0
+        while number < options.tasks:
+            size = min(rng.choice((1, 3, 10)), options.tasks - number)
+            self.at(rng.uniform(0.0, options.fault_seconds * 0.7), self._submit, self._batch(number, size, submitters))
+            number += size
+        for _ in range(rng.randrange(options.faults + 1)):
+            self.at(rng.uniform(0.0, options.fault_seconds), self._fault)
+        self.at(options.fault_seconds, self._heal)
+
+    def _batch(self, first: int, size: int, submitters: tuple[str, ...]) -> list[dict[str, Any]]:
+        rng, options = self._rng, self.options
+        batch: list[dict[str, Any]] = []
+        names = [
+            f"{POISON if rng.random() < options.poison_share else 'task'}-{first + offset}" for offset in range(size)
+        ]
+        for offset in range(size):
+            placement = rng.choice(
+                (
+                    ANYWHERE,
+                    ANYWHERE,
+                    ANYWHERE,
+                    Placement("", frozenset({("zone", "1")})),
+                    Placement(self.actors[0].node_id),
+                )
+            )
+            batch.append(
+                {
+                    "task_id": names[offset],
+                    "kind": rng.choice(KINDS),
+                    "body": b"x" * rng.randrange(3),
+                    "priority": rng.randint(1, 5),
+                    "placement": placement,
+                    "submitter": rng.choice(submitters),
+                    "dependencies": tuple(name for name in names[:offset] if rng.random() < 0.15),
+                    "queue_timeout": rng.choice((None, None, None, 20.0)),
+                    "max_attempts": rng.choice((0, 1)),
+                }
+            )
+        return batch
+
+    def _submit(self, batch: list[dict[str, Any]]) -> None:
+        """Tries again with the same ids until an answer arrives; answers get lost too."""
+        if self.core is None or self.now < self._stalled_until:
+            self.after(self._rng.uniform(0.1, 3.0), self._submit, batch)
+            return
+        if any(spec["task_id"] in self.books.announced for spec in batch):
+            # Once forgotten, an id is new again: the guarantee ends with the retention.
+            batch = [spec for spec in batch if spec["task_id"] in self.core.life.tasks]
+        task_ids = self.core.submit([Task(**spec) for spec in batch], self._monotonic())
+        answered: list[bool] = []
+
+        def answer() -> None:
+            answered.append(True)
+            self.books.promise(task_ids)
+            if task_ids and self._rng.random() < 0.2:
+                self.after(1.0, self._cancel, self._rng.choice(task_ids))
+            if self._rng.random() < 0.1:
+                self.after(0.5, self._submit, batch)
+
+        self._perform()
+        self._after_commit(answer)
+        self.after(5.0, self._submit_again, batch, answered)
+
+    def _submit_again(self, batch: list[dict[str, Any]], answered: list[bool]) -> None:
+        if not answered:
+            self._submit(batch)
+
+    def _cancel(self, task_id: str) -> None:
+        if self.core is not None and self.now >= self._stalled_until and task_id in self.core.life.tasks:
+            self.core.cancel([task_id], self._monotonic())
+            self._perform()
+
+    def _fault(self) -> None:
+        rng = self._rng
+        actor = rng.choice(self.actors)
+        choice = rng.randrange(10)
+        if choice < 2:
+            actor.crash()
+        elif choice < 4:
+            self.break_stream(actor)
+        elif choice == 4:
+            actor.freeze()
+        elif choice == 5:
+            if rng.random() < 0.5:
+                self._crash(commit_first=True)
+            else:
+                self._crash_uncommitted = True
+        elif choice == 6:
+            self._stalled_until = self.now + rng.uniform(0.5, 30.0)
+        elif choice == 7:
+            self._wall_skew += rng.choice((-3600.0, 3600.0, -5.0))
+        elif choice == 8:
+            self._command(actor, rng.choice(list(ActorCommand)))
+        elif self.core is not None and self.now >= self._stalled_until:
+            self.core.rebalance(self._monotonic())
+            self._perform()
+
+    def _command(self, actor: SimulatedActor, command: ActorCommand) -> None:
+        core = self.core
+        if core is not None and self.now >= self._stalled_until and actor.name in core.life.fleet.actors:
+            core.command([actor.name], command, self._monotonic())
+            self._perform()
+
+    def _heal(self) -> None:
+        """Faults end; from here everything accepted must come to its end."""
+        self._stalled_until = 0.0
+        for actor in self.actors:
+            actor.thaw()
+        self._resume_all()
+
+    def _resume_all(self) -> None:
+        for actor in self.actors:
+            self._command(actor, ActorCommand.RESUME)
+        self.after(30.0, self._resume_all)
+
+
+def _durable(task: Task) -> tuple[Any, ...]:
+    """What a restart must not change. A lost lease is kept only in memory, so that it can be given back."""
+    if task.final:
+        return task.state, task.attempts, task.result, task.failure, task.actor_id
+    lease = task.lease_id if task.actor is not None else 0
+    return "unfinished", task.attempts, task.failures, task.losses, lease, task.dependencies, task.body
