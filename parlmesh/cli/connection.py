@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from parlmesh.errors import FleetError, Unavailable
+from parlmesh.errors import DeadlineExceeded, FleetError, Unavailable
 
 if TYPE_CHECKING:
     import grpc
@@ -86,11 +86,18 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
 
     from parlmesh.rpc import error_from_rpc
 
+    details = error.details() or ""
     if error.code() == grpc.StatusCode.UNAVAILABLE:
+        # A port that is open but speaks otherwise breaks the connection instead of refusing it.
+        tls = "" if "refused" in details else "; if it speaks TLS, put --ca and --token-file before the command"
         return Unavailable(
             f"no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
-            f" or name another address with --{service} HOST:PORT",
+            f" or name another address with --{service} HOST:PORT{tls}",
             address=address,
+        )
+    if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "Deadline Exceeded" in details:
+        return DeadlineExceeded(
+            f"the {service} at {address} did not answer in time; it may be overloaded or hang", address=address
         )
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
         return Unavailable(

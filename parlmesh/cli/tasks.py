@@ -17,7 +17,7 @@ from parlmesh.cli.connection import (
     security_of,
 )
 from parlmesh.cli.tables import age_of, enum_word, print_json, print_table, seconds_of
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
@@ -165,14 +165,22 @@ async def _watch(
     from parlmesh.v1.task_pb2 import TASK_STATE_SUCCEEDED
 
     failed = 0
-    async with scheduler_at(address, security) as stub:
-        async for answer in stub.WatchTasks(WatchTasksRequest(task_ids=task_ids), timeout=patience_seconds):
-            failed += sum(1 for outcome in answer.outcomes if outcome.state != TASK_STATE_SUCCEEDED)
-            if as_json:
-                print_json(answer.outcomes)
-            else:
-                for outcome in answer.outcomes:
-                    typer.echo(_outcome_line(outcome))
+    waiting = set(task_ids)
+    try:
+        async with scheduler_at(address, security) as stub:
+            async for answer in stub.WatchTasks(WatchTasksRequest(task_ids=task_ids), timeout=patience_seconds):
+                failed += sum(1 for outcome in answer.outcomes if outcome.state != TASK_STATE_SUCCEEDED)
+                waiting -= {outcome.task_id for outcome in answer.outcomes}
+                if as_json:
+                    print_json(answer.outcomes)
+                else:
+                    for outcome in answer.outcomes:
+                        typer.echo(_outcome_line(outcome))
+    except DeadlineExceeded:
+        raise DeadlineExceeded(
+            f"{len(waiting)} of {len(set(task_ids))} tasks had not ended within {patience_seconds:g} s;"
+            f" `parlmesh tasks why {min(waiting)}` says where the first one is"
+        ) from None
     if failed:
         raise typer.Exit(1)
 

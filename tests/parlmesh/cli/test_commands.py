@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
-from parlmesh.errors import FailedPrecondition, InvalidInput, NotFound
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound
 
 
 def parlmesh(*arguments: str) -> Result:
@@ -59,8 +59,8 @@ def test_a_task_can_be_listed_explained_and_cancelled(scheduler: str) -> None:
     assert "elsewhere" in output("tasks", "list", "--scheduler", scheduler)
     assert output("tasks", "cancel", "elsewhere", "--scheduler", scheduler) == "elsewhere\n"
     assert "had ended" in output("tasks", "cancel", "elsewhere", "--scheduler", scheduler)
-    (cancelled,) = objects("tasks", "list", "--state", "cancelled", "--scheduler", scheduler)
-    assert cancelled["spec"]["task_id"] == "elsewhere"
+    cancelled = objects("tasks", "list", "--state", "cancelled", "--scheduler", scheduler)
+    assert "elsewhere" in [task["spec"]["task_id"] for task in cancelled]
 
 
 def test_listing_follows_pages_up_to_the_limit(scheduler: str) -> None:
@@ -128,3 +128,11 @@ def test_doctor_sees_a_running_fleet(scheduler: str, learner: str) -> None:
     text = output("doctor", "--scheduler", scheduler, "--learner", learner)
     assert f"serves at {scheduler}" in text
     assert f"serves at {learner}" in text
+
+
+def test_a_wait_ends_at_its_deadline_and_names_what_has_not_ended(scheduler: str) -> None:
+    arguments = ("--id", "stuck", "--node", "no-such-node", "--wait", "--timeout", "0.2")
+    result = parlmesh("tasks", "submit", "echo", *arguments, "--scheduler", scheduler)
+    assert isinstance(result.exception, DeadlineExceeded)
+    assert str(result.exception).startswith("1 of 1 tasks had not ended within 0.2 s; `parlmesh tasks why stuck`")
+    output("tasks", "cancel", "stuck", "--scheduler", scheduler)

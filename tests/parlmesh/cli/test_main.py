@@ -1,7 +1,9 @@
 """The command as a process: help without heavy imports, errors as one sentence with their exit code."""
 
+import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,26 @@ def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], ser
         f"parlmesh: no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
         f" or name another address with --{service} HOST:PORT\n"
     )
+
+
+def test_a_port_that_speaks_something_else_hints_at_tls() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        hanging_up = threading.Thread(target=hang_up, args=(server,), daemon=True)
+        hanging_up.start()
+        ended = parlmesh("actors", "list", "--scheduler", address)
+    assert ended.returncode == 1
+    assert "if it speaks TLS, put --ca and --token-file before the command" in ended.stderr
+
+
+def hang_up(server: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        connection.sendall(b"SSH-2.0-hello\r\n")
+        connection.close()
 
 
 @pytest.mark.parametrize(
