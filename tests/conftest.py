@@ -2,5 +2,11 @@
 
 import os
 
+from hypothesis import settings
+
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+
+# How long an example takes says more about the other processes of the machine than about the code.
+settings.register_profile("without deadline", deadline=None)
+settings.load_profile("without deadline")

@@ -1,6 +1,7 @@
 """A configuration as it took effect, for logs and files. Secrets are masked."""
 
 import enum
+import json
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -18,7 +19,10 @@ def effective(config: BaseModel) -> dict[str, Any]:
 
 def to_yaml(config: BaseModel) -> str:
     """The effective configuration as a file that can be loaded again, but for the secrets."""
-    return str(yaml.safe_dump(effective(config), sort_keys=False, allow_unicode=True))
+    content = effective(config)
+    # Unprintable characters such as U+0085 do not survive YAML unless they are escaped.
+    printable = json.dumps(content, ensure_ascii=False).isprintable()
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=printable))
 
 
 def _plain(value: Any) -> Any:

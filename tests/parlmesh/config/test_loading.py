@@ -274,6 +274,10 @@ def test_the_printed_configuration_loads_again_as_the_same(
     assert load(Fleet, file=file, prefix="P") == config
 
 
+def test_letters_of_every_language_are_printed_as_they_are() -> None:
+    assert "home: ルーン/übung\n" in to_yaml(Fleet(home=Path("ルーン/übung")))
+
+
 @given(st.text(max_size=60))
 def test_no_override_can_raise_anything_but_a_config_error(text: str) -> None:
     for override in (text, f"training.seed={text}", f"training.rate={text}", f"nodes={text}", f"{text}=1"):
