@@ -1,0 +1,74 @@
+"""What both benchmarks promise to print, and that what they start is there."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tools.bench import scheduler as scheduler_benchmark
+from tools.bench import train as train_benchmark
+from tools.bench.ground.measuring import Findings
+from tools.bench.ground.places import BENCH, PEERS
+from tools.bench.ground.venvs import torch_requirement
+
+BENCHMARKS = [train_benchmark, scheduler_benchmark]
+PROMISED = {
+    train_benchmark: {
+        "fleet_steps_per_second",
+        "serial_steps_per_second",
+        "sb3_steps_per_second",
+        "seconds_to_475",
+        "steps_to_475",
+        "actor_steps_per_second",
+    },
+    scheduler_benchmark: {
+        "memory_tasks_per_second",
+        "sqlite_tasks_per_second",
+        "ray_tasks_per_second",
+        "dask_tasks_per_second",
+        "roundtrip_p50_ms",
+        "roundtrip_p99_ms",
+        "fanout_1500_seconds",
+        "initialize_100_seconds",
+        "cost_ratio_1m_over_1k",
+        "memory_bytes_per_queued_task",
+    },
+}
+
+
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_every_promised_key_is_printed_even_when_nothing_was_measured(benchmark: ModuleType) -> None:
+    nothing = Findings()
+    keys = [row.key for row in benchmark.rows(nothing)] + list(benchmark.ratios(nothing))
+    assert len(keys) == len(set(keys))
+    assert set(keys) >= PROMISED[benchmark]
+
+
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("benchmark", BENCHMARKS)
+def test_what_a_plan_starts_exists_and_every_peer_has_pinned_requirements(benchmark: ModuleType, quick: bool) -> None:
+    for measurement in benchmark.plan(quick):
+        if measurement.peer:
+            assert measurement.peer in benchmark.KNOWN_PEERS
+            assert Path(measurement.arguments[0]).is_file()
+            lines = (PEERS / f"requirements-{measurement.peer}.txt").read_text(encoding="ascii").splitlines()
+            assert all("==" in line for line in lines if not line.startswith("#"))
+        else:
+            assert importlib.util.find_spec(measurement.arguments[1]) is not None
+
+
+def test_torch_is_found_among_requirements_by_its_own_name_alone() -> None:
+    assert torch_requirement("# torch\ntorchvision==1.0\ntorch==2.13.0\nnumpy==2.0\n") == ["torch==2.13.0"]
+    assert torch_requirement("numpy==2.0\n") == []
+
+
+@pytest.mark.parametrize("script", sorted(BENCH.glob("*.py")), ids=lambda path: path.name)
+def test_every_file_beside_the_benchmarks_is_one(script: Path) -> None:
+    """`make bench` runs them all."""
+    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "--quick" in done.stdout
+    assert "--peers" in done.stdout

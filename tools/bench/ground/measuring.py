@@ -1,0 +1,159 @@
+"""Runs measurements, each in a process of its own, in turns: ours and the peers' see the same machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .machine import QUIET_CORES, wait_until_quiet
+from .places import ROOT
+from .samples import Samples
+
+_GRACE_SECONDS = 10.0
+_REASON_CHARACTERS = 300
+
+Result = Mapping[str, Any]
+
+
+class MeasurementFailed(Exception):
+    """Why a process gave no figure, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """A Python command line whose last line of output is one JSON object."""
+
+    name: str
+    arguments: tuple[str, ...]
+    runs: int
+    limit_seconds: float
+    peer: str = ""
+    """Whose venv it needs; empty = ours."""
+    seeded: bool = False
+    """Run k gets `--seed k`."""
+
+
+@dataclass(slots=True)
+class Findings:
+    """What came of all runs, by the measurement's name."""
+
+    results: dict[str, list[Result]] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why a name has no results, or fewer than were asked for."""
+    busy_before: dict[str, float] = field(default_factory=dict)
+    """Most cores that others used just before a run of this name."""
+
+    def samples(self, name: str, key: str) -> Samples | None:
+        """The values of one key over all runs; None when there are none."""
+        values = tuple(float(result[key]) for result in self.results.get(name, ()) if result.get(key) is not None)
+        return Samples(values) if values else None
+
+    @property
+    def noisy(self) -> dict[str, float]:
+        """The names whose figures were taken while others were at work."""
+        return {name: round(cores, 2) for name, cores in self.busy_before.items() if cores > QUIET_CORES}
+
+
+def run_in_turns(
+    measurements: Sequence[Measurement],
+    interpreters: Mapping[str, Path],
+    findings: Findings,
+    *,
+    quiet_seconds: float,
+    say: Callable[[str], None],
+    settle: Callable[[float], float] = wait_until_quiet,
+) -> None:
+    """Every first run, then every second run, and so on. What fails once is not tried again."""
+    for turn, measurement in in_turns(measurements):
+        name = measurement.name
+        if name in findings.reasons:
+            continue
+        busy = settle(quiet_seconds)
+        findings.busy_before[name] = max(busy, findings.busy_before.get(name, 0.0))
+        started = time.monotonic()
+        try:
+            result = run_once(measurement, interpreters.get(measurement.peer, Path(sys.executable)), turn)
+        except MeasurementFailed as failure:
+            findings.reasons[name] = str(failure)
+            say(f"{name}: {failure}")
+            continue
+        findings.results.setdefault(name, []).append(result)
+        say(
+            f"{name} {turn + 1}/{measurement.runs}: {_headline(result)}"
+            f"  [{time.monotonic() - started:.1f} s; {busy:.1f} cores busy before, load {os.getloadavg()[0]:.1f}]"
+        )
+
+
+def in_turns(measurements: Sequence[Measurement]) -> Iterator[tuple[int, Measurement]]:
+    """(0, a) (0, b) (1, a) (1, b) ... until each has had its runs."""
+    for turn in range(max((measurement.runs for measurement in measurements), default=0)):
+        for measurement in measurements:
+            if turn < measurement.runs:
+                yield turn, measurement
+
+
+def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
+    """One process in a group of its own, ended with all it started."""
+    process = subprocess.Popen(
+        [str(python), *measurement.arguments, *(("--seed", str(turn)) if measurement.seeded else ())],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = process.communicate(timeout=measurement.limit_seconds)
+    except subprocess.TimeoutExpired:
+        raise MeasurementFailed(f"no figure within {measurement.limit_seconds:.0f} s") from None
+    finally:
+        _end_group(process)
+    if process.returncode != 0:
+        raise MeasurementFailed(last_words(errors) or f"exit code {process.returncode}")
+    return last_object(output)
+
+
+def last_object(output: str) -> Result:
+    """The JSON object on the last line that is one."""
+    for line in reversed(output.splitlines()):
+        try:
+            found = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(found, dict):
+            return found
+    raise MeasurementFailed("the process printed no JSON object")
+
+
+def last_words(errors: str) -> str:
+    """The last line that says something."""
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    return lines[-1][:_REASON_CHARACTERS] if lines else ""
+
+
+def _headline(result: Result) -> str:
+    """The first number, which is the one that matters."""
+    for key, value in result.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return f"{key} {value:,.0f}" if abs(value) >= 1000 else f"{key} {value:.4g}"
+    return "done"
+
+
+def _end_group(process: subprocess.Popen[str]) -> None:
+    """First politely: a fleet that is told to end leaves nothing behind. Then whatever is left."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+            process.wait(_GRACE_SECONDS)
+        except (ProcessLookupError, PermissionError):
+            break
+        except subprocess.TimeoutExpired:
+            continue
+    process.wait(_GRACE_SECONDS)

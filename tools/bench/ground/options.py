@@ -1,0 +1,69 @@
+"""The command line that every benchmark has."""
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .places import ROOT
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to measure, and how patiently."""
+
+    quick: bool
+    peers: tuple[str, ...]
+    quiet_seconds: float
+    command: str
+    """Repeats the benchmark."""
+
+
+def parse_options(
+    description: str, *, known: Sequence[str], usual: Sequence[str], argv: Sequence[str] | None = None
+) -> Options:
+    """`known` are all peers, `usual` those that are measured when nothing is said."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--quick", action="store_true", help="under a minute when the peers are installed")
+    parser.add_argument(
+        "--peers",
+        default=",".join(usual),
+        metavar="NAMES",
+        help=f"none, all, or some of {','.join(known)}; missing ones are installed (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--wait-quiet",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="before each run wait at most so long for others to be done (default: 0)",
+    )
+    given = list(sys.argv[1:] if argv is None else argv)
+    arguments = parser.parse_args(given)
+    try:
+        peers = chosen_peers(arguments.peers, known)
+    except ValueError as error:
+        parser.error(str(error))
+    script = Path(sys.argv[0]).resolve()
+    named = script.relative_to(ROOT) if script.is_relative_to(ROOT) else script
+    return Options(
+        quick=arguments.quick,
+        peers=peers,
+        quiet_seconds=arguments.wait_quiet,
+        command=shlex.join(["python", str(named), *given]),
+    )
+
+
+def chosen_peers(text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The peers in the order in which they are known."""
+    if text == "none":
+        return ()
+    if text == "all":
+        return tuple(known)
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise ValueError(f"--peers must be none, all, or some of {', '.join(known)}; got {name!r}")
+    return tuple(name for name in known if name in names)

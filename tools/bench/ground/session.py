@@ -1,0 +1,67 @@
+"""One benchmark from its command line to its last line: installs, measures in turns, prints."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .machine import facts
+from .measuring import Findings, Measurement, run_in_turns
+from .options import Options
+from .report import Row, json_line, table
+from .venvs import PeerUnavailable, peer_python
+
+
+def measure(measurements: Sequence[Measurement], options: Options) -> Findings:
+    """Everything that was asked for; what was not, or cannot be had, is there with the reason."""
+    findings = Findings()
+    interpreters: dict[str, Path] = {"": Path(sys.executable)}
+    unavailable: dict[str, str] = {}
+    for peer in dict.fromkeys(measurement.peer for measurement in measurements if measurement.peer):
+        if peer not in options.peers:
+            unavailable[peer] = f"not asked for (--peers {peer})"
+            continue
+        try:
+            interpreters[peer] = peer_python(peer)
+        except PeerUnavailable as reason:
+            unavailable[peer] = str(reason)
+    for measurement in measurements:
+        if measurement.peer in unavailable:
+            findings.reasons[measurement.name] = unavailable[measurement.peer]
+    run_in_turns(measurements, interpreters, findings, quiet_seconds=options.quiet_seconds, say=_say)
+    return findings
+
+
+def print_report(
+    rows: Sequence[Row],
+    ratios: Mapping[str, float | None],
+    findings: Findings,
+    options: Options,
+    *,
+    packages: Sequence[str],
+    notes: Sequence[str] = (),
+) -> None:
+    """The table, then the line of JSON."""
+    machine = facts(packages)
+    _say("")
+    _say(table(rows))
+    for key, ratio in ratios.items():
+        _say(f"{key} {'-' if ratio is None else f'{ratio:.2f}'}")
+    for note in notes:
+        _say(note)
+    _say(", ".join(f"{name} {value}" for name, value in machine.items()))
+    if findings.noisy:
+        _say(f"PROVISIONAL: others were at work before some runs (cores in use): {findings.noisy}")
+    _say(f"repeat with: {options.command}")
+    context: dict[str, Any] = {
+        "reasons": findings.reasons,
+        "noisy": findings.noisy,
+        "quick": options.quick,
+        "command": options.command,
+        "machine": machine,
+    }
+    _say(json_line(rows, ratios, context))
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,78 @@
+"""No-op tasks end to end - PARLController, scheduler, two actor processes, and back - and the round trip of one."""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from parlmesh.client import PARLController, TaskRequest
+
+from ..ground.samples import percentile
+
+WARM_UP_TASKS = 2000
+WARM_UP_TRIPS = 100
+ROUNDS = 3
+ACTOR_PROCESSES = 2
+LONGEST_SECONDS = 60.0
+
+
+async def measure(store: str, tasks: int, trips: int, in_flight: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        scheduler = {"store": {"kind": store, "path": str(Path(folder) / "scheduler.sqlite")}}
+        async with PARLController() as controller:
+            workers = await controller.initialize(ACTOR_PROCESSES, processes=ACTOR_PROCESSES, scheduler=scheduler)
+            await run_noops(controller, WARM_UP_TASKS, in_flight)
+            seconds = [await run_noops(controller, tasks, in_flight) for _ in range(ROUNDS)]
+            await round_trips(controller, WARM_UP_TRIPS)
+            milliseconds = await round_trips(controller, trips)
+    return {
+        "tasks_per_second": tasks / statistics.median(seconds),
+        "roundtrip_p50_ms": percentile(milliseconds, 0.50),
+        "roundtrip_p99_ms": percentile(milliseconds, 0.99),
+        "rounds": [round(tasks / value) for value in seconds],
+        "in_flight": in_flight,
+        "workers": workers,
+    }
+
+
+async def run_noops(controller: PARLController, tasks: int, in_flight: int) -> float:
+    """Seconds from the first request to the last outcome; every task must have succeeded, each in its place."""
+    requests = [TaskRequest("noop") for _ in range(tasks)]
+    started = time.perf_counter()
+    outcomes = await controller.execute_parallel(requests, limit=in_flight, timeout=LONGEST_SECONDS)
+    seconds = time.perf_counter() - started
+    assert len(outcomes) == tasks
+    for index, outcome in enumerate(outcomes):
+        assert outcome.index == index, outcome
+        outcome.unwrap()
+    return seconds
+
+
+async def round_trips(controller: PARLController, trips: int) -> list[float]:
+    """Milliseconds of one task at a time on an idle fleet."""
+    found = []
+    for _ in range(trips):
+        started = time.perf_counter()
+        (outcome,) = await controller.execute_parallel([TaskRequest("noop")], timeout=LONGEST_SECONDS)
+        found.append((time.perf_counter() - started) * 1e3)
+        outcome.unwrap()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--tasks", type=int, default=50_000)
+    parser.add_argument("--trips", type=int, default=1000)
+    parser.add_argument("--in-flight", type=int, default=1500, help="the controller's default")
+    arguments = parser.parse_args()
+    found = asyncio.run(measure(arguments.store, arguments.tasks, arguments.trips, arguments.in_flight))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
