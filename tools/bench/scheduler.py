@@ -7,12 +7,12 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tools.bench.ground.measuring import Findings, Measurement  # noqa: E402
-from tools.bench.ground.options import Options, parse_options  # noqa: E402
-from tools.bench.ground.places import PEERS  # noqa: E402
-from tools.bench.ground.report import Row  # noqa: E402
-from tools.bench.ground.samples import Samples, ratio  # noqa: E402
-from tools.bench.ground.session import measure, print_report  # noqa: E402
+from tools.bench.ground.measuring import Findings, Measurement
+from tools.bench.ground.options import Options, parse_options
+from tools.bench.ground.places import PEERS
+from tools.bench.ground.report import Row
+from tools.bench.ground.samples import Samples, ratio
+from tools.bench.ground.session import measure, print_report
 
 KNOWN_PEERS = ("ray", "dask")
 FEW, MANY = 1_000, 1_000_000
