@@ -21,8 +21,8 @@ from parlmesh.errors import DeadlineExceeded, FailedPrecondition
 from .children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
 from .restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
 
-EXIT_CONFIGURATION = 2
-"""A child that ends with this code would end so again: its configuration is refused."""
+HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
+"""Exit codes after which a child would only end so again, by what it refused."""
 
 
 class ChildState(StrEnum):
@@ -204,8 +204,8 @@ class Supervisor:
         name, log = child.spec.name, child.spec.log
         how = end if isinstance(end, str) else describe_end(end)
         words = last_words(log, child.log_offset)
-        if end == EXIT_CONFIGURATION:
-            self._give_up(child, f"{name} refused its configuration: {words or f'see {log}'}")
+        if isinstance(end, int) and end in HOPELESS_EXITS:
+            self._give_up(child, f"{name} refused {HOPELESS_EXITS[end]}: {words or f'see {log}'}")
             return None
         delay = restart_delay(child.ends, now, self._limits)
         if delay is None:

@@ -77,14 +77,15 @@ async def test_a_child_that_keeps_ending_is_given_up_with_its_last_words(tmp_pat
     assert notes[-1] == supervised.reason
 
 
-async def test_a_refused_configuration_is_not_tried_again(tmp_path: Path) -> None:
-    program = "import sys; print('training.seed is -1, allowed is 0 and above', file=sys.stderr); sys.exit(2)"
+@pytest.mark.parametrize(("code", "what"), [(2, "its configuration"), (4, "its certificates or tokens")])
+async def test_a_refused_configuration_is_not_tried_again(tmp_path: Path, code: int, what: str) -> None:
+    program = f"import sys; print('training.seed is -1, allowed is 0 and above', file=sys.stderr); sys.exit({code})"
     async with Supervisor(note=lambda _: None, limits=QUICK) as supervisor:
         supervised = supervisor.start(child(tmp_path, program))
         async with asyncio.timeout(20):
             await supervised.settled.wait()
     assert supervised.restarts == 0
-    assert supervised.reason == "child refused its configuration: training.seed is -1, allowed is 0 and above"
+    assert supervised.reason == f"child refused {what}: training.seed is -1, allowed is 0 and above"
 
 
 async def test_a_command_that_cannot_be_started_is_given_up_by_name(tmp_path: Path) -> None:
