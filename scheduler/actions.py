@@ -32,13 +32,6 @@ class Revoke(NamedTuple):
     leases: list[LeaseName]
 
 
-class Acknowledge(NamedTuple):
-    """Results that are recorded or refused for good. Waits for the commit."""
-
-    session: int
-    leases: list[LeaseName]
-
-
 class Command(NamedTuple):
     """An operator's word to an actor."""
 
@@ -58,22 +51,6 @@ class Notify(NamedTuple):
     tasks: list[Task]
 
 
-class Submitted(NamedTuple):
-    """A task was accepted."""
-
-    task: Task
-    wall_time: float
-
-
-class Leased(NamedTuple):
-    """A lease was granted."""
-
-    number: int
-    lease_id: int
-    attempts: int
-    actor_id: str
-
-
 class Returned(NamedTuple):
     """A lease ended and the task waits again."""
 
@@ -83,19 +60,6 @@ class Returned(NamedTuple):
     losses: int
 
 
-class Finished(NamedTuple):
-    """A task reached a final state."""
-
-    task: Task
-    wall_time: float
-
-
-class Forgotten(NamedTuple):
-    """The tasks that finished first, this many, are no longer kept."""
-
-    tasks: int
-
-
 class Paused(NamedTuple):
     """An actor was paused or resumed."""
 
@@ -103,14 +67,21 @@ class Paused(NamedTuple):
     paused: bool
 
 
-Record = Submitted | Leased | Returned | Finished | Forgotten | Paused
-
-
 class Persist(NamedTuple):
-    """Records in the order in which they must be replayed. Comes first among the actions."""
+    """What the journal keeps of one event, in the order of replay; comes first among the actions.
 
-    records: list[Record]
+    Tasks stand for what they are now: the shell encodes them before the next event.
+    """
+
+    wall_time: float
+    submitted: list[Task]
+    returned: list[Returned]
+    finished: list[Task]
+    leased: list[Task]
+    # How many of those that finished first are no longer kept.
+    forgotten: int
+    paused: list[Paused]
 
 
-ToActor = Welcome | Assign | Revoke | Acknowledge | Command | Close
+ToActor = Welcome | Assign | Revoke | Command | Close
 Action = ToActor | Notify | Persist

@@ -15,7 +15,7 @@ from typing import TypeVar
 from parlmesh.telemetry import get_logger
 
 from . import metrics
-from .actions import Record
+from .actions import Persist
 from .records import DamagedJournal, encode
 from .store import Store
 
@@ -54,9 +54,11 @@ class Committer:
         self._loop = loop
         self._thread.start()
 
-    def add(self, records: list[Record]) -> None:
+    def add(self, persist: Persist) -> None:
+        """Encodes at once: the tasks go on changing."""
         self._given += 1
-        self._batches.put((encode(records), len(records), self._given))
+        batch, records = encode(persist)
+        self._batches.put((batch, records, self._given))
 
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once everything added so far is durable; at once when it is already."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from .actions import Forgotten, Paused
-from .records import DamagedJournal, RecordKind, decode, split
+from .actions import Paused
+from .records import DamagedJournal, Forgotten, RecordKind, decode, split
 
 
 class _Trail:

@@ -11,16 +11,7 @@ from itertools import count
 from parlmesh.errors import InvalidInput, NotFound
 
 from . import admission, rebalancing
-from .actions import (
-    Acknowledge,
-    Action,
-    Assign,
-    Command,
-    Forgotten,
-    Notify,
-    Persist,
-    Revoke,
-)
+from .actions import Action, Assign, Command, Notify, Revoke
 from .config import SchedulerConfig
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
@@ -29,8 +20,10 @@ from .recovery import Recovery
 from .sessions import Hello, Sessions
 from .task import NO_LEASE, Failure, LeaseName, Task, TaskState
 
-# (task id, lease id, attempt, encoded result, failure or None, seconds in the handler); a tuple for speed.
-AttemptEnd = tuple[str, int, int, bytes, Failure | None, float]
+# (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
+AttemptEnd = tuple[str, int, bytes, Failure | None, float]
+
+SUCCEEDED = TaskState.SUCCEEDED
 
 TRIM_SECONDS = 10.0
 
@@ -55,6 +48,7 @@ class Core:
         self._id_prefix = f"t-{lease_floor >> 32:x}"
         self._ids = count(1)
         self._actions: list[Action] = []
+        self._now = now
         self._last_tick = now
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
@@ -121,10 +115,11 @@ class Core:
         policy_version: int = 0,
         leaving: bool = False,
     ) -> None:
-        """One message of an actor."""
+        """One message of an actor. Every result in it is recorded or refused for good, and so may be acknowledged
+        once what `take_actions` asks to persist is durable."""
         actor = self.sessions.by_number.get(session)
         if results:
-            self._complete(session, actor, results, now)
+            self._complete(actor, results, now)
         if actor is None:
             # A stream that was replaced: its results count, its credits do not.
             self._dispatch(now)
@@ -165,10 +160,7 @@ class Core:
         self.sessions.follow_policy(now)
         gone = life.retention.excess(now)
         if gone:
-            for task in gone:
-                del life.tasks[task.task_id]
-            life.statistics.forgotten += len(gone)
-            life.records.append(Forgotten(len(gone)))
+            life.forget(gone)
         if now >= self._next_trim:
             self._next_trim = now + TRIM_SECONDS
             for task_class in life.queue.trim():
@@ -179,12 +171,12 @@ class Core:
         self._dispatch(now)
 
     def take_actions(self) -> list[Action]:
-        """What the last events ask for; records first."""
+        """What the last event asks for; to be taken and performed after each."""
         life, actions = self.life, self._actions
         self._actions = []
-        if life.records:
-            actions.insert(0, Persist(life.records))
-            life.records = []
+        persist = life.take_records(self._now)
+        if persist is not None:
+            actions.insert(0, persist)
         if life.revoked:
             actions += [Revoke(session, leases) for session, leases in life.revoked.items()]
             life.revoked = {}
@@ -219,31 +211,60 @@ class Core:
             if task_id not in self.life.tasks:
                 return task_id
 
-    def _complete(self, session: int, sender: Actor | None, results: Sequence[AttemptEnd], now: float) -> None:
+    def _complete(self, sender: Actor | None, results: Sequence[AttemptEnd], now: float) -> None:
         life = self.life
-        tasks, statistics = life.tasks, life.statistics
-        prefetch_seconds = self.config.dispatch.prefetch_seconds
-        acknowledged: list[LeaseName] = []
-        for task_id, lease_id, attempt, result, failure, ran in results:
-            acknowledged.append(LeaseName(task_id, lease_id, attempt))
+        tasks = life.tasks
+        plain: list[Task] = []
+        latency = 0.0
+        runs: dict[str, list[float]] = {}
+        for task_id, lease_id, result, failure, ran in results:
             task = tasks.get(task_id)
-            if task is None or task.lease_id != lease_id or lease_id == NO_LEASE or task.final:
-                statistics.stale_results += 1
+            if task is None or task.lease_id != lease_id or lease_id == NO_LEASE or task.state >= SUCCEEDED:
+                life.statistics.stale_results += 1
                 continue
             task.ran = ran
-            if task.actor is not None and task.actor is not sender:
-                self._freed(task.actor)
-            if failure is None:
-                life.succeed(task, result, now)
+            actor = task.actor
+            if failure is None and actor is not None and actor is sender and task.children is None:
+                # By far the most frequent end, without a call per task.
+                del actor.leases[lease_id]
+                task.actor = None
+                task.result = result
+                task.failure = None
+                task.state = SUCCEEDED
+                task.end_time = now
+                task.task_class.unfinished -= 1
+                latency += now - task.submit_time
+                plain.append(task)
             else:
-                life.fail_attempt(task, failure, now)
-            if sender is not None:
-                if failure is None:
-                    sender.completed += 1
-                else:
-                    sender.failed += 1
-                sender.measure(ran, statistics.count_run(task.kind, ran), prefetch_seconds)
-        self._actions.append(Acknowledge(session, acknowledged))
+                self._end_attempt(task, sender, result, failure, now)
+            if task.kind in runs:
+                runs[task.kind].append(ran)
+            else:
+                runs[task.kind] = [ran]
+        if plain:
+            life.settle_successes(plain, latency, now)
+        if sender is not None:
+            sender.completed += len(plain)
+            self._measure(sender, runs)
+
+    def _end_attempt(
+        self, task: Task, sender: Actor | None, result: bytes, failure: Failure | None, now: float
+    ) -> None:
+        if task.actor is not None and task.actor is not sender:
+            self._freed(task.actor)
+        if failure is None:
+            self.life.succeed(task, result, now)
+        else:
+            self.life.fail_attempt(task, failure, now)
+        if sender is not None:
+            sender.completed += failure is None
+            sender.failed += failure is not None
+
+    def _measure(self, actor: Actor, runs: dict[str, list[float]]) -> None:
+        for kind, seconds in runs.items():
+            count, mean = len(seconds), sum(seconds) / len(seconds)
+            fleet_mean = self.life.statistics.count_runs(kind, count, mean)
+            actor.measure(count, mean, fleet_mean, self.config.dispatch.prefetch_seconds)
 
     def _wake(self, task: Task, now: float) -> None:
         if task.state is TaskState.WAITING:
@@ -270,16 +291,14 @@ class Core:
     def _fill(self, actor: Actor, now: float) -> None:
         room = actor.room
         if room > 0 and self.life.queue.ready:
-            take, grant, classes = self.life.queue.take, self.life.grant, actor.classes
-            for _ in range(room):
-                task = take(classes)
-                if task is None:
-                    break
-                grant(task, actor, now)
+            tasks = self.life.queue.take(actor.classes, room)
+            if tasks:
+                self.life.grant(tasks, actor, now)
         self.life.fleet.settle(actor)
 
     def _dispatch(self, now: float) -> None:
         """Brings ready tasks and idle actors together until there is no pair left."""
+        self._now = now
         life = self.life
         unsettled = self.sessions.unsettled
         while unsettled:
@@ -288,20 +307,17 @@ class Core:
                 self._fill(changed, now)
         if not life.fresh:
             return
-        choose, settle, take, grant = life.fleet.choose, life.fleet.settle, life.queue.take, life.grant
+        fleet, queue = life.fleet, life.queue
         for task_class in life.fresh:
             while task_class.ready:
-                actor = choose(task_class)
+                actor = fleet.choose(task_class)
                 if actor is None:
                     break
                 # Free slots are filled one by one, so that urgent tasks start at once; what is held in advance
                 # behind running tasks is handed over in larger parts.
                 part = 1 if len(actor.leases) < actor.slots else min(actor.room, 1 + task_class.ready // 16)
-                classes = actor.classes
-                for _ in range(part):
-                    task = take(classes)
-                    if task is None:
-                        break
-                    grant(task, actor, now)
-                settle(actor)
+                tasks = queue.take(actor.classes, part)
+                assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
+                life.grant(tasks, actor, now)
+                fleet.settle(actor)
         life.fresh.clear()

@@ -5,14 +5,16 @@ numbers are the field tags of the contract; a test parses everything written her
 """
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from .task import LeaseName, Task, TaskState
 
 NANOSECONDS = 1_000_000_000
+PART_BYTES = 256 * 1024
 SUCCEEDED = TaskState.SUCCEEDED
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
-_ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
+_ASSIGNMENTS, _REVOKED, _COMMAND = b"\x12", b"\x1a", b"\x28"
 _OUTCOMES = b"\x0a"
 
 
@@ -35,6 +37,8 @@ _high_parts: dict[int, bytes] = {}
 def varint(value: int) -> bytes:
     if value < 1 << 14:
         return _SMALL[value]
+    if value < 1 << 28:
+        return _LOW[value & 0x3FFF] + _SMALL[value >> 14]
     high = value >> 14
     encoded = _high_parts.get(high)
     if encoded is None:
@@ -52,15 +56,21 @@ def duration(seconds: float) -> bytes:
     """google.protobuf.Duration; not negative."""
     nanos = int(seconds * NANOSECONDS)
     if nanos < NANOSECONDS:
-        return b"\x10" + _varint(nanos) if nanos else b""
+        return b"\x10" + varint(nanos) if nanos else b""
     whole, nanos = divmod(nanos, NANOSECONDS)
-    return b"\x08" + varint(whole) + (b"\x10" + _varint(nanos) if nanos else b"")
+    return b"\x08" + varint(whole) + (b"\x10" + varint(nanos) if nanos else b"")
 
 
 def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes | None) -> bytes:
     """An Assignment without its lease."""
-    head = _delimited(b"\x12", kind.encode()) + b"\x20" + varint(priority) + _delimited(b"\x2a", duration(run_timeout))
-    return head if payload is None else head + _delimited(b"\x1a", payload)
+    head = _body_head(kind, priority, run_timeout)
+    return head if payload is None else head + b"\x1a" + varint(len(payload)) + payload
+
+
+@lru_cache(maxsize=1024)
+def _body_head(kind: str, priority: int, run_timeout: float) -> bytes:
+    """Tasks differ in their payloads far more than in these."""
+    return _delimited(b"\x12", kind.encode()) + b"\x20" + varint(priority) + _delimited(b"\x2a", duration(run_timeout))
 
 
 def lease(task_id: str, lease_id: int, attempt: int) -> bytes:
@@ -69,24 +79,28 @@ def lease(task_id: str, lease_id: int, attempt: int) -> bytes:
 
 
 def assignments(tasks: Iterable[Task]) -> list[bytes]:
-    """Parts of a ConnectResponse."""
-    parts = []
+    """Parts of a ConnectResponse: as few as their size allows."""
+    joined: list[bytes] = []
+    parts: list[bytes] = []
+    total = 0
     for task in tasks:
         encoded = lease(task.task_id, task.lease_id, task.attempts)
-        # A lease is shorter than 2^14 bytes, and most are shorter than 2^7.
-        assignment = b"\x0a" + _SMALL[len(encoded)] + encoded + task.body
-        parts.append(_ASSIGNMENTS + varint(len(assignment)) + assignment)
-    return parts
+        # A lease is shorter than 2^14 bytes: names are bounded.
+        length = _SMALL[len(encoded)]
+        size = 1 + len(length) + len(encoded) + len(task.body)
+        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, task.body)
+        total += size
+        if total > PART_BYTES:
+            joined.append(b"".join(parts))
+            parts, total = [], 0
+    if parts:
+        joined.append(b"".join(parts))
+    return joined
 
 
 def revoked(leases: Iterable[LeaseName]) -> list[bytes]:
     """Parts of a ConnectResponse."""
     return [_delimited(_REVOKED, lease(*name)) for name in leases]
-
-
-def acknowledged(leases: Iterable[LeaseName]) -> list[bytes]:
-    """Parts of a ConnectResponse."""
-    return [_delimited(_ACKNOWLEDGED, lease(*name)) for name in leases]
 
 
 def command(number: int) -> bytes:
@@ -96,21 +110,41 @@ def command(number: int) -> bytes:
 
 def outcome(task: Task) -> bytes:
     """An Outcome of a final task."""
-    name = task.task_id.encode()
-    parts = [b"\x0a", varint(len(name)), name, b"\x10", _SMALL[task.state]]
+    name, actor_id = task.task_id.encode(), task.actor_id.encode()
+    queued, ran = duration(task.queued_seconds), duration(task.ran)
     if task.state is SUCCEEDED:
-        parts += (b"\x1a", varint(len(task.result)), task.result)
-    elif task.failure is not None:
-        reason, message, retryable = task.failure
-        failure = _delimited(b"\x0a", reason.encode()) + _delimited(b"\x12", message.encode())
-        parts.append(_delimited(b"\x22", failure + b"\x18\x01" if retryable else failure))
-    if task.attempts:
-        parts += (b"\x28", varint(task.attempts))
-    if task.actor_id:
-        parts.append(_delimited(b"\x32", task.actor_id.encode()))
-    parts.append(_delimited(b"\x3a", duration(task.queued_seconds)))
-    parts.append(_delimited(b"\x42", duration(task.ran)))
-    return b"".join(parts)
+        end = b"\x1a" + varint(len(task.result)) + task.result
+    else:
+        end = _delimited(b"\x22", _failure(task))
+    return b"".join(
+        (
+            b"\x0a",
+            varint(len(name)),
+            name,
+            b"\x10",
+            _SMALL[task.state],
+            end,
+            b"\x28",
+            varint(task.attempts),
+            b"\x32",
+            varint(len(actor_id)),
+            actor_id,
+            b"\x3a",
+            _SMALL[len(queued)],
+            queued,
+            b"\x42",
+            _SMALL[len(ran)],
+            ran,
+        )
+    )
+
+
+def _failure(task: Task) -> bytes:
+    if task.failure is None:
+        return b""
+    reason, message, retryable = task.failure
+    encoded = _delimited(b"\x0a", reason.encode()) + _delimited(b"\x12", message.encode())
+    return encoded + b"\x18\x01" if retryable else encoded
 
 
 def outcomes(tasks: Iterable[Task]) -> list[bytes]:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 
 from . import dependencies, retries
-from .actions import Finished, Leased, Paused, Record, Returned, Submitted
+from .actions import Paused, Persist, Returned
 from .config import SchedulerConfig
 from .placement import Actor, Fleet
 from .ready_queue import ReadyQueue, TaskClass
@@ -40,7 +40,11 @@ class Lifecycle:
         self.next_number = 1
         self.last_lease = lease_floor
         # What happened since the core last gave out its actions.
-        self.records: list[Record] = []
+        self.submitted: list[Task] = []
+        self.returned: list[Returned] = []
+        self.leased: list[Task] = []
+        self.forgotten = 0
+        self.pauses: list[Paused] = []
         self.assigned: dict[Actor, list[Task]] = {}
         self.assigned_again: dict[Actor, list[Task]] = {}
         self.revoked: dict[int, list[LeaseName]] = {}
@@ -55,7 +59,7 @@ class Lifecycle:
         task.submit_time = now
         self.enter(task)
         self.statistics.accepted += 1
-        self.records.append(Submitted(task, now + self.wall_offset))
+        self.submitted.append(task)
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
@@ -73,6 +77,9 @@ class Lifecycle:
 
     def attach(self, task: Task, now: float) -> None:
         """Counts the dependencies of an admitted task; it is ready, waits, or ends with a parent that failed."""
+        if not task.dependencies:
+            self.make_ready(task, now)
+            return
         bad_parent = dependencies.attach(task, self.tasks)
         if bad_parent is not None:
             self.finish(task, TaskState.FAILED, now, _dependency_failure(bad_parent))
@@ -90,27 +97,38 @@ class Lifecycle:
         if task.queue_timeout is not None:
             self.timers.set(now + task.queue_timeout, task)
 
-    def grant(self, task: Task, actor: Actor, now: float) -> None:
-        """Leases a task that `queue.take` returned."""
+    def grant(self, tasks: list[Task], actor: Actor, now: float) -> None:
+        """Leases tasks that `queue.take` returned."""
+        count = len(tasks)
         by_state = self.statistics.by_state
-        by_state[QUEUED] -= 1
-        by_state[RUNNING] += 1
-        self.last_lease = lease_id = self.last_lease + 1
-        task.state = RUNNING
-        task.lease_id = lease_id
-        task.attempts += 1
-        task.lease_time = now
-        task.started_at = 0.0
-        self._bind(task, actor, now)
-        actor.credits -= 1
-        self.records.append(Leased(task.number, lease_id, task.attempts, actor.actor_id))
-        assigned = self.assigned if not task.leased_before else self.assigned_again
-        task.leased_before = True
-        tasks = assigned.get(actor)
-        if tasks is None:
-            assigned[actor] = [task]
-        else:
-            tasks.append(task)
+        by_state[QUEUED] -= count
+        by_state[RUNNING] += count
+        lease_id, actor_id, leases = self.last_lease, actor.actor_id, actor.leases
+        expires_at = now + self.config.leases.duration_seconds
+        again: list[Task] = []
+        for task in tasks:
+            lease_id += 1
+            task.state = RUNNING
+            task.lease_id = lease_id
+            task.attempts += 1
+            task.lease_time = now
+            task.started_at = 0.0
+            task.actor = actor
+            task.actor_id = actor_id
+            task.expires_at = expires_at
+            leases[lease_id] = task
+            if task.leased_before:
+                again.append(task)
+            task.leased_before = True
+        self.last_lease = lease_id
+        actor.credits -= count
+        self.leased += tasks
+        if again:
+            self.assigned_again.setdefault(actor, []).extend(again)
+            later = set(again)
+            tasks = [task for task in tasks if task not in later]
+        if tasks:
+            self.assigned.setdefault(actor, []).extend(tasks)
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""
@@ -120,8 +138,8 @@ class Lifecycle:
         task.state = RUNNING
         task.losses -= 1
         self._bind(task, actor, now)
-        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
-        self.records.append(Leased(task.number, task.lease_id, task.attempts, actor.actor_id))
+        self._note_return(task)
+        self.leased.append(task)
 
     def _bind(self, task: Task, actor: Actor, now: float) -> None:
         task.actor = actor
@@ -143,7 +161,7 @@ class Lifecycle:
         self._unlease(task)
         task.lease_id = NO_LEASE
         task.attempts -= 1
-        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+        self._note_return(task)
         self.make_ready(task, now)
 
     def lose(self, task: Task, now: float) -> None:
@@ -157,7 +175,7 @@ class Lifecycle:
             self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
             return
         self.statistics.retried += 1
-        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+        self._note_return(task)
         self.make_ready(task, now)
 
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
@@ -175,10 +193,10 @@ class Lifecycle:
         self.statistics.retried += 1
         task.state = WAITING
         task.failure = failure
-        self.trace.add(task, "RETRIED")
+        self.trace.add_retried(task)
         task.wake_time = now + retries.delay_seconds(task.failures, self.config.retries, self.rng)
         self.timers.set(task.wake_time, task)
-        self.records.append(Returned(task.number, task.attempts, task.failures, task.losses))
+        self._note_return(task)
 
     def succeed(self, task: Task, result: bytes, now: float) -> None:
         self._leave(task)
@@ -208,7 +226,7 @@ class Lifecycle:
     def pause(self, actor: Actor, paused: bool) -> None:
         if actor.paused != paused:
             actor.paused = paused
-            self.records.append(Paused(actor.actor_id, paused))
+            self.pauses.append(Paused(actor.actor_id, paused))
 
     def unfinished(self) -> Iterator[Task]:
         return (task for task in self.tasks.values() if not task.final)
@@ -220,20 +238,55 @@ class Lifecycle:
         task.task_class.unfinished -= 1
         self.retention.keep(task)
 
+    def settle_successes(self, tasks: list[Task], latency: float, now: float) -> None:
+        """Counts tasks that the core ended itself in one go: off their actor, with a result, nobody waiting for them.
+
+        `latency` is the sum of their seconds from submit to now.
+        """
+        statistics, count = self.statistics, len(tasks)
+        statistics.by_state[RUNNING] -= count
+        statistics.by_state[SUCCEEDED] += count
+        statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
+        statistics.count_outcomes(count, latency, now)
+        self.retention.keep_all(tasks)
+        self.finished += tasks
+
+    def forget(self, tasks: list[Task]) -> None:
+        for task in tasks:
+            del self.tasks[task.task_id]
+        self.statistics.forgotten += len(tasks)
+        self.forgotten += len(tasks)
+
+    def take_records(self, now: float) -> Persist | None:
+        """What the journal must keep of the last event; to be followed by the clearing of `finished`."""
+        if not (self.submitted or self.returned or self.finished or self.leased or self.forgotten or self.pauses):
+            return None
+        persist = Persist(
+            now + self.wall_offset,
+            self.submitted,
+            self.returned,
+            self.finished,
+            self.leased,
+            self.forgotten,
+            self.pauses,
+        )
+        self.submitted, self.returned, self.leased, self.forgotten, self.pauses = [], [], [], 0, []
+        return persist
+
     def _end(self, task: Task, state: TaskState, now: float) -> None:
         statistics = self.statistics
         statistics.by_state[task.state] -= 1
         statistics.by_state[state] += 1
         statistics.unfinished_bytes -= len(task.body)
-        statistics.count_outcome(task, now)
+        statistics.count_outcomes(1, now - task.submit_time, now)
         task.state = state
         task.end_time = now
         task.task_class.unfinished -= 1
         self.retention.keep(task)
-        self.records.append(Finished(task, now + self.wall_offset))
         self.finished.append(task)
-        if task.attempts:
-            self.trace.add(task, state.name)
+
+    def _note_return(self, task: Task) -> None:
+        self.returned.append(Returned(task.number, task.attempts, task.failures, task.losses))
 
     def _leave(self, task: Task) -> None:
         """Out of the queue or off its actor, wherever it is."""

@@ -123,12 +123,13 @@ class Actor:
         assert self.profile is not None
         return self.profile.classes + self.pinned if self.pinned else self.profile.classes
 
-    def measure(self, ran: float, kind_mean: float, prefetch_seconds: float) -> None:
-        """Takes in one run. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot never
-        starves for a round trip, and an urgent task never waits behind more than that."""
-        self.spell = ran if not self.spell else self.spell + SMOOTHING * (ran - self.spell)
-        if kind_mean > 0.0:
-            self.slowness += SMOOTHING * (min(100.0, ran / kind_mean) - self.slowness)
+    def measure(self, count: int, mean: float, fleet_mean: float, prefetch_seconds: float) -> None:
+        """Takes in runs of one kind. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot
+        never starves for a round trip, and an urgent task never waits behind more than that."""
+        weight = 1.0 - (1.0 - SMOOTHING) ** count
+        self.spell = mean if not self.spell else self.spell + weight * (mean - self.spell)
+        if fleet_mean > 0.0:
+            self.slowness += weight * (min(100.0, mean / fleet_mean) - self.slowness)
         self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.spell, SHORTEST_RUN_SECONDS))
 
     def running(self) -> int:
@@ -266,12 +267,18 @@ class Fleet:
         """An actor with room for this class: the less loaded of two random ones, free slots before held tasks."""
         if task_class.placement.node_id:
             return self._choose_on_node(task_class, free_only)
-        pools = [profile.free for profile in task_class.profiles if profile.free.actors]
-        if not pools and not free_only:
-            pools = [profile.spare for profile in task_class.profiles if profile.spare.actors]
-        if not pools:
+        profiles = task_class.profiles
+        free = True
+        pool = _pool_with_room(profiles, self._random(), free)
+        if pool is None and not free_only:
+            free = False
+            pool = _pool_with_room(profiles, self._random(), free)
+        if pool is None:
             return None
-        first, second = self._pick(pools), self._pick(pools)
+        first = pool.actors[int(self._random() * len(pool.actors))]
+        if len(profiles) > 1:
+            pool = _pool_with_room(profiles, self._random(), free) or pool
+        second = pool.actors[int(self._random() * len(pool.actors))]
         return first if first is second or first.load <= second.load else second
 
     def able(self, task_class: TaskClass) -> Iterator[Actor]:
@@ -281,11 +288,6 @@ class Fleet:
             if task_class.kind in actor.kinds and labels <= actor.labels and node_id in ("", actor.node_id):
                 yield actor
 
-    def _pick(self, pools: list[Pool]) -> Actor:
-        pool = pools[0] if len(pools) == 1 else pools[int(self._random() * len(pools))]
-        actors = pool.actors
-        return actors[0] if len(actors) == 1 else actors[int(self._random() * len(actors))]
-
     def _choose_on_node(self, task_class: TaskClass, free_only: bool) -> Actor | None:
         hosts = [
             actor
@@ -294,3 +296,15 @@ class Fleet:
         ]
         free = [actor for actor in hosts if len(actor.leases) < actor.slots]
         return min(free or (() if free_only else hosts), key=lambda actor: actor.load, default=None)
+
+
+def _pool_with_room(profiles: list[Profile], chance: float, free: bool) -> Pool | None:
+    """The first pool that is not empty, from a random one on; `chance` is in [0, 1)."""
+    count = len(profiles)
+    start = int(chance * count)
+    for offset in range(count):
+        profile = profiles[(start + offset) % count]
+        pool = profile.free if free else profile.spare
+        if pool.actors:
+            return pool
+    return None

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from .task import Placement, Priority, Task, TaskState
+from .task import ANYWHERE, Placement, Priority, Task, TaskState
 
 if TYPE_CHECKING:
     from .placement import Profile
@@ -45,10 +45,11 @@ class Lane:
     Entries whose task is no longer queued are skipped, and swept when they are the majority.
     """
 
-    __slots__ = ("account", "dead", "entry", "front", "late", "line")
+    __slots__ = ("account", "dead", "entry", "front", "late", "line", "ready")
 
     def __init__(self, account: Account) -> None:
         self.account = account
+        self.ready = 0
         self.line: deque[Task] = deque()
         self.late: list[tuple[int, Task]] = []
         self.dead = 0
@@ -77,14 +78,30 @@ class Lane:
             self.front = line[0] if line else None
         return self.front
 
-    def remove_front(self) -> None:
-        if self.line and self.line[0] is self.front:
-            self.line.popleft()
+    def pop(self, most: int) -> list[Task]:
+        """Removes the first tasks."""
+        taken: list[Task] = []
+        line = self.line
+        if not self.late:
+            while line and len(taken) < most:
+                task = line.popleft()
+                if task.state is QUEUED:
+                    taken.append(task)
+                else:
+                    self.dead -= 1
         else:
-            heappop(self.late)
-        self.front = None
+            while len(taken) < most and (head := self.head()) is not None:
+                if line and line[0] is head:
+                    line.popleft()
+                else:
+                    heappop(self.late)
+                taken.append(head)
+        self.ready -= len(taken)
+        return taken
 
     def sweep(self) -> None:
+        """One of the entries has become dead."""
+        self.ready -= 1
         self.dead += 1
         if self.dead > FEW_DEAD_ENTRIES and self.dead * 2 > len(self.line) + len(self.late):
             self.line = deque(task for task in self.line if task.state is QUEUED)
@@ -137,18 +154,21 @@ class ReadyQueue:
 
     def __init__(self, boost_seconds: float) -> None:
         self._boost = boost_seconds
-        self._accounts: dict[tuple[int, str], Account] = {}
-        self._floor = [0] * (max(PRIORITIES) + 1)
+        levels = max(PRIORITIES) + 1
+        self._accounts: list[dict[str, Account]] = [{} for _ in range(levels)]
+        self._floor = [0] * levels
         self.classes: dict[tuple[str, Placement], TaskClass] = {}
+        # The same, for those that may run anywhere: most are, and a short key is found faster.
+        self._unplaced: dict[str, TaskClass] = {}
         self.ready = 0
-        self.ready_by_priority = [0] * (max(PRIORITIES) + 1)
+        self.ready_by_priority = [0] * levels
 
     def push(self, task: Task) -> None:
         """Adds a task whose state is QUEUED."""
         priority, task_class = task.priority, task.task_class
-        account = self._accounts.get((priority, task.submitter))
+        account = self._accounts[priority].get(task.submitter)
         if account is None:
-            account = self._accounts[priority, task.submitter] = Account(priority, task.submitter)
+            account = self._accounts[priority][task.submitter] = Account(priority, task.submitter)
         if not account.ready:
             account.turn = max(account.turn, self._floor[priority] + 1)
         account.ready += 1
@@ -156,6 +176,7 @@ class ReadyQueue:
         if lane is None:
             lane = task_class.lanes[account] = Lane(account)
         lane.add(task)
+        lane.ready += 1
         entry = lane.entry
         if entry is None or task.number < entry[1]:
             lane.entry = entry = (account.turn, task.number, lane)
@@ -164,41 +185,54 @@ class ReadyQueue:
         self.ready += 1
         self.ready_by_priority[priority] += 1
 
-    def take(self, classes: Iterable[TaskClass]) -> Task | None:
-        """Removes and returns the task that comes next among these classes."""
-        live = [task_class for task_class in classes if task_class.ready]
-        if not live:
-            return None
-        chosen: tuple[Entry, TaskClass] | None = None
+    def take(self, classes: Iterable[TaskClass], most: int = 1) -> list[Task]:
+        """Removes and returns the tasks that come next among these classes."""
+        taken: list[Task] = []
+        while len(taken) < most:
+            live = [task_class for task_class in classes if task_class.ready]
+            if not live:
+                break
+            lane, task_class = self._select(live)
+            # Without rivals there is no need to choose again for each.
+            alone = len(live) == 1 and lane.ready == task_class.ready
+            taken += self._pop(lane, task_class, most - len(taken) if alone else 1)
+        return taken
+
+    def _select(self, live: list[TaskClass]) -> tuple[Lane, TaskClass]:
+        chosen: tuple[Lane, TaskClass] | None = None
         chosen_key = 0.0
         for priority in PRIORITIES:
             if not self.ready_by_priority[priority]:
                 continue
-            best: tuple[Entry, TaskClass] | None = None
+            best: Entry | None = None
             for task_class in live:
                 entry = task_class.best(priority)
-                if entry is not None and (best is None or entry < best[0]):
-                    best = entry, task_class
+                if entry is not None and (best is None or entry < best):
+                    best, best_class = entry, task_class
             if best is not None:
-                head = best[0][2].front
-                assert head is not None
-                key = head.submit_time - self._boost * priority
+                lane = best[2]
+                assert lane.front is not None
+                key = lane.front.submit_time - self._boost * priority
                 if chosen is None or key < chosen_key:
-                    chosen, chosen_key = best, key
+                    chosen, chosen_key = (lane, best_class), key
         assert chosen is not None
-        return self._pop(chosen[0][2], chosen[1])
+        return chosen
 
     def discard(self, task: Task) -> None:
         """Forgets a task that left the state QUEUED by another way than `take`."""
-        account = self._accounts[task.priority, task.submitter]
-        self._count_out(account, task.task_class)
+        account = self._accounts[task.priority][task.submitter]
+        self._count_out(account, task.task_class, 1)
         task.task_class.lanes[account].sweep()
 
     def task_class(self, kind: str, placement: Placement) -> TaskClass | None:
+        if placement is ANYWHERE:
+            return self._unplaced.get(kind)
         return self.classes.get((kind, placement))
 
     def add_class(self, kind: str, placement: Placement) -> TaskClass:
         task_class = self.classes[kind, placement] = TaskClass(kind, placement)
+        if placement == ANYWHERE:
+            self._unplaced[kind] = task_class
         return task_class
 
     def oldest(self) -> Task | None:
@@ -217,25 +251,28 @@ class ReadyQueue:
         idle = [task_class for task_class in self.classes.values() if not task_class.unfinished]
         for task_class in idle:
             del self.classes[task_class.kind, task_class.placement]
+            if task_class.placement == ANYWHERE:
+                del self._unplaced[task_class.kind]
         for task_class in self.classes.values():
             for account in [account for account, lane in task_class.lanes.items() if lane.head() is None]:
                 lane = task_class.lanes.pop(account)
                 lane.entry = None
-        for key in [key for key, account in self._accounts.items() if not account.ready]:
-            del self._accounts[key]
+        for accounts in self._accounts:
+            for submitter in [account.submitter for account in accounts.values() if not account.ready]:
+                del accounts[submitter]
         return idle
 
-    def _pop(self, lane: Lane, task_class: TaskClass) -> Task:
-        task, account = lane.front, lane.account
-        assert task is not None
-        lane.remove_front()
-        self._count_out(account, task_class)
-        floor = self._floor[account.priority] = max(self._floor[account.priority], account.turn)
-        account.turn = max(account.turn + 1, floor - CATCH_UP_TURNS)
-        return task
+    def _pop(self, lane: Lane, task_class: TaskClass, most: int) -> list[Task]:
+        account = lane.account
+        tasks = lane.pop(most)
+        self._count_out(account, task_class, len(tasks))
+        last_turn = account.turn + len(tasks) - 1
+        floor = self._floor[account.priority] = max(self._floor[account.priority], last_turn)
+        account.turn = max(last_turn + 1, floor - CATCH_UP_TURNS)
+        return tasks
 
-    def _count_out(self, account: Account, task_class: TaskClass) -> None:
-        account.ready -= 1
-        task_class.ready -= 1
-        self.ready -= 1
-        self.ready_by_priority[account.priority] -= 1
+    def _count_out(self, account: Account, task_class: TaskClass, tasks: int) -> None:
+        account.ready -= tasks
+        task_class.ready -= tasks
+        self.ready -= tasks
+        self.ready_by_priority[account.priority] -= tasks

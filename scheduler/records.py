@@ -6,13 +6,13 @@ can be told apart and thrown away without being decoded. Little-endian throughou
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
 from parlmesh.errors import FleetError
 
-from .actions import Finished, Forgotten, Leased, Paused, Record, Returned, Submitted
+from .actions import Paused, Persist, Returned
 from .task import ANYWHERE, Failure, Placement, Task, TaskState
 
 VERSION = 1
@@ -29,8 +29,30 @@ class RecordKind(IntEnum):
     PAUSED = 6
 
 
+class Submitted(NamedTuple):
+    """A task was accepted."""
+
+    task: Task
+    wall_time: float
+
+
+class Leased(NamedTuple):
+    """A lease was granted."""
+
+    number: int
+    lease_id: int
+    attempts: int
+    actor_id: str
+
+
+class Forgotten(NamedTuple):
+    """The tasks that finished first, this many, are no longer kept."""
+
+    tasks: int
+
+
 class Ended(NamedTuple):
-    """A `Finished` as it is read back, when its task may not be at hand."""
+    """A task reached a final state."""
 
     number: int
     wall_time: float
@@ -68,14 +90,24 @@ _LENGTH = struct.Struct("<H")
 _NONE = -1.0
 
 
-def encode(records: Iterable[Record]) -> bytes:
-    """A batch, in order."""
+def encode(persist: Persist) -> tuple[bytes, int]:
+    """One event as a batch, and the number of its records."""
     parts: list[bytes] = []
-    for record in records:
-        kind, number, body = _encode_body(record)
-        parts.append(_HEAD.pack(kind, len(body), number))
-        parts.append(body)
-    return b"".join(parts)
+    wall_time = persist.wall_time
+    for task in persist.submitted:
+        _append(parts, RecordKind.SUBMITTED, task.number, _submitted(task, wall_time))
+    for number, attempts, failures, losses in persist.returned:
+        _append(parts, RecordKind.RETURNED, number, _RETURNED.pack(attempts, failures, losses))
+    for task in persist.finished:
+        _append(parts, RecordKind.FINISHED, task.number, _finished(task, wall_time))
+    for task in persist.leased:
+        body = _LEASED.pack(task.lease_id, task.attempts) + task.actor_id.encode()
+        _append(parts, RecordKind.LEASED, task.number, body)
+    if persist.forgotten:
+        _append(parts, RecordKind.FORGOTTEN, 0, _FORGOTTEN.pack(persist.forgotten))
+    for actor_id, paused in persist.paused:
+        _append(parts, RecordKind.PAUSED, 0, _PAUSED.pack(paused) + actor_id.encode())
+    return b"".join(parts), len(parts) // 2
 
 
 def decode(batch: bytes) -> Iterator[StoredRecord]:
@@ -116,27 +148,17 @@ def unseal(sealed: bytes, where: str) -> bytes:
     return batch
 
 
-def _encode_body(record: Record) -> tuple[int, int, bytes]:
-    if isinstance(record, Leased):
-        number, lease_id, attempts, actor_id = record
-        return RecordKind.LEASED, number, _LEASED.pack(lease_id, attempts) + actor_id.encode()
-    if isinstance(record, Finished):
-        return RecordKind.FINISHED, record.task.number, _encode_finished(record)
-    if isinstance(record, Submitted):
-        return RecordKind.SUBMITTED, record.task.number, _encode_submitted(record)
-    if isinstance(record, Returned):
-        return RecordKind.RETURNED, record.number, _RETURNED.pack(record.attempts, record.failures, record.losses)
-    if isinstance(record, Forgotten):
-        return RecordKind.FORGOTTEN, 0, _FORGOTTEN.pack(record.tasks)
-    return RecordKind.PAUSED, 0, _PAUSED.pack(record.paused) + record.actor_id.encode()
+def _append(parts: list[bytes], kind: int, number: int, body: bytes) -> None:
+    parts.append(_HEAD.pack(kind, len(body), number))
+    parts.append(body)
 
 
-def _encode_submitted(record: Submitted) -> bytes:
-    task = record.task
+def _submitted(task: Task, wall_time: float) -> bytes:
     task_id, kind, submitter = task.task_id.encode(), task.kind.encode(), task.submitter.encode()
-    node_id = task.placement.node_id.encode()
+    node_id, labels = task.placement
+    node, dependencies = node_id.encode(), task.dependencies
     head = _SUBMITTED.pack(
-        record.wall_time,
+        wall_time,
         _NONE if task.queue_timeout is None else task.queue_timeout,
         _NONE if task.run_timeout is None else task.run_timeout,
         task.max_attempts,
@@ -144,21 +166,22 @@ def _encode_submitted(record: Submitted) -> bytes:
         len(task_id),
         len(kind),
         len(submitter),
-        len(node_id),
-        len(task.placement.labels),
-        len(task.dependencies),
+        len(node),
+        len(labels),
+        len(dependencies),
     )
-    texts = [text for label in sorted(task.placement.labels) for text in label] + list(task.dependencies)
+    if not labels and not dependencies:
+        return b"".join((head, task_id, kind, submitter, node, task.body))
+    texts = [text for label in sorted(labels) for text in label] + list(dependencies)
     listed = [part for text in texts for part in _prefixed(text)]
-    return b"".join((head, task_id, kind, submitter, node_id, *listed, task.body))
+    return b"".join((head, task_id, kind, submitter, node, *listed, task.body))
 
 
-def _encode_finished(record: Finished) -> bytes:
-    task = record.task
+def _finished(task: Task, wall_time: float) -> bytes:
     actor_id, failure = task.actor_id.encode(), task.failure
     reason = b"" if failure is None else failure.reason.encode()
     head = _FINISHED.pack(
-        record.wall_time,
+        wall_time,
         task.queued_seconds,
         task.ran,
         task.attempts,
@@ -168,8 +191,9 @@ def _encode_finished(record: Finished) -> bytes:
         0 if failure is None else 2 if failure.retryable else 1,
         len(reason),
     )
-    message = b"" if failure is None else failure.message.encode()
-    return b"".join((head, actor_id, task.result, reason, message))
+    if failure is None:
+        return head + actor_id + task.result
+    return b"".join((head, actor_id, task.result, reason, failure.message.encode()))
 
 
 def _decode_body(kind: int, number: int, body: bytes) -> StoredRecord:

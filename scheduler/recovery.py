@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
-from .actions import Forgotten, Leased, Paused, Returned, Submitted
+from .actions import Paused, Returned
 from .lifecycle import Lifecycle
 from .placement import Actor
-from .records import DamagedJournal, Ended, StoredRecord
+from .records import DamagedJournal, Ended, Forgotten, Leased, StoredRecord, Submitted
 from .task import NO_LEASE, Task, TaskState
 
 

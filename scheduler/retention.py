@@ -1,6 +1,7 @@
 """Finished tasks, kept for a bounded time, number and size. The first to finish is the first to go."""
 
 from collections import deque
+from collections.abc import Iterator
 
 from .config import RetentionConfig
 from .task import Task
@@ -20,6 +21,13 @@ class Retention:
     def keep(self, task: Task) -> None:
         self._finished.append(task)
         self._bytes += len(task.body) + len(task.result)
+
+    def keep_all(self, tasks: list[Task]) -> None:
+        self._finished += tasks
+        self._bytes += sum([len(task.body) + len(task.result) for task in tasks])
+
+    def newest_first(self) -> Iterator[Task]:
+        return reversed(self._finished)
 
     def excess(self, now: float) -> list[Task]:
         """Removes and returns what is to be forgotten, oldest first."""

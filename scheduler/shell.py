@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import encoding, metrics, translation
-from .actions import Acknowledge, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .actions import Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .committer import Committer
 from .config import SchedulerConfig
 from .core import Core
@@ -102,6 +102,7 @@ class Shell:
             slots=hello.slots,
             leases=len(hello.leases),
         )
+        self._perform()
         self.receive(session, request)
         return session, outbox
 
@@ -118,6 +119,9 @@ class Shell:
             leaving=request.leaving,
         )
         self._perform()
+        outbox = self._outboxes.get(session)
+        if request.results and outbox is not None:
+            self._after_commit(partial(outbox.put, [translation.acknowledgement(request.results)]))
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
@@ -166,7 +170,7 @@ class Shell:
         for action in self.core.take_actions():
             if isinstance(action, Persist):
                 if self._committer is not None:
-                    self._committer.add(action.records)
+                    self._committer.add(action)
             elif isinstance(action, Notify):
                 self._after_commit(partial(self._watchers.notify, action.tasks))
             else:
@@ -181,8 +185,6 @@ class Shell:
                 self._after_commit(partial(outbox.put, parts))
             else:
                 outbox.put(parts)
-        elif isinstance(action, Acknowledge):
-            self._after_commit(partial(outbox.put, encoding.acknowledged(action.leases)))
         elif isinstance(action, Revoke):
             outbox.put(encoding.revoked(action.leases))
         elif isinstance(action, Command):

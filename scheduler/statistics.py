@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from .task import Task, TaskState
+from .task import TaskState
 
 WINDOW_SECONDS = 60
 SMOOTHING = 0.05
@@ -17,11 +17,12 @@ class Window:
         self._count = 0
         self._sum = 0.0
 
-    def add(self, now: float, value: float) -> None:
+    def add(self, now: float, value: float, count: int = 1) -> None:
+        """`value` is the sum of `count` values."""
         second = int(now)
         if second != self._second:
             self._close(second)
-        self._count += 1
+        self._count += count
         self._sum += value
 
     def totals(self, now: float) -> tuple[int, float]:
@@ -58,14 +59,17 @@ class Statistics:
     def unfinished(self) -> int:
         return self.by_state[TaskState.WAITING] + self.by_state[TaskState.QUEUED] + self.by_state[TaskState.RUNNING]
 
-    def count_outcome(self, task: Task, now: float) -> None:
-        self._outcomes.add(now, now - task.submit_time)
+    def count_outcomes(self, count: int, latency: float, now: float) -> None:
+        """`latency` is the sum of their seconds from submit to outcome."""
+        self._outcomes.add(now, latency, count)
 
-    def count_run(self, kind: str, ran: float) -> float:
-        """The fleet's mean for this kind before this run."""
-        mean = self.kind_seconds.get(kind, 0.0)
-        self.kind_seconds[kind] = mean + SMOOTHING * (ran - mean) if mean else ran
-        return mean
+    def count_runs(self, kind: str, count: int, mean: float) -> float:
+        """Takes in runs of one kind; returns the fleet's mean for it before them, or theirs when they are the first."""
+        before = self.kind_seconds.get(kind)
+        if before is None:
+            before = mean
+        self.kind_seconds[kind] = before + (1.0 - (1.0 - SMOOTHING) ** count) * (mean - before)
+        return before
 
     def rate(self, now: float) -> float:
         """Outcomes per second over the last minute, or since the start when that is shorter."""

@@ -1,71 +1,87 @@
-"""The last attempts that ended, as a Chrome trace that opens in Perfetto. One process per actor, one row per slot."""
+"""Attempts that ended, as a Chrome trace that opens in Perfetto. One process per actor, one row per slot."""
 
 import json
 from collections import deque
-from typing import Any
+from collections.abc import Iterable
+from itertools import islice, takewhile
+from typing import Any, NamedTuple
 
 from .task import Task
 
 MICROSECONDS = 1e6
-MAX_EVENTS_PER_TRACE = 20_000
+MAX_EVENTS = 20_000
+
+
+class Attempt(NamedTuple):
+    """One attempt, on the scheduler's clock."""
+
+    start: float
+    end: float
+    submit: float
+    task_id: str
+    kind: str
+    state: str
+    actor_id: str
+    number: int
+    ran: float
+
+
+def attempt_of(task: Task, state: str) -> Attempt:
+    """The last attempt of a task, which ended at `task.end_time`."""
+    # A task held in advance ran only at the end of its lease.
+    start = max(task.lease_time, task.end_time - task.ran) if task.ran else task.lease_time
+    return Attempt(
+        start, task.end_time, task.submit_time, task.task_id, task.kind, state, task.actor_id, task.attempts, task.ran
+    )
 
 
 class Trace:
-    """A bounded memory of (end, start, submit time, id, kind, state, actor, attempt, seconds in the handler)."""
+    """Remembers attempts that were followed by another; final ones are read from the finished tasks."""
 
     def __init__(self, max_events: int) -> None:
-        self._events: deque[tuple[float, float, float, str, str, str, str, int, float]] = deque(maxlen=max_events)
+        self._retried: deque[Attempt] = deque(maxlen=max_events)
 
-    def add(self, task: Task, state: str) -> None:
-        """An attempt that ended at `task.end_time`."""
-        self._events.append(
-            (
-                task.end_time,
-                # A task held in advance ran only at the end of its lease.
-                max(task.lease_time, task.end_time - task.ran) if task.ran else task.lease_time,
-                task.submit_time,
-                task.task_id,
-                task.kind,
-                state,
-                task.actor_id,
-                task.attempts,
-                task.ran,
-            )
-        )
+    def add_retried(self, task: Task) -> None:
+        self._retried.append(attempt_of(task, "RETRIED"))
 
-    def to_json(self, now: float, seconds: float, wall_offset: float) -> str:
-        """Of the attempts that ended in the window the newest that fit in a message; the rest are counted."""
-        window = [event for event in self._events if event[0] >= now - seconds]
-        shown = sorted(window[-MAX_EVENTS_PER_TRACE:], key=lambda event: event[1])
+    def to_json(self, finished: Iterable[Task], now: float, seconds: float, wall_offset: float) -> str:
+        """Of the attempts that ended in the window the newest that fit in a message. `finished` is newest first."""
+        recent = takewhile(lambda task: task.end_time >= now - seconds, finished)
+        final = (attempt_of(task, task.state.name) for task in recent if task.attempts)
+        attempts = list(islice(final, MAX_EVENTS))
+        attempts += [attempt for attempt in self._retried if attempt.end >= now - seconds]
+        attempts.sort()
         processes: dict[str, int] = {}
         rows: dict[str, list[float]] = {}
         events: list[dict[str, Any]] = []
-        for end, start, submit, task_id, kind, state, actor_id, attempt, ran in shown:
-            process = processes.setdefault(actor_id, len(processes) + 1)
-            events.append(
-                {
-                    "name": kind,
-                    "cat": "task",
-                    "ph": "X",
-                    "pid": process,
-                    "tid": _row(rows.setdefault(actor_id, []), start, end),
-                    "ts": round((start + wall_offset) * MICROSECONDS),
-                    "dur": max(1, round((end - start) * MICROSECONDS)),
-                    "args": {
-                        "task_id": task_id,
-                        "state": state,
-                        "attempt": attempt,
-                        "queued_ms": round((start - submit) * 1e3, 3),
-                        "ran_ms": round(ran * 1e3, 3),
-                    },
-                }
-            )
+        for attempt in attempts:
+            process = processes.setdefault(attempt.actor_id, len(processes) + 1)
+            row = _row(rows.setdefault(attempt.actor_id, []), attempt.start, attempt.end)
+            events.append(_event(attempt, process, row, wall_offset))
         names = [
             {"name": "process_name", "ph": "M", "pid": process, "args": {"name": actor_id}}
             for actor_id, process in processes.items()
         ]
-        left_out = len(window) - len(shown)
-        return json.dumps({"traceEvents": names + events, "otherData": {"left_out": left_out}}, separators=(",", ":"))
+        return json.dumps({"traceEvents": names + events}, separators=(",", ":"))
+
+
+def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict[str, Any]:
+    return {
+        "name": attempt.kind,
+        "cat": "task",
+        "ph": "X",
+        "pid": process,
+        "tid": row,
+        "ts": round((attempt.start + wall_offset) * MICROSECONDS),
+        "dur": max(1, round((attempt.end - attempt.start) * MICROSECONDS)),
+        "args": {
+            "task_id": attempt.task_id,
+            "state": attempt.state,
+            "attempt": attempt.number,
+            "queued_ms": round((attempt.start - attempt.submit) * 1e3, 3),
+            "ran_ms": round(attempt.ran * 1e3, 3),
+        },
+    }
 
 
 def _row(ends: list[float], start: float, end: float) -> int:

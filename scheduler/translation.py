@@ -28,7 +28,7 @@ def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float)
         spec.kind,
         body=encoding.assignment_body(spec.kind, priority, max(0.0, own_timeout or run_timeout), payload),
         priority=priority,
-        dependencies=tuple(spec.dependencies),
+        dependencies=tuple(spec.dependencies) if spec.dependencies else (),
         placement=_placement(spec.placement) if spec.HasField("placement") else ANYWHERE,
         queue_timeout=seconds_of(spec.queue_timeout) if spec.HasField("queue_timeout") else None,
         run_timeout=own_timeout,
@@ -88,13 +88,17 @@ def results_from_proto(results: Iterable[fleet_pb.TaskResult]) -> list[AttemptEn
             (
                 lease.task_id,
                 lease.lease_id,
-                lease.attempt,
                 result.result.SerializeToString() if failure is None else b"",
                 failure,
                 max(0.0, ran.seconds + ran.nanos / NANOSECONDS),
             )
         )
     return found
+
+
+def acknowledgement(results: Iterable[fleet_pb.TaskResult]) -> bytes:
+    """A ConnectResponse that acknowledges these results."""
+    return fleet_pb.ConnectResponse(acknowledged=[result.lease for result in results]).SerializeToString()
 
 
 def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:

@@ -68,7 +68,8 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
 def trace(core: Core, seconds: int, now: float) -> str:
     if seconds > MAX_TRACE_SECONDS:
         raise InvalidInput(f"seconds is {seconds}; it must be 0 to {MAX_TRACE_SECONDS}", reason="INVALID_WINDOW")
-    return core.life.trace.to_json(now, seconds or DEFAULT_TRACE_SECONDS, core.life.wall_offset)
+    life = core.life
+    return life.trace.to_json(life.retention.newest_first(), now, seconds or DEFAULT_TRACE_SECONDS, life.wall_offset)
 
 
 def _page_size(size: int) -> int:

@@ -56,7 +56,7 @@ class SimulatedActor:
             kinds=self.kinds,
             labels=self.labels,
             leases=tuple(self.held.values())
-            + tuple(LeaseName(end[0], end[1], end[2]) for end in self.unacknowledged.values()),
+            + tuple(LeaseName(end[0], end[1], 0) for end in self.unacknowledged.values()),
         )
         if not world.connect(self, hello):
             world.after(self._rng.uniform(0.2, 2.0), self.try_connect)
@@ -92,9 +92,9 @@ class SimulatedActor:
                 self._world.send_up(self, {"credits": 1})
         self._start_more()
 
-    def on_acknowledge(self, leases: list[LeaseName]) -> None:
-        for lease in leases:
-            self.unacknowledged.pop(lease.lease_id, None)
+    def on_acknowledge(self, lease_ids: list[int]) -> None:
+        for lease_id in lease_ids:
+            self.unacknowledged.pop(lease_id, None)
 
     def on_command(self, command: ActorCommand) -> None:
         if command is ActorCommand.RESET:
@@ -169,8 +169,8 @@ class SimulatedActor:
     def _attempt_end(self, lease: LeaseName, seconds: float) -> AttemptEnd:
         if self._rng.random() < self._world.options.failure_share:
             failure = Failure("HANDLER_ERROR", "it broke", retryable=self._rng.random() < 0.8)
-            return (*lease, b"", failure, seconds)
-        return (*lease, f"{lease.task_id}:{lease.lease_id}".encode(), None, seconds)
+            return lease.task_id, lease.lease_id, b"", failure, seconds
+        return lease.task_id, lease.lease_id, f"{lease.task_id}:{lease.lease_id}".encode(), None, seconds
 
     def _leave_when_done(self) -> None:
         if self.draining and not self.held and self.session:

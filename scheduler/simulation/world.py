@@ -10,7 +10,7 @@ from typing import Any
 
 from parlmesh.errors import FleetError
 
-from ..actions import Acknowledge, Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
+from ..actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
 from ..config import SchedulerConfig
 from ..core import Core
 from ..placement import ActorCommand
@@ -180,14 +180,12 @@ class World:
 
     def _perform_one(self, core: Core, action: Action) -> None:
         if isinstance(action, Persist):
-            self._uncommitted.append((encode(action.records), len(action.records)))
+            self._uncommitted.append(encode(action))
             if not self._commit_planned:
                 self._commit_planned = True
                 self.after(self._rng.choice((0.0, 0.001, 0.05)), self._commit, self._starts)
         elif isinstance(action, Notify):
             self._after_commit(lambda: self.books.announce(action))
-        elif isinstance(action, Acknowledge):
-            self._after_commit(lambda: self._send_down(action))
         else:
             if isinstance(action, Assign):
                 self._assign(core, action)
@@ -278,6 +276,18 @@ class World:
             return
         self.core.report(session, self._monotonic(), **message)
         self._perform()
+        lease_ids = [end[1] for end in message.get("results", ())]
+        if lease_ids:
+            self._after_commit(lambda: self._deliver(session, "down", self._acknowledge, session, lease_ids))
+
+    def _acknowledge(self, session: int, lease_ids: list[int]) -> None:
+        actor = self._streams.get(session)
+        if actor is None or not actor.alive:
+            return
+        if self.now < actor.frozen_until:
+            self.at(actor.frozen_until, self._acknowledge, session, lease_ids)
+            return
+        actor.on_acknowledge(lease_ids)
 
     def _arrive(self, action: ToActor, leases: Sequence[LeaseName]) -> None:
         actor = self._streams.get(action.session)
@@ -292,8 +302,6 @@ class World:
             actor.on_welcome(action.leases)
         elif isinstance(action, Revoke):
             actor.on_revoke(action.leases)
-        elif isinstance(action, Acknowledge):
-            actor.on_acknowledge(action.leases)
         elif isinstance(action, Command):
             actor.on_command(action.command)
         elif isinstance(action, Close):

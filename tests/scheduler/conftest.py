@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.actions import Acknowledge, Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
+from scheduler.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
 from scheduler.config import SchedulerConfig
 from scheduler.core import Core
 from scheduler.placement import ActorCommand
@@ -25,7 +25,6 @@ class Harness:
         self.records: list[Any] = []
         self.held: dict[str, list[Task]] = {}
         self.revoked: dict[str, list[LeaseName]] = {}
-        self.acknowledged: dict[str, list[LeaseName]] = {}
         self.commands: dict[str, list[ActorCommand]] = {}
         self.welcomes: dict[str, list[LeaseName]] = {}
         self.closed: list[int] = []
@@ -61,12 +60,12 @@ class Harness:
         self._collect()
 
     def finish(self, session: int, *tasks: Task, ran: float = 0.01, result: bytes = b"", credit: bool = True) -> None:
-        ends = [(task.task_id, task.lease_id, task.attempts, result, None, ran) for task in tasks or self.take(session)]
+        ends = [(task.task_id, task.lease_id, result, None, ran) for task in tasks or self.take(session)]
         self.report(session, results=ends, credits=len(ends) if credit else 0)
 
     def fail(self, session: int, task: Task, *, retryable: bool = True, reason: str = "HANDLER_ERROR") -> None:
         failure = Failure(reason, "it broke", retryable)
-        self.report(session, results=[(task.task_id, task.lease_id, task.attempts, b"", failure, 0.01)], credits=1)
+        self.report(session, results=[(task.task_id, task.lease_id, b"", failure, 0.01)], credits=1)
 
     def take(self, session: int) -> list[Task]:
         """The tasks assigned to this actor since the last call."""
@@ -115,7 +114,7 @@ class Harness:
 
     def _keep(self, action: Action) -> None:
         if isinstance(action, Persist):
-            self.records += action.records
+            self.records.append(action)
         elif isinstance(action, Notify):
             self.outcomes += action.tasks
         elif isinstance(action, Close):
@@ -128,8 +127,6 @@ class Harness:
                     self.waited_for_commit += [task.lease for task in action.tasks]
             elif isinstance(action, Revoke):
                 self.revoked.setdefault(name, []).extend(action.leases)
-            elif isinstance(action, Acknowledge):
-                self.acknowledged.setdefault(name, []).extend(action.leases)
             elif isinstance(action, Command):
                 self.commands.setdefault(name, []).append(action.command)
             elif isinstance(action, Welcome):

@@ -32,7 +32,6 @@ def test_a_submitted_task_is_assigned_and_its_result_becomes_the_outcome(harness
     harness.finish(actor, task, result=b"done", ran=0.25)
     (outcome,) = harness.outcomes
     assert (outcome.state, outcome.result, outcome.ran, outcome.actor_id) == (TaskState.SUCCEEDED, b"done", 0.25, "a")
-    assert harness.acknowledged["a"] == [outcome.lease]
 
 
 def test_ids_left_empty_are_chosen_and_never_repeat(harness: Harness) -> None:
@@ -267,10 +266,9 @@ def test_a_result_of_a_lease_given_to_another_is_refused_and_counted(harness: Ha
     (again,) = harness.take(other)
     assert again.task_id == "t"
     assert again.lease_id > old.lease_id
-    harness.report(slow, results=[(*old, b"late", None, 1.0)])
+    harness.report(slow, results=[(*old[:2], b"late", None, 1.0)])
     assert harness.outcomes == []
     assert harness.core.life.statistics.stale_results == 1
-    assert old in harness.acknowledged["slow"]
     harness.finish(other, again, result=b"right")
     assert [task.result for task in harness.outcomes] == [b"right"]
 
@@ -293,7 +291,7 @@ def test_a_late_result_counts_while_nobody_else_has_the_task(harness: Harness) -
     lease = task.lease
     harness.pass_time(11)
     assert harness.states("t") == ["QUEUED"]
-    harness.report(actor, results=[(*lease, b"late", None, 1.0)])
+    harness.report(actor, results=[(*lease[:2], b"late", None, 1.0)])
     assert [task.result for task in harness.outcomes] == [b"late"]
     assert harness.core.life.queue.ready == 0
 
@@ -304,7 +302,7 @@ def test_a_second_result_of_the_same_lease_is_refused(harness: Harness) -> None:
     (task,) = harness.take(actor)
     lease = task.lease
     harness.fail(actor, task)
-    harness.report(actor, results=[(*lease, b"twice", None, 1.0)])
+    harness.report(actor, results=[(*lease[:2], b"twice", None, 1.0)])
     assert harness.states("t") == ["WAITING"]
     assert harness.core.life.statistics.stale_results == 1
 
@@ -455,7 +453,7 @@ def test_cancelling_a_running_task_stops_it_on_its_actor(harness: Harness) -> No
     assert harness.cancel("running", "queued") == ["running", "queued"]
     assert harness.revoked["a"] == [lease]
     assert harness.states("running", "queued", "child") == ["CANCELLED", "CANCELLED", "FAILED"]
-    harness.report(actor, results=[(*lease, b"late", None, 1.0)])
+    harness.report(actor, results=[(*lease[:2], b"late", None, 1.0)])
     assert harness.states("running") == ["CANCELLED"]
 
 
@@ -592,7 +590,7 @@ def test_reset_queues_the_actors_tasks_again_without_blame(harness: Harness) -> 
     harness.command(ActorCommand.RESET, "a")
     assert harness.states("t") == ["QUEUED"]
     assert (task.attempts, task.losses) == (0, 0)
-    harness.report(actor, results=[(*lease, b"from before", None, 1.0)])
+    harness.report(actor, results=[(*lease[:2], b"from before", None, 1.0)])
     assert harness.outcomes == []
     harness.report(actor, credits=1)
     assert ids(harness.take(actor)) == ["t"]

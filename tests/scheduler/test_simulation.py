@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from scheduler import dependencies
-from scheduler.actions import Leased
 from scheduler.core import Core
 from scheduler.lifecycle import Lifecycle
 from scheduler.ready_queue import Lane, ReadyQueue
@@ -50,10 +49,10 @@ def test_no_invariant_breaks_in_100000_schedules() -> None:
 def accept_any_result(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = Core._complete
 
-    def sabotaged(self: Core, session: int, sender: Any, results: Sequence[Any], now: float) -> None:
+    def sabotaged(self: Core, sender: Any, results: Sequence[Any], now: float) -> None:
         tasks = self.life.tasks
         current = [(e[0], tasks[e[0]].lease_id if e[0] in tasks else e[1], *e[2:]) for e in results]
-        complete(self, session, sender, current, now)
+        complete(self, sender, current, now)
 
     monkeypatch.setattr(Core, "_complete", sabotaged)
 
@@ -63,7 +62,7 @@ def forget_to_write_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def sabotaged(self: Lifecycle, *arguments: Any) -> None:
         grant(self, *arguments)
-        self.records = [record for record in self.records if not isinstance(record, Leased)]
+        self.leased.clear()
 
     monkeypatch.setattr(Lifecycle, "grant", sabotaged)
 
