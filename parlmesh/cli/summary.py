@@ -53,7 +53,7 @@ def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts
         if (paths.root / name).exists():
             table.add_row(label, str(paths.root / name))
     console.print()
-    console.print(_headline(ending))
+    console.print(_headline(ending), soft_wrap=True)
     console.print(table)
 
 

@@ -203,7 +203,7 @@ class Supervisor:
         child.ends.append(now)
         name, log = child.spec.name, child.spec.log
         how = end if isinstance(end, str) else describe_end(end)
-        words = last_words(log, child.log_offset)
+        words = last_words(log, child.log_offset).removeprefix("error: ")
         if isinstance(end, int) and end in HOPELESS_EXITS:
             self._give_up(child, f"{name} refused {HOPELESS_EXITS[end]}: {words or f'see {log}'}")
             return None

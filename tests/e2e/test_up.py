@@ -1,7 +1,9 @@
 """`parlmesh up` as a user has it: a real fleet of real processes, killed for real."""
 
+import contextlib
 import json
 import os
+import pty
 import re
 import signal
 import socket
@@ -277,6 +279,42 @@ def test_a_serial_run_has_one_process(tmp_path: Path) -> None:
         up.process.send_signal(signal.SIGINT)
         up.ends(1)
         up.left_nothing()
+
+
+def test_a_kept_fleet_serves_after_the_end_until_ctrl_c(tmp_path: Path) -> None:
+    with Up(tmp_path, "--steps", "20000", "--no-goal", "--keep") as up:
+        wait_until(lambda: "the fleet stays up at learner 127.0.0.1:" in up.output(), PATIENCE)
+        assert set(up.children()) == {"scheduler", "learner", "actor-0", "actor-1"}
+        progress = up.progress()
+        assert progress is not None
+        assert progress.steps >= 20_000
+        up.process.send_signal(signal.SIGINT)
+        up.ends(0)
+        up.left_nothing()
+
+
+def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--serial", "--steps", "20000", "--no-goal"]
+    process = subprocess.Popen(
+        [*command, "--runs-dir", str(tmp_path)],
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"},
+    )
+    os.close(theirs)
+    text = b""
+    # Linux ends the reading of a pseudo-terminal whose other side is closed with EIO.
+    with contextlib.suppress(OSError):
+        while chunk := os.read(ours, 65536):
+            text += chunk
+    os.close(ours)
+    assert process.wait(PATIENCE) == 0
+    shown = text.decode()
+    assert shown.count("╭─") > 1
+    assert "one process, no actors" in shown
+    assert "what to try next" in shown
 
 
 def test_a_run_that_exists_is_not_overwritten(tmp_path: Path) -> None:
