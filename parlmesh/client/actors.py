@@ -40,13 +40,19 @@ class ActorInfo:
     """Newest policy version it acts with; 0 = none."""
 
 
+_STATES: Mapping[int, ActorState] = {
+    pb.ACTOR_STATE_READY: ActorState.READY,
+    pb.ACTOR_STATE_PAUSED: ActorState.PAUSED,
+    pb.ACTOR_STATE_DRAINING: ActorState.DRAINING,
+}
+
+
 def actor_from_proto(message: pb.Actor) -> ActorInfo:
     """A state this client does not know is taken as LOST: no reason to count on the actor."""
-    name = pb.ActorState.Name(message.state).removeprefix("ACTOR_STATE_")
     return ActorInfo(
         actor_id=message.actor_id,
         node_id=message.node_id,
-        state=ActorState[name] if name in ActorState.__members__ else ActorState.LOST,
+        state=_STATES.get(message.state, ActorState.LOST),
         slots=message.slots,
         running_tasks=message.running_tasks,
         completed_tasks=message.completed_tasks,

@@ -6,7 +6,7 @@ async with PARLController() as controller:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -20,10 +20,10 @@ from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from . import execution
 from .actors import ActorInfo, actor_from_proto
 from .claims import Claims, no_outcome
 from .config import ClientConfig
+from .execution import Run, enumerated
 from .link import Link
 from .local_fleet import LocalFleet
 from .outcomes import Outcome
@@ -178,17 +178,19 @@ class PARLController:
         At most `limit` are in flight: with every outcome the next task goes out. Tasks without an outcome at the
         deadline are cancelled and come back as errors.
         """
-        return await execution.gather(self._connected(), list(tasks), limit, self._seconds(timeout))
+        requests = list(tasks)
+        run = Run(self._connected(), enumerated(requests), limit, self._seconds(timeout))
+        return await run.gather(len(requests))
 
     def as_completed(
         self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
-    ) -> AsyncIterator[Outcome]:
+    ) -> AsyncGenerator[Outcome, None]:
         """Runs tasks and yields each outcome as it comes; `outcome.index` says whose it is.
 
         An iterator is read only as there is room, so it may be endless. Leaving the loop early cancels the rest once
         the iterator is closed; DeadlineExceeded at the deadline.
         """
-        return execution.completed(self._connected(), tasks, limit, self._seconds(timeout))
+        return Run(self._connected(), enumerated(tasks), limit, self._seconds(timeout)).completed()
 
     def map(
         self,
@@ -198,10 +200,10 @@ class PARLController:
         limit: int = IN_FLIGHT,
         timeout: float | None = None,
         priority: Priority = Priority.NORMAL,
-    ) -> AsyncIterator[Outcome]:
+    ) -> AsyncGenerator[Outcome, None]:
         """Runs one kind with many parameters and yields the outcomes in input order, reading as there is room."""
-        requests = (TaskRequest(kind, given, priority=priority) for given in parameters)
-        return execution.in_order(self._connected(), requests, limit, self._seconds(timeout))
+        requests = enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
+        return Run(self._connected(), requests, limit, self._seconds(timeout)).in_order()
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""

@@ -186,6 +186,8 @@ class Link:
             if known is None:
                 log.exception("client_failed", errors)
                 known = FleetError(f"the client failed: {errors.exceptions[0]!r}", reason="CLIENT_FAILED")
+            if known.reason == "UNIMPLEMENTED":
+                known = Unavailable(f"what answers at {self._address} is no scheduler, or one of another version")
             self._end(known)
 
     def _connected(self) -> None:

@@ -8,11 +8,11 @@ from .requests import TaskRequest
 
 def parents_first(requests: Sequence[TaskRequest]) -> Sequence[int]:
     """The order nearest to the given one in which every parent comes before its children; cycles come last."""
-    names = {request.task_id: index for index, request in enumerate(requests) if _is_named(request)}
-    parents = {index: _parents(request, names) for index, request in enumerate(requests)} if names else {}
-    missing = {index: len(found) for index, found in parents.items() if found}
-    if not missing:
+    if not any(isinstance(request, TaskRequest) and request.dependencies for request in requests):
         return range(len(requests))
+    names = {request.task_id: index for index, request in enumerate(requests) if _is_named(request)}
+    parents = {index: found for index, request in enumerate(requests) if (found := _parents(request, names))}
+    missing = {index: len(found) for index, found in parents.items()}
     children: dict[int, list[int]] = {}
     for index in missing:
         for parent in parents[index]:

@@ -1,0 +1,191 @@
+"""The controller for scripts and notebooks without async: the same names, on an event loop of its own.
+
+with Controller() as controller:
+    controller.initialize(num_workers=4)
+    print(controller.execute_parallel([TaskRequest("echo", {"n": 1})]))
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from parlmesh.security import SecurityConfig
+from parlmesh.types import Array
+
+from .actors import ActorInfo
+from .config import ClientConfig
+from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, PARLController
+from .loop_thread import LoopThread
+from .outcomes import Outcome
+from .policy import PolicyUpdate
+from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .statistics import PARLStats
+
+
+class Controller:
+    """A PARLController whose methods wait. It may be used from several threads."""
+
+    def __init__(
+        self,
+        address: str = "",
+        *,
+        learner: str = "",
+        security: SecurityConfig = NO_SECURITY,
+        config: ClientConfig = DEFAULTS,
+    ) -> None:
+        self._controller = PARLController(address, learner=learner, security=security, config=config)
+        self._thread = LoopThread("parlmesh controller")
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        *,
+        learner: str = "",
+        security: SecurityConfig = NO_SECURITY,
+        config: ClientConfig = DEFAULTS,
+    ) -> Self:
+        """A controller of a running fleet; see `PARLController.connect`."""
+        return cls(address, learner=learner, security=security, config=config).__enter__()
+
+    def initialize(
+        self,
+        num_workers: int = 100,
+        *,
+        actor: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        processes: int | None = None,
+    ) -> int:
+        """See `PARLController.initialize`."""
+        return self._thread.run(
+            self._controller.initialize(num_workers, actor=actor, scheduler=scheduler, processes=processes)
+        )
+
+    def close(self) -> None:
+        """Ends every wait, the local fleet when there is one, and the loop."""
+        try:
+            self._thread.run(self._controller.close())
+        finally:
+            self._thread.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self._thread.run(self._controller.__aenter__())
+        except BaseException:
+            self._thread.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def submit_task(
+        self,
+        kind: str,
+        parameters: Mapping[str, Any] = NOTHING,
+        tensors: Mapping[str, Array] = NOTHING,
+        *,
+        priority: Priority = Priority.NORMAL,
+        dependencies: Sequence[str] = (),
+        placement: Placement = ANYWHERE,
+        queue_timeout: float | None = None,
+        run_timeout: float | None = None,
+        max_attempts: int = 0,
+        task_id: str = "",
+    ) -> str:
+        """See `PARLController.submit_task`."""
+        return self._thread.run(
+            self._controller.submit_task(
+                kind,
+                parameters,
+                tensors,
+                priority=priority,
+                dependencies=dependencies,
+                placement=placement,
+                queue_timeout=queue_timeout,
+                run_timeout=run_timeout,
+                max_attempts=max_attempts,
+                task_id=task_id,
+            )
+        )
+
+    def submit_tasks(self, requests: Sequence[TaskRequest]) -> list[str]:
+        """See `PARLController.submit_tasks`."""
+        return self._thread.run(self._controller.submit_tasks(requests))
+
+    def result(self, task_id: str, timeout: float | None = None) -> Outcome:
+        """See `PARLController.result`."""
+        return self._thread.run(self._controller.result(task_id, timeout))
+
+    def execute_parallel(
+        self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
+    ) -> list[Outcome]:
+        """See `PARLController.execute_parallel`."""
+        return self._thread.run(self._controller.execute_parallel(tasks, limit=limit, timeout=timeout))
+
+    def as_completed(
+        self, tasks: Iterable[TaskRequest], *, limit: int = IN_FLIGHT, timeout: float | None = None
+    ) -> Iterator[Outcome]:
+        """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
+        return self._thread.iterate(lambda: self._controller.as_completed(tasks, limit=limit, timeout=timeout))
+
+    def map(
+        self,
+        kind: str,
+        parameters: Iterable[Mapping[str, Any]],
+        *,
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> Iterator[Outcome]:
+        """See `PARLController.map`."""
+        return self._thread.iterate(
+            lambda: self._controller.map(kind, parameters, limit=limit, timeout=timeout, priority=priority)
+        )
+
+    def cancel(self, task_ids: Iterable[str]) -> list[str]:
+        """See `PARLController.cancel`."""
+        return self._thread.run(self._controller.cancel(task_ids))
+
+    def explain(self, task_id: str) -> str:
+        """See `PARLController.explain`."""
+        return self._thread.run(self._controller.explain(task_id))
+
+    def get_statistics(self) -> PARLStats:
+        """See `PARLController.get_statistics`."""
+        return self._thread.run(self._controller.get_statistics())
+
+    def list_actors(self) -> list[ActorInfo]:
+        """See `PARLController.list_actors`."""
+        return self._thread.run(self._controller.list_actors())
+
+    def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """See `PARLController.pause`."""
+        return self._thread.run(self._controller.pause(actor_ids))
+
+    def resume(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """See `PARLController.resume`."""
+        return self._thread.run(self._controller.resume(actor_ids))
+
+    def drain(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """See `PARLController.drain`."""
+        return self._thread.run(self._controller.drain(actor_ids))
+
+    def reset(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
+        """See `PARLController.reset`."""
+        return self._thread.run(self._controller.reset(actor_ids))
+
+    def rebalance_load(self) -> int:
+        """See `PARLController.rebalance_load`."""
+        return self._thread.run(self._controller.rebalance_load())
+
+    def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:
+        """See `PARLController.update_policy`."""
+        return self._thread.run(self._controller.update_policy(run_id, timeout=timeout))
+
+    def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
+        """See `PARLController.save_trace`."""
+        return self._thread.run(self._controller.save_trace(path, seconds=seconds))

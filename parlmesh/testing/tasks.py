@@ -1,0 +1,199 @@
+"""A stand-in for the scheduler as its clients meet it: a real servicer that ends tasks as a test tells it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from parlmesh.errors import FleetError, NotFound
+from parlmesh.rpc import Service
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
+from parlmesh.wire import payload_to_proto
+
+_DEADLINE_SECONDS = 10.0
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def succeeded(spec: task_pb2.TaskSpec, result: Mapping[str, Any] | None = None) -> task_pb2.Outcome:
+    """A good end; without a result the task's own payload comes back."""
+    payload = spec.payload if result is None else payload_to_proto(result)
+    return task_pb2.Outcome(
+        task_id=spec.task_id, state=task_pb2.TASK_STATE_SUCCEEDED, result=payload, attempts=1, actor_id="fake-0"
+    )
+
+
+def failed(spec: task_pb2.TaskSpec, reason: str, message: str) -> task_pb2.Outcome:
+    """A bad end."""
+    failure = task_pb2.Failure(reason=reason, message=message)
+    return task_pb2.Outcome(
+        task_id=spec.task_id, state=task_pb2.TASK_STATE_FAILED, failure=failure, attempts=1, actor_id="fake-0"
+    )
+
+
+class FakeTasks(SchedulerServiceServicer):
+    """Accepts tasks, ends those that `run` ends at once, and leaves the others to the test.
+
+    `refuse` looks at every task of a request and may answer with the error that refuses the whole of it.
+    """
+
+    def __init__(self, run: Callable[[task_pb2.TaskSpec], task_pb2.Outcome | None] = succeeded) -> None:
+        self.run = run
+        self.refuse: Callable[[task_pb2.TaskSpec], FleetError | None] = lambda spec: None
+        self.requests: list[list[str]] = []
+        self.specs: dict[str, task_pb2.TaskSpec] = {}
+        self.outcomes: dict[str, task_pb2.Outcome] = {}
+        self.cancelled: list[str] = []
+        self.statistics = pb.GetStatisticsResponse()
+        self.actors: list[pb.Actor] = []
+        self.commands: list[pb.UpdateActorsRequest] = []
+        self.most_unfinished = 0
+        self._watches: dict[asyncio.Queue[task_pb2.Outcome | grpc.StatusCode], pb.WatchTasksRequest] = {}
+        self._changed = asyncio.Condition()
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        name = "parlmesh.v1.SchedulerService"
+        return Service(name, lambda server: add_SchedulerServiceServicer_to_server(self, server))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Accepted and without an outcome, in order."""
+        return [task_id for task_id in self.specs if task_id not in self.outcomes]
+
+    @property
+    def watches(self) -> int:
+        """Open WatchTasks streams."""
+        return len(self._watches)
+
+    async def until(self, predicate: Callable[[], bool]) -> None:
+        """Waits for calls of the client until the predicate holds."""
+        async with asyncio.timeout(_DEADLINE_SECONDS), self._changed:
+            await self._changed.wait_for(predicate)
+
+    async def finish(self, outcome: task_pb2.Outcome) -> None:
+        """Ends a task and tells everyone who watches it."""
+        self.outcomes[outcome.task_id] = outcome
+        submitter = self.specs[outcome.task_id].submitter
+        for queue, request in self._watches.items():
+            if outcome.task_id in request.task_ids or (not request.task_ids and request.submitter == submitter):
+                queue.put_nowait(outcome)
+        await self._notify()
+
+    async def repeat(self, outcome: task_pb2.Outcome) -> None:
+        """Tells everyone once more, as no scheduler should."""
+        await self.finish(outcome)
+
+    async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
+        """Breaks every stream."""
+        for queue in self._watches:
+            queue.put_nowait(code)
+        await self.until(lambda: not self._watches)
+
+    def forget(self, task_ids: Iterable[str] | None = None) -> None:
+        """Loses tasks, all when none is named, as a scheduler without a store does when it restarts."""
+        for task_id in list(self.specs) if task_ids is None else task_ids:
+            del self.specs[task_id]
+            self.outcomes.pop(task_id, None)
+
+    async def SubmitTasks(self, request: pb.SubmitTasksRequest, context: _Context) -> pb.SubmitTasksResponse:
+        """All or none."""
+        self.requests.append([spec.task_id for spec in request.tasks])
+        await self._notify()
+        for spec in request.tasks:
+            error = self.refuse(spec)
+            if error is not None:
+                raise error
+        new = [spec for spec in request.tasks if spec.task_id not in self.specs]
+        self.specs.update((spec.task_id, spec) for spec in new)
+        self.most_unfinished = max(self.most_unfinished, len(self.specs) - len(self.outcomes))
+        for spec in new:
+            outcome = self.run(spec)
+            if outcome is not None:
+                await self.finish(outcome)
+        await self._notify()
+        return pb.SubmitTasksResponse(task_ids=[spec.task_id for spec in request.tasks])
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: _Context) -> pb.GetTaskResponse:
+        """The task with its outcome, when it has one."""
+        if request.task_id not in self.specs:
+            raise NotFound(f'there is no task "{request.task_id}"', task_id=request.task_id)
+        return pb.GetTaskResponse(task=self._task(request.task_id))
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: _Context) -> pb.ListTasksResponse:
+        """Everything on one page."""
+        return pb.ListTasksResponse(tasks=[self._task(task_id) for task_id in self.specs])
+
+    async def WatchTasks(
+        self, request: pb.WatchTasksRequest, context: _Context
+    ) -> AsyncIterator[pb.WatchTasksResponse]:
+        """Those already final first."""
+        missing = [task_id for task_id in request.task_ids if task_id not in self.specs]
+        if missing:
+            raise NotFound(f'there is no task "{missing[0]}"', task_id=missing[0])
+        queue: asyncio.Queue[task_pb2.Outcome | grpc.StatusCode] = asyncio.Queue()
+        for task_id in request.task_ids:
+            if task_id in self.outcomes:
+                queue.put_nowait(self.outcomes[task_id])
+        self._watches[queue] = request
+        waiting = set(request.task_ids)
+        try:
+            await context.send_initial_metadata(())
+            await self._notify()
+            while not request.task_ids or waiting:
+                item = await queue.get()
+                if not isinstance(item, task_pb2.Outcome):
+                    await context.abort(item, "as the test wishes")
+                yield pb.WatchTasksResponse(outcomes=[item])
+                waiting.discard(item.task_id)
+        finally:
+            del self._watches[queue]
+            await self._notify()
+
+    async def CancelTasks(self, request: pb.CancelTasksRequest, context: _Context) -> pb.CancelTasksResponse:
+        """Ends the unfinished ones."""
+        self.cancelled += request.task_ids
+        stopped = [task_id for task_id in request.task_ids if task_id in self.unfinished]
+        for task_id in stopped:
+            failure = task_pb2.Failure(reason="CANCELLED", message="cancelled on request")
+            await self.finish(task_pb2.Outcome(task_id=task_id, state=task_pb2.TASK_STATE_CANCELLED, failure=failure))
+        await self._notify()
+        return pb.CancelTasksResponse(cancelled_task_ids=stopped)
+
+    async def ExplainTask(self, request: pb.ExplainTaskRequest, context: _Context) -> pb.ExplainTaskResponse:
+        """Says whether it is there."""
+        return pb.ExplainTaskResponse(explanation=f'task "{request.task_id}" is {request.task_id in self.specs}')
+
+    async def GetStatistics(self, request: pb.GetStatisticsRequest, context: _Context) -> pb.GetStatisticsResponse:
+        """What the test has set."""
+        return self.statistics
+
+    async def ListActors(self, request: pb.ListActorsRequest, context: _Context) -> pb.ListActorsResponse:
+        """What the test has set."""
+        return pb.ListActorsResponse(actors=self.actors)
+
+    async def UpdateActors(self, request: pb.UpdateActorsRequest, context: _Context) -> pb.UpdateActorsResponse:
+        """Notes the command."""
+        self.commands.append(request)
+        return pb.UpdateActorsResponse(actors=[actor for actor in self.actors if actor.actor_id in request.actor_ids])
+
+    async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: _Context) -> pb.RebalanceTasksResponse:
+        """Moves everything that has no outcome."""
+        return pb.RebalanceTasksResponse(moved_tasks=len(self.unfinished))
+
+    async def GetTrace(self, request: pb.GetTraceRequest, context: _Context) -> pb.GetTraceResponse:
+        """An empty trace that names the window."""
+        return pb.GetTraceResponse(trace_json=f'{{"traceEvents": [], "seconds": {request.seconds}}}')
+
+    def _task(self, task_id: str) -> task_pb2.Task:
+        outcome = self.outcomes.get(task_id)
+        state = task_pb2.TASK_STATE_RUNNING if outcome is None else outcome.state
+        return task_pb2.Task(spec=self.specs[task_id], state=state, outcome=outcome)
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()

@@ -1,0 +1,118 @@
+import asyncio
+import inspect
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from parlmesh.client import ClientConfig, PARLController, TaskRequest
+from parlmesh.client.loop_thread import LoopThread
+from parlmesh.client.sync import Controller
+from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
+from parlmesh.testing import free_port, serve
+from parlmesh.testing.tasks import FakeTasks, succeeded
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[FakeTasks, str]]:
+    """A fake scheduler on a loop of its own, as a foreign process would be."""
+    thread = LoopThread("fake scheduler")
+    fake = FakeTasks()
+    serving = serve([fake.service])
+    address = thread.run(_enter(serving))
+    yield fake, address
+    thread.run(_exit(serving))
+    thread.close()
+
+
+async def _enter(serving: object) -> str:
+    return await serving.__aenter__()  # type: ignore[attr-defined,no-any-return]
+
+
+async def _exit(serving: object) -> None:
+    await serving.__aexit__(None, None, None)  # type: ignore[attr-defined]
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def test_it_has_every_method_of_the_controller_with_the_same_arguments() -> None:
+    for name, method in inspect.getmembers(PARLController, inspect.isfunction):
+        if not name.startswith("_"):
+            own = inspect.signature(getattr(Controller, name))
+            assert list(own.parameters.values()) == list(inspect.signature(method).parameters.values()), name
+
+
+def test_tasks_run_without_async(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        task_id = controller.submit_task("echo", {"n": 1})
+        assert controller.result(task_id).unwrap() == {"n": 1}
+        outcomes = controller.execute_parallel([TaskRequest("echo", {"n": n}) for n in range(10)])
+        assert [outcome.unwrap()["n"] for outcome in outcomes] == list(range(10))
+        completed = controller.as_completed([TaskRequest("noop")] * 3000, limit=100)
+        assert {outcome.index for outcome in completed} == set(range(3000))
+        mapped = controller.map("echo", ({"n": n} for n in range(3000)), limit=100)
+        assert [outcome.unwrap()["n"] for outcome in mapped] == list(range(3000))
+        with pytest.raises(NotFound):
+            controller.result("nothing")
+        with pytest.raises(InvalidInput, match="limit is 0"):
+            list(controller.as_completed([], limit=0))
+
+
+async def test_it_works_inside_a_running_loop_as_in_a_notebook(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller.connect(address) as controller:
+        assert controller.execute_parallel([TaskRequest("noop")])[0].ok
+
+
+def test_leaving_a_loop_early_cancels_the_rest(server: tuple[FakeTasks, str]) -> None:
+    fake, address = server
+    fake.run = lambda spec: succeeded(spec) if spec.task_id.endswith("-1") else None
+    with Controller(address) as controller:
+        for outcome in controller.as_completed((TaskRequest("noop") for _ in range(10**9)), limit=5):
+            assert outcome.index == 0
+            break
+        assert controller.get_statistics().client.pending_tasks == 0
+    assert not fake.unfinished
+
+
+def test_an_iteration_ends_with_the_error_of_its_deadline(server: tuple[FakeTasks, str]) -> None:
+    fake, address = server
+    fake.run = lambda spec: None
+    with Controller(address) as controller, pytest.raises(DeadlineExceeded, match="1 tasks had no outcome"):
+        list(controller.as_completed([TaskRequest("noop")], timeout=0.05))
+
+
+def test_the_thread_ends_with_the_controller(server: tuple[FakeTasks, str]) -> None:
+    _, address = server
+    with Controller(address) as controller:
+        assert "parlmesh controller" in threads()
+    assert "parlmesh controller" not in threads()
+    with pytest.raises(Unavailable, match="the controller was closed"):
+        controller.submit_task("noop")
+    with pytest.raises(Unavailable, match="got no answer"):
+        Controller.connect(f"127.0.0.1:{free_port()}", config=ClientConfig(connect_seconds=0.1))
+    assert "parlmesh controller" not in threads()
+
+
+def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = LoopThread("waits")
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    def interrupted(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.run(wait())
+    assert cancelled.wait(10)
+    thread.close()
