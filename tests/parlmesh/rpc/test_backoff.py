@@ -11,14 +11,14 @@ from parlmesh.rpc import Backoff
     factor=st.floats(1, 10),
     limit=st.floats(0.001, 100),
     seed=st.integers(0, 1000),
-    count=st.integers(1, 2000),
+    count=st.integers(1, 300),
 )
 def test_a_wait_is_never_longer_than_its_ceiling(
     first: float, factor: float, limit: float, seed: int, count: int
 ) -> None:
     backoff = Backoff(first, factor, limit, random.Random(seed))
     for number in range(count):
-        ceiling = min(limit, first * factor ** min(number, 200))
+        ceiling = min(limit, first * factor**number)
         assert 0 <= backoff.next() <= ceiling * (1 + 1e-9)
 
 
