@@ -26,8 +26,10 @@ START_SECONDS = 60.0
 """Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
 
 
-LEARNER_SECONDS = 3.0
-"""Start the learner has over the others at the end."""
+HEAD_START_SECONDS = 3.0
+"""At the end the learner is asked to stop so long before the others."""
+LEARNER_GRACE_SECONDS = 9.0
+"""The learner has a checkpoint and a curve to write before it is killed; with this a stop stays below ten seconds."""
 
 
 class LocalFleet:
@@ -79,7 +81,7 @@ class LocalFleet:
     async def stop(self) -> None:
         """End everything: the learner first, while the others can still finish what it waits for."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LEARNER_SECONDS):
+            async with asyncio.timeout(HEAD_START_SECONDS):
                 await self._supervisor.stop({"learner"} & self._supervisor.children.keys())
         await self._supervisor.stop()
 
@@ -91,7 +93,15 @@ class LocalFleet:
         """Start a service and answer its address; with a given port there is nothing to wait for."""
         file = self._paths.service(service)
         write_settings(file, self._settings(service, port))
-        self._supervisor.start(ChildSpec(service, lambda _: service_command(service, file), self._paths.log(service)))
+        grace_seconds = LEARNER_GRACE_SECONDS if service == "learner" else 0.0
+        self._supervisor.start(
+            ChildSpec(
+                service,
+                lambda _: service_command(service, file),
+                self._paths.log(service),
+                grace_seconds=grace_seconds,
+            )
+        )
         if not port:
             port = await self._supervisor.serving(service, deadline_seconds=START_SECONDS)
             # A restart must come back where the others look for it.

@@ -17,8 +17,8 @@ from parlmesh.cli.view import FleetView
 from parlmesh.errors import FleetError
 from parlmesh.processes import Supervisor
 
-GRACE_SECONDS = 6.0
-"""Longest time a process has to end by itself; what is left is killed."""
+GRACE_SECONDS = 5.0
+"""Time an actor or the scheduler has to end by itself; what is left is killed."""
 
 
 async def train(config: UpConfig, paths: RunPaths, *, keep: bool, plain: bool) -> int:

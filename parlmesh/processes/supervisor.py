@@ -44,6 +44,8 @@ class ChildSpec:
     """The command line of an incarnation, 1 for the first start."""
     log: Path
     first_incarnation: int = 1
+    grace_seconds: float = 0.0
+    """Time to end by itself once asked to; 0 = the supervisor's."""
 
 
 @dataclass
@@ -156,7 +158,8 @@ class Supervisor:
         if child.grace is None:
             terminate(process)
             loop = asyncio.get_running_loop()
-            child.grace = loop.call_later(self._grace_seconds, kill_session, process.pid)
+            grace_seconds = child.spec.grace_seconds or self._grace_seconds
+            child.grace = loop.call_later(grace_seconds, kill_session, process.pid)
 
     async def _supervise(self, child: Child) -> None:
         child.incarnation = child.spec.first_incarnation

@@ -1,6 +1,7 @@
 """Real processes throughout: the children are small Python programs that report through files and their log."""
 
 import asyncio
+import dataclasses
 import os
 import signal
 import sys
@@ -136,6 +137,20 @@ async def test_a_deaf_child_and_its_own_children_are_killed_after_the_grace(tmp_
         assert alive(inner)
     assert not alive(outer)
     await until(lambda: not alive(inner))
+
+
+async def test_a_child_may_have_a_grace_of_its_own(tmp_path: Path) -> None:
+    patient = dataclasses.replace(child(tmp_path, DEAF, "patient"), grace_seconds=3_600.0)
+    async with Supervisor(note=lambda _: None, grace_seconds=0.1) as supervisor:
+        kept = supervisor.start(patient)
+        other = supervisor.start(child(tmp_path, DEAF, "other"))
+        for name in ("patient", "other"):
+            await supervisor.serving(name, deadline_seconds=20)
+        supervisor.ask_to_stop()
+        async with asyncio.timeout(20):
+            await other.settled.wait()
+        assert not kept.settled.is_set()
+        supervisor.kill()
 
 
 async def test_kill_does_not_wait_for_the_grace(tmp_path: Path) -> None:
