@@ -1,6 +1,5 @@
 """One child process: starting it, ending it, reading its log. Decides nothing about restarts."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -11,28 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from . import bound
+from .process import Process
 
 LOG_TAIL_BYTES = 64 * 1024
 
 
-async def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-    """Start `command` in its own session, bound to this process's life, stdout and stderr appended to `log`."""
+def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
+    """Start `command` in its own session, bound to this thread's life, stdout and stderr appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     wrapper = [sys.executable, "-I", "-S", str(Path(bound.__file__)), str(os.getpid())]
     with log.open("ab") as output:
-        return await asyncio.create_subprocess_exec(
-            *wrapper,
-            *command,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=dict(environment),
-            # The terminal's Ctrl-C is for the supervisor alone, and the session is what `kill_session` ends.
-            start_new_session=True,
-        )
+        return Process([*wrapper, *command], output=output, environment=environment)
 
 
-def terminate(process: asyncio.subprocess.Process) -> None:
+def terminate(process: Process) -> None:
     """Ask for a graceful end."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)

@@ -19,6 +19,7 @@ from typing import Self
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
 
 from .children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
+from .process import Process
 from .restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
@@ -64,7 +65,7 @@ class Child:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the child is given up or stopped."""
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
     grace: asyncio.TimerHandle | None = None
 
 
@@ -154,7 +155,7 @@ class Supervisor:
     def _chosen(self, names: Iterable[str] | None) -> list[Child]:
         return list(self.children.values()) if names is None else [self.children[name] for name in names]
 
-    def _end(self, child: Child, process: asyncio.subprocess.Process) -> None:
+    def _end(self, child: Child, process: Process) -> None:
         if child.grace is None:
             terminate(process)
             loop = asyncio.get_running_loop()
@@ -184,7 +185,7 @@ class Supervisor:
         child.state = ChildState.STARTING
         child.log_offset = log_size(child.spec.log)
         try:
-            process = await spawn(child.spec.command(child.incarnation), child.spec.log, self._environment)
+            process = spawn(child.spec.command(child.incarnation), child.spec.log, self._environment)
         except OSError as error:
             return f"cannot be started: {error}"
         child.process, child.pid, child.state = process, process.pid, ChildState.RUNNING
