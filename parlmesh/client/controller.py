@@ -63,6 +63,11 @@ class PARLController:
         self._fleet: LocalFleet | None = None
         self._learner_channel: grpc.aio.Channel | None = None
 
+    @property
+    def address(self) -> str:
+        """Where the scheduler listens, for other programs; empty while there is no fleet."""
+        return self._address
+
     @classmethod
     async def connect(
         cls,
@@ -286,7 +291,7 @@ class PARLController:
         channel = open_channel(address, self._security, max_message_bytes=self._config.message_bytes)
         link = Link(channel, address, self._config)
         await link.open()
-        self._link = link
+        self._link, self._address = link, address
 
     async def _start(
         self,
@@ -309,7 +314,7 @@ class PARLController:
             await self._until_ready(self._fleet)
         except BaseException:
             await self.close()
-            self._link = self._fleet = None
+            self._link, self._fleet, self._address = None, None, ""
             raise
 
     async def _until_ready(self, fleet: LocalFleet) -> None:

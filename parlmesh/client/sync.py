@@ -37,6 +37,11 @@ class Controller:
         self._controller = PARLController(address, learner=learner, security=security, config=config)
         self._thread = LoopThread("parlmesh controller")
 
+    @property
+    def address(self) -> str:
+        """See `PARLController.address`."""
+        return self._controller.address
+
     @classmethod
     def connect(
         cls,
