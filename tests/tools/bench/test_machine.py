@@ -16,6 +16,15 @@ def test_busy_cores_are_the_share_of_ticks_that_were_not_idle() -> None:
     assert found == pytest.approx(0.25 * (os.cpu_count() or 1))
 
 
+def test_what_a_child_used_is_not_laid_to_others() -> None:
+    ticks, cores = os.sysconf("SC_CLK_TCK"), os.cpu_count() or 1
+    second = ticks * cores
+    readings = iter([_stat(0, 0), _stat(10 * ticks, 10 * second - 10 * ticks)])
+    used = iter([5.0, 9.0])
+    watch = machine.OthersWatch(lambda: next(readings), own=lambda: next(used))
+    assert watch.cores() == pytest.approx(1.0 - 0.4)
+
+
 def test_waiting_ends_as_soon_as_the_machine_is_quiet() -> None:
     glances = iter([2.0, 1.0, 0.1, 2.0])
     assert machine.wait_until_quiet(1000.0, lambda: next(glances), pause=lambda seconds: None) == 0.1

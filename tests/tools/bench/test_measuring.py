@@ -97,7 +97,7 @@ def test_missing_values_are_left_out_of_the_samples() -> None:
 
 
 def test_figures_taken_while_others_worked_are_called_noisy() -> None:
-    findings = Findings(busy_before={"calm": 0.1, "loud": 1.5})
+    findings = Findings(others={"calm": 0.1, "loud": 1.5})
     assert findings.noisy == {"loud": 1.5}
 
 

@@ -72,3 +72,22 @@ def test_every_file_beside_the_benchmarks_is_one(script: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "--quick" in done.stdout
     assert "--peers" in done.stdout
+
+
+def test_stable_baselines3_counts_with_the_number_of_threads_that_suits_it() -> None:
+    findings = Findings(
+        results={
+            "sb3_own_threads": [{"steps_per_second": 150.0}],
+            "sb3_one_thread": [{"steps_per_second": 2000.0}, {"steps_per_second": 2200.0}],
+        }
+    )
+    train_benchmark.take_faster_sb3(findings)
+    samples = findings.samples("sb3", "steps_per_second")
+    assert samples is not None
+    assert samples.median == 2100.0
+
+
+def test_stable_baselines3_that_could_not_be_measured_says_why() -> None:
+    findings = Findings(reasons={"sb3_one_thread": "not asked for", "sb3_own_threads": "not asked for"})
+    train_benchmark.take_faster_sb3(findings)
+    assert findings.reasons["sb3"] == "not asked for"

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import platform
+import resource
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -11,13 +12,15 @@ from pathlib import Path
 QUIET_CORES = 0.3
 """A machine on which others use no more than this is quiet."""
 _GLANCE_SECONDS = 0.3
+_CORES = os.cpu_count() or 1
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def facts(packages: Iterable[str]) -> dict[str, str | int | float]:
     """One flat table; packages that are not installed are left out."""
     found: dict[str, str | int | float] = {
         "date": datetime.now().astimezone().isoformat(timespec="minutes"),
-        "cores": os.cpu_count() or 0,
+        "cores": _CORES,
         "processor": _processor(),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
@@ -33,15 +36,30 @@ def facts(packages: Iterable[str]) -> dict[str, str | int | float]:
 
 def busy_cores(stat: Callable[[], str] | None = None, pause: Callable[[float], None] = time.sleep) -> float:
     """Cores in use during a glance; a run that starts after it finds this much in its way."""
-    read = stat or (lambda: Path("/proc/stat").read_text(encoding="ascii"))
-    try:
-        before = _busy_and_total(read())
-    except OSError:
-        return os.getloadavg()[0]
+    watch = OthersWatch(stat, own=lambda: 0.0)
     pause(_GLANCE_SECONDS)
-    after = _busy_and_total(read())
-    total = after[1] - before[1]
-    return (after[0] - before[0]) / total * (os.cpu_count() or 1) if total > 0 else 0.0
+    return watch.cores()
+
+
+class OthersWatch:
+    """How many cores other processes use while a child of this process runs and is waited for.
+
+    What a child leaves behind unwaited counts as others': it may say too much, and never too little.
+    """
+
+    def __init__(self, stat: Callable[[], str] | None = None, own: Callable[[], float] | None = None) -> None:
+        self._stat = stat or _read_stat
+        self._own = own or _children_seconds
+        self._ticks = _busy_and_total(self._stat())
+        self._seconds = self._own()
+
+    def cores(self) -> float:
+        """Mean since the start; what the child and its children used is left out once they are waited for."""
+        busy, total = (now - then for now, then in zip(_busy_and_total(self._stat()), self._ticks, strict=True))
+        if total <= 0:
+            return 0.0
+        elapsed = total / _TICKS_PER_SECOND / _CORES
+        return max(0.0, busy / total * _CORES - (self._own() - self._seconds) / elapsed)
 
 
 def wait_until_quiet(
@@ -52,6 +70,17 @@ def wait_until_quiet(
     while (cores := busy()) > QUIET_CORES and time.monotonic() < deadline:
         pause(1.0)
     return cores
+
+
+def _read_stat() -> str:
+    """Elsewhere than on Linux nothing is known, and nothing is said."""
+    path = Path("/proc/stat")
+    return path.read_text(encoding="ascii") if path.exists() else "cpu 0 0 0 0 0 0 0 0"
+
+
+def _children_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _busy_and_total(stat: str) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .machine import QUIET_CORES, wait_until_quiet
+from .machine import QUIET_CORES, OthersWatch, wait_until_quiet
 from .places import ROOT
 from .samples import Samples
 
@@ -46,8 +46,8 @@ class Findings:
     results: dict[str, list[Result]] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     """Why a name has no results, or fewer than were asked for."""
-    busy_before: dict[str, float] = field(default_factory=dict)
-    """Most cores that others used just before a run of this name."""
+    others: dict[str, float] = field(default_factory=dict)
+    """Most cores that other processes used just before or during a run of this name."""
 
     def samples(self, name: str, key: str) -> Samples | None:
         """The values of one key over all runs; None when there are none."""
@@ -57,7 +57,7 @@ class Findings:
     @property
     def noisy(self) -> dict[str, float]:
         """The names whose figures were taken while others were at work."""
-        return {name: round(cores, 2) for name, cores in self.busy_before.items() if cores > QUIET_CORES}
+        return {name: round(cores, 2) for name, cores in self.others.items() if cores > QUIET_CORES}
 
 
 def run_in_turns(
@@ -74,19 +74,20 @@ def run_in_turns(
         name = measurement.name
         if name in findings.reasons:
             continue
-        busy = settle(quiet_seconds)
-        findings.busy_before[name] = max(busy, findings.busy_before.get(name, 0.0))
-        started = time.monotonic()
+        before = settle(quiet_seconds)
+        watch, started = OthersWatch(), time.monotonic()
         try:
             result = run_once(measurement, interpreters.get(measurement.peer, Path(sys.executable)), turn)
         except MeasurementFailed as failure:
             findings.reasons[name] = str(failure)
             say(f"{name}: {failure}")
             continue
+        during = watch.cores()
+        findings.others[name] = max(before, during, findings.others.get(name, 0.0))
         findings.results.setdefault(name, []).append(result)
         say(
-            f"{name} {turn + 1}/{measurement.runs}: {_headline(result)}"
-            f"  [{time.monotonic() - started:.1f} s; {busy:.1f} cores busy before, load {os.getloadavg()[0]:.1f}]"
+            f"{name} {turn + 1}/{measurement.runs}: {_headline(result)}  [{time.monotonic() - started:.1f} s; "
+            f"others used {before:.1f} cores before and {during:.1f} during; load {os.getloadavg()[0]:.1f}]"
         )
 
 

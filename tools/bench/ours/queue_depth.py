@@ -47,7 +47,7 @@ class Driver:
     def finish(self, tasks: list[Task]) -> list[Task]:
         """Reports results and takes the tasks that are given in return."""
         self.now += SECONDS_PER_BATCH
-        results = [(task.task_id, task.lease_id, task.attempts, b"", None, RUN_SECONDS) for task in tasks]
+        results = [(task.task_id, task.lease_id, b"", None, RUN_SECONDS) for task in tasks]
         self.core.report(SESSION, self.now, credits=len(tasks), results=results)
         if self.now >= self._next_tick:
             self._next_tick = self.now + TICK_SECONDS
