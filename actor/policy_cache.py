@@ -153,7 +153,7 @@ class PolicyCache:
         self._fail(run, Unavailable(f"the policies of run {run.run_id!r} were dropped"))
 
     async def _follow(self, run: _Run) -> None:
-        backoff = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng)
+        backoff, away = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng), False
         while True:
             # No deadline: the watch lasts as long as the run is followed.
             watch = self._stub.WatchPolicy(WatchPolicyRequest(run_id=run.run_id))
@@ -161,6 +161,7 @@ class PolicyCache:
                 async for response in watch:
                     await self._update(run, response.header)
                     backoff.reset()
+                    away = False
                 error: FleetError = Unavailable("the learner ended the watch")
             except grpc.aio.AioRpcError as rpc_error:
                 error = error_from_rpc(rpc_error)
@@ -175,13 +176,15 @@ class PolicyCache:
                 return
             pause = backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            log.warning(
+            # Said once; a learner that stays away does not fill the log.
+            (log.debug if away else log.warning)(
                 "policy_watch_broken",
                 run_id=run.run_id,
                 reason=error.reason,
                 message=error.message,
                 retry_seconds=round(pause, 3),
             )
+            away = True
             await asyncio.sleep(pause)
 
     async def _update(self, run: _Run, header: PolicyHeader) -> None:

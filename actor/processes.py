@@ -14,6 +14,8 @@ from .handlers import Handler, HandlerError
 from .outcomes import ACTOR_LOST
 
 _CHILD = f"{__package__}.child"
+# From the closing of its pipe to the end of a process.
+_END_SECONDS = 2.0
 
 
 class SlotProcess:
@@ -37,12 +39,9 @@ class SlotProcess:
             header = await process.stdout.readexactly(HEADER_BYTES)
             result = TaskResult.FromString(await process.stdout.readexactly(length_of(header)))
         except (ConnectionError, asyncio.IncompleteReadError) as error:
-            self.kill()
-            raise HandlerError(
-                f"the process of handler {self._kind} {_ending(await process.wait())}",
-                retryable=True,
-                reason=ACTOR_LOST,
-            ) from error
+            code = await self._end_of(process)
+            text = f"the process of handler {self._kind} {_ending(code)}"
+            raise HandlerError(text, retryable=True, reason=ACTOR_LOST) from error
         if result.HasField("failure"):
             failure = result.failure
             raise HandlerError(failure.message, retryable=failure.retryable, reason=failure.reason)
@@ -59,6 +58,15 @@ class SlotProcess:
         """Waits until a killed process is gone."""
         if self._killed is not None:
             await self._killed.wait()
+
+    async def _end_of(self, process: Process) -> int:
+        """The exit code of a process that has closed its pipe. To kill one that is just ending would hide its code."""
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                return await process.wait()
+        except TimeoutError:
+            self.kill()
+            return await process.wait()
 
     async def _started(self) -> Process:
         if self._process is None or self._process.returncode is not None:

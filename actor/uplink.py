@@ -49,6 +49,7 @@ class Uplink:
         self._metrics = metrics
         self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
         self._heartbeat_due = False
+        self._away = False
         self._closing = asyncio.Event()
 
     async def run(self) -> None:
@@ -65,7 +66,8 @@ class Uplink:
                 raise cause
             pause = self._backoff.next()
             self._metrics.reconnects.labels("scheduler").inc()
-            log.warning(
+            # Said once; a scheduler that stays away does not fill the log.
+            (log.debug if self._away else log.warning)(
                 "disconnected",
                 actor_id=actor_id,
                 scheduler=self._scheduler,
@@ -73,6 +75,7 @@ class Uplink:
                 message=cause.message,
                 retry_seconds=round(pause, 3),
             )
+            self._away = True
             await self._pause(pause)
         log.info("left", actor_id=actor_id, scheduler=self._scheduler)
 
@@ -92,6 +95,7 @@ class Uplink:
         call = self._stub.Connect()
         try:
             welcome = await self._greet(call)
+            self._away = False
             log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
             with self._metrics.connected.track_inprogress():
                 async with asyncio.TaskGroup() as group:

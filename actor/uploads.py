@@ -69,6 +69,7 @@ class Uploads:
         self._group = asyncio.TaskGroup()
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
+        self._away = False
 
     async def __aenter__(self) -> "Uploads":
         await self._group.__aenter__()
@@ -137,13 +138,15 @@ class Uploads:
             self._unsent = deque(sorted(self._pending))
             pause = self._backoff.next()
             self._metrics.reconnects.labels("learner").inc()
-            log.warning(
+            # Said once; a learner that stays away does not fill the log.
+            (log.debug if self._away else log.warning)(
                 "upload_stream_broken",
                 reason=cause.reason,
                 message=cause.message,
                 unacknowledged=len(self._pending),
                 retry_seconds=round(pause, 3),
             )
+            self._away = True
             await asyncio.sleep(pause)
             if self._pending:
                 self._wake.set()
@@ -182,6 +185,7 @@ class Uploads:
     async def _read(self, call: _Call) -> None:
         while isinstance(response := await call.read(), UploadTrajectoriesResponse):
             self._backoff.reset()
+            self._away = False
             self._in_flight.discard(response.sequence)
             # With no room announced one is still sent: its receipt is how new room is learned of.
             self._window = max(1, min(self._limits.uploads_in_flight, response.credits))

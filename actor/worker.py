@@ -199,7 +199,8 @@ class Worker:
         for (kind, outcome), count in outcomes.items():
             self._metrics.tasks.labels(kind, outcome).inc(count)
         self._slots.fill()
-        self.outbound.set()
+        if ledger.has_unsent:
+            self.outbound.set()
 
     def _run_inline(self, handler: Handler, assignment: Assignment, lease: Lease) -> TaskResult:
         context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self.identity.actor_id, slot=0)
