@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import verification
 
 from parlmesh.errors import Unauthenticated
+from parlmesh.telemetry import get_logger
 
 from .certificates import identity_from_uri, identity_of
 from .identity import Identity
@@ -32,6 +33,9 @@ _REFRESH_BEFORE_SECONDS = 30
 _MOST_CERTIFICATES = 4
 _LONGEST_ASSERTION = 16 * 1024
 _MOST_REMEMBERED = 4096
+
+
+log = get_logger("parlmesh.security")
 
 
 def audience(host: str, service: str) -> str:
@@ -107,7 +111,16 @@ class Verifier:
         return verified.identity
 
     def _verify(self, assertion: str, now: float) -> _Verified:
-        chain = _chain(assertion)
+        try:
+            return self._verify_parsed(assertion, _chain(assertion), now)
+        except Unauthenticated:
+            raise
+        except Exception as error:
+            # The parsers of a certificate raise many things, and its bytes are the caller's to choose.
+            log.debug("credential_cannot_be_read", error=type(error).__name__)
+            raise _malformed() from error
+
+    def _verify_parsed(self, assertion: str, chain: Sequence[x509.Certificate], now: float) -> _Verified:
         identity = self._holder(chain, now)
         key = chain[0].public_key()
         if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
@@ -127,8 +140,6 @@ class Verifier:
             raise _refusal(
                 "the certificate's key did not sign the credential", reason="WRONG_SIGNATURE", identity=identity
             ) from None
-        except jwt.InvalidTokenError:
-            raise _malformed() from None
         return _checked(claims, identity, now)
 
     def _holder(self, chain: Sequence[x509.Certificate], now: float) -> Identity:
@@ -172,16 +183,13 @@ class Verifier:
 def _chain(assertion: str) -> list[x509.Certificate]:
     if len(assertion) > _LONGEST_ASSERTION:
         raise _malformed()
-    try:
-        header = jwt.get_unverified_header(assertion)
-        encoded = header.get("x5c")
-        if header.get("typ") != TYPE or header.get("alg") != ALGORITHM or not isinstance(encoded, list):
-            raise _malformed()
-        if not 1 <= len(encoded) <= _MOST_CERTIFICATES:
-            raise _malformed()
-        return [x509.load_der_x509_certificate(base64.b64decode(one, validate=True)) for one in encoded]
-    except (jwt.InvalidTokenError, ValueError, TypeError):
-        raise _malformed() from None
+    header = jwt.get_unverified_header(assertion)
+    encoded = header.get("x5c")
+    if header.get("typ") != TYPE or header.get("alg") != ALGORITHM or not isinstance(encoded, list):
+        raise _malformed()
+    if not 1 <= len(encoded) <= _MOST_CERTIFICATES:
+        raise _malformed()
+    return [x509.load_der_x509_certificate(base64.b64decode(one, validate=True)) for one in encoded]
 
 
 def _checked(claims: dict[str, Any], identity: Identity, now: float) -> _Verified:

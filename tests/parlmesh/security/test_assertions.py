@@ -321,6 +321,29 @@ def test_no_assertion_with_a_changed_character_names_someone_else(position: int,
     assert identity == Identity("node-1", Role.ACTOR)
 
 
+@pytest.mark.filterwarnings("ignore::cryptography.utils.CryptographyDeprecationWarning")
+def test_no_certificate_with_a_changed_byte_does_worse_than_be_refused() -> None:
+    now = clock()
+    check = verifier(now)
+    original = NODE.certificate.public_bytes(Encoding.DER)
+    # After the signed part there is an encoding of the signature, of which a bit may differ and mean the same.
+    signed = original.index(NODE.certificate.tbs_certificate_bytes) + len(NODE.certificate.tbs_certificate_bytes)
+    reasons = set()
+    for position in range(len(original)):
+        for flip in (0x01, 0x80, 0xFF):
+            changed = bytearray(original)
+            changed[position] ^= flip
+            assertion = forged(now, headers={"x5c": [base64.b64encode(bytes(changed)).decode()]})
+            try:
+                identity = check.identity(assertion, SERVICE)
+            except Unauthenticated as error:
+                reasons.add(error.reason)
+            else:
+                assert position >= signed
+                assert identity == Identity("node-1", Role.ACTOR)
+    assert reasons == {"MALFORMED_CREDENTIAL", "UNTRUSTED_CERTIFICATE"}
+
+
 def test_a_huge_assertion_is_not_parsed() -> None:
     now = clock()
     assert refused(forged(now, padding="x" * 20_000), now).reason == "MALFORMED_CREDENTIAL"
