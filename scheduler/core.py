@@ -26,6 +26,8 @@ AttemptEnd = tuple[str, int, bytes, Failure | None, float]
 SUCCEEDED = TaskState.SUCCEEDED
 
 TRIM_SECONDS = 10.0
+# Into how many parts per actor a large number of ready tasks is divided.
+PARTS = 4
 
 
 class Core:
@@ -313,10 +315,10 @@ class Core:
                 actor = fleet.choose(task_class)
                 if actor is None:
                     break
-                # Free slots are filled one by one, so that urgent tasks start at once; what is held in advance
-                # behind running tasks is handed over in larger parts.
-                part = 1 if len(actor.leases) < actor.slots else min(actor.room, 1 + task_class.ready // 16)
-                tasks = queue.take(actor.classes, part)
+                # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
+                free = actor.slots - len(actor.leases)
+                part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
+                tasks = queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
                 assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
                 life.grant(tasks, actor, now)
                 fleet.settle(actor)

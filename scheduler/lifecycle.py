@@ -122,6 +122,7 @@ class Lifecycle:
             task.leased_before = True
         self.last_lease = lease_id
         actor.credits -= count
+        self.statistics.count_leases(tasks, now)
         self.leased += tasks
         if again:
             self.assigned_again.setdefault(actor, []).extend(again)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import count
 
-from parlmesh.errors import Unavailable
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
@@ -18,6 +18,7 @@ from .actions import Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .committer import Committer
 from .config import SchedulerConfig
 from .core import Core
+from .exporting import Exporter
 from .outbox import Outbox
 from .placement import Actor, ActorCommand
 from .task import Task
@@ -46,6 +47,7 @@ class Shell:
         self._committer = committer
         self._outboxes: dict[int, Outbox] = {}
         self._watchers = Watchers()
+        self._exporter = Exporter(core)
         self._sessions = count(1)
         self._stopping = False
         # Whether the store can be written; nothing is accepted while it cannot.
@@ -59,7 +61,11 @@ class Shell:
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
-        task_ids = self.core.submit(tasks, self._clock())
+        try:
+            task_ids = self.core.submit(tasks, self._clock())
+        except FleetError as error:
+            metrics.REFUSED.labels(error.reason.lower()).inc()
+            raise
         self._perform()
         await self._committed()
         return task_ids
@@ -157,6 +163,7 @@ class Shell:
                 metrics.EVENT_LOOP_LAG.set(max(0.0, self._clock() - before - interval))
             self.core.tick(self._clock(), self._wall_clock())
             self._perform()
+            self._exporter.export(self._clock())
 
     def close(self) -> None:
         """Ends every stream; actors and watchers come back to the next scheduler."""

@@ -1,11 +1,31 @@
 """Counts since the start, and rates over the last minute. Time comes in as an argument."""
 
+from bisect import bisect_left
 from collections import deque
 
-from .task import TaskState
+from .task import Task, TaskState
 
 WINDOW_SECONDS = 60
 SMOOTHING = 0.05
+LATENCY_BOUNDS = (
+    0.0001,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    60.0,
+    600.0,
+)
 
 
 class Window:
@@ -53,11 +73,21 @@ class Statistics:
         self.moved = 0
         self.forgotten = 0
         self.kind_seconds: dict[str, float] = {}
+        # Seconds from ready to leased: one count per bound and one for all above.
+        self.latency_counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.latency_sum = 0.0
         self._outcomes = Window()
 
     @property
     def unfinished(self) -> int:
         return self.by_state[TaskState.WAITING] + self.by_state[TaskState.QUEUED] + self.by_state[TaskState.RUNNING]
+
+    def count_leases(self, tasks: list[Task], now: float) -> None:
+        counts = self.latency_counts
+        for task in tasks:
+            waited = now - task.ready_time
+            counts[bisect_left(LATENCY_BOUNDS, waited)] += 1
+            self.latency_sum += waited
 
     def count_outcomes(self, count: int, latency: float, now: float) -> None:
         """`latency` is the sum of their seconds from submit to outcome."""
