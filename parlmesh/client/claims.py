@@ -1,6 +1,7 @@
 """Outcomes of tasks submitted alone, kept until someone asks. Bounded: the oldest go first and are counted."""
 
 import asyncio
+from collections.abc import Sequence
 
 from parlmesh.errors import DeadlineExceeded
 
@@ -18,19 +19,10 @@ class Claims:
         self._waiters: dict[str, list[asyncio.Future[Outcome]]] = {}
         self.dropped = 0
 
-    def settle(self, outcome: Outcome) -> None:
-        """Gives it to those who wait, or keeps it for the first who asks."""
-        waiters = self._waiters.pop(outcome.task_id, None)
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(outcome)
-        if waiters:
-            return
-        self._kept[outcome.task_id] = (outcome, outcome.size_bytes)
-        self._bytes += outcome.size_bytes
-        while len(self._kept) > self._most_outcomes or self._bytes > self._most_bytes:
-            self._forget(next(iter(self._kept)))
-            self.dropped += 1
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Gives each to those who wait, or keeps it for the first who asks."""
+        for outcome in outcomes:
+            self._settle(outcome)
 
     def claim(self, task_id: str) -> Outcome | None:
         """The kept outcome, which is kept no longer."""
@@ -47,6 +39,19 @@ class Claims:
             raise no_outcome(task_id, seconds) from None
         finally:
             self._leave(task_id, waiter)
+
+    def _settle(self, outcome: Outcome) -> None:
+        waiters = self._waiters.pop(outcome.task_id, None)
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(outcome)
+        if waiters:
+            return
+        self._kept[outcome.task_id] = (outcome, outcome.size_bytes)
+        self._bytes += outcome.size_bytes
+        while len(self._kept) > self._most_outcomes or self._bytes > self._most_bytes:
+            self._forget(next(iter(self._kept)))
+            self.dropped += 1
 
     def _leave(self, task_id: str, waiter: asyncio.Future[Outcome]) -> None:
         waiters = self._waiters.get(task_id)

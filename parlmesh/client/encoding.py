@@ -32,12 +32,13 @@ def _varint(value: int) -> bytes:
     return bytes(parts)
 
 
-_SHORT = [_varint(size) for size in range(1 << 12)]
+_SHORT_SIZES = 1 << 12
+_SHORT = [_varint(size) for size in range(_SHORT_SIZES)]
 
 
 def _length(data: bytes) -> bytes:
     size = len(data)
-    return _SHORT[size] if size < 1 << 12 else _varint(size)
+    return _SHORT[size] if size < _SHORT_SIZES else _varint(size)
 
 
 class Encoder:
@@ -52,14 +53,12 @@ class Encoder:
         try:
             name = task_id.encode()
             spec = _TASK_ID + _length(name) + name + self._head(request)
-            if request.parameters or request.tensors:
-                payload = payload_to_proto(request.parameters, request.tensors).SerializeToString()
-                spec += _PAYLOAD + _length(payload) + payload
-            if request.dependencies:
-                spec += _dependencies(request.dependencies)
+            if request.parameters or request.tensors or request.dependencies:
+                spec += _particulars(request)
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidInput(f"{request!r:.200} cannot be submitted: {error}", reason="INVALID_TASK") from error
-        return _TASKS + _length(spec) + spec
+        size = len(spec)
+        return _TASKS + (_SHORT[size] if size < _SHORT_SIZES else _varint(size)) + spec
 
     def _head(self, request: TaskRequest) -> bytes:
         placement = request.placement
@@ -108,6 +107,17 @@ class Encoder:
         if request.run_timeout is not None:
             spec.run_timeout.CopyFrom(_duration("run_timeout", request.run_timeout, least=0.001))
         return spec.SerializeToString()
+
+
+def _particulars(request: TaskRequest) -> bytes:
+    """What no other task has: payload and dependencies."""
+    parts = []
+    if request.parameters or request.tensors:
+        payload = payload_to_proto(request.parameters, request.tensors).SerializeToString()
+        parts += [_PAYLOAD, _length(payload), payload]
+    if request.dependencies:
+        parts.append(_dependencies(request.dependencies))
+    return b"".join(parts)
 
 
 def _placement(placement: Placement) -> pb.Placement:

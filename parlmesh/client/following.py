@@ -132,11 +132,7 @@ class Follower:
         for task_id in task_ids:
             if task_id not in self._pending:
                 continue
-            task = self._pending.encoded(task_id)
-            if not self._outgoing.fits(parcel, len(task)):
-                self._outgoing.put(parcel)
-                parcel = Parcel(ordered=True)
-            parcel.add(task_id, task)
+            parcel = self._outgoing.pack(parcel, task_id, self._pending.encoded(task_id))
             parcel.chosen_ids.append(task_id)
             self.resubmitted += 1
         if parcel.tasks:

@@ -115,22 +115,21 @@ class Link:
     def submit_each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         """Submits tasks that are accepted or refused one by one; the sink gets one outcome for every index."""
         self.check()
-        parcel = Parcel()
+        outgoing, parcel = self._sender.outgoing, Parcel()
         for index, request in requests:
             try:
                 task_id, task = self._encoded(request)
                 if request.task_id and self.pending.waits(sink, task_id):
                     raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
             except InvalidInput as error:
-                sink.settle(refused(_id_of(request), index, error))
+                sink.settle([refused(_id_of(request), index, error)])
                 continue
-            if not self._sender.outgoing.fits(parcel, len(task)) and parcel.tasks:
-                self._sender.outgoing.put(parcel)
-                parcel = Parcel()
-            _pack(parcel, request, task_id, task)
+            parcel = outgoing.pack(parcel, task_id, task)
+            if request.task_id or request.dependencies:
+                _mark(parcel, request)
             self.pending.add(task_id, index, sink, task)
         if parcel.tasks:
-            self._sender.outgoing.put(parcel)
+            outgoing.put(parcel)
 
     async def submit_whole(self, requests: Sequence[TaskRequest], sink: Sink) -> list[str]:
         """The ids, once the scheduler has accepted all; an error when it has accepted none."""
@@ -139,7 +138,8 @@ class Link:
         new = []
         for request in requests:
             task_id, task = self._encoded(request)
-            _pack(parcel, request, task_id, task)
+            parcel.add(task_id, task)
+            _mark(parcel, request)
         _check_size(parcel, self._sender.outgoing.most_bytes)
         for task_id, task in zip(parcel.task_ids, parcel.tasks, strict=True):
             if not self.pending.waits(sink, task_id):
@@ -248,10 +248,9 @@ class Link:
             log.warning("cancel_failed", tasks=len(task_ids), reason=error.reason, message=error.message)
 
 
-def _pack(parcel: Parcel, request: TaskRequest, task_id: str, task: bytes) -> None:
-    parcel.add(task_id, task)
+def _mark(parcel: Parcel, request: TaskRequest) -> None:
     if request.task_id:
-        parcel.chosen_ids.append(task_id)
+        parcel.chosen_ids.append(request.task_id)
     if request.dependencies:
         parcel.ordered = True
 

@@ -1,7 +1,7 @@
 """The end of a task, as the caller sees it: a value, or an error that is a value too."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -52,6 +52,14 @@ _ERRORS: Mapping[str, type[FleetError]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Unsent:
+    """An end that no scheduler sent."""
+
+    state: OutcomeState
+    error: FleetError
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Outcome:
     """Exactly one per task. Decoded when it is looked at, so that a million no-ops cost little."""
@@ -59,15 +67,15 @@ class Outcome:
     task_id: str
     index: int
     """Position of the task in the call that waited for it; 0 for a task submitted alone."""
-    _end: pb.Outcome | FleetError
-    """What the scheduler said, or why it said nothing."""
-    _state: OutcomeState | None = None
-    _payload: tuple[dict[str, Any], dict[str, Array]] | None = None
+    _end: pb.Outcome | Unsent
+    _decoded: tuple[dict[str, Any], dict[str, Array]] = field(init=False)
 
     @property
     def state(self) -> OutcomeState:
         """How it ended."""
-        return self._state or _STATES.get(self._proto.state, OutcomeState.FAILED)
+        if isinstance(self._end, Unsent):
+            return self._end.state
+        return _STATES.get(self._end.state, OutcomeState.FAILED)
 
     @property
     def ok(self) -> bool:
@@ -77,18 +85,18 @@ class Outcome:
     @property
     def value(self) -> dict[str, Any] | None:
         """What the handler answered; None when it did not succeed."""
-        return self._decoded()[0] if self.ok else None
+        return self._payload()[0] if self.ok else None
 
     @property
     def tensors(self) -> dict[str, Array]:
         """The arrays the handler answered, read-only; empty when it did not succeed."""
-        return self._decoded()[1] if self.ok else {}
+        return self._payload()[1] if self.ok else {}
 
     @property
     def error(self) -> FleetError | None:
         """Why it did not succeed; `reason` is the stable word."""
-        if isinstance(self._end, FleetError):
-            return self._end
+        if isinstance(self._end, Unsent):
+            return self._end.error
         if self.ok:
             return None
         failure = self._proto.failure
@@ -127,11 +135,11 @@ class Outcome:
         error = self.error
         if error is not None:
             raise error
-        return self._decoded()[0]
+        return self._payload()[0]
 
     def at(self, index: int) -> "Outcome":
         """The same end for another waiter."""
-        return self if index == self.index else Outcome(self.task_id, index, self._end, self._state)
+        return self if index == self.index else Outcome(self.task_id, index, self._end)
 
     def __repr__(self) -> str:
         end = f"value={self.value}" if self.ok else f"error={self.error!r}"
@@ -139,23 +147,39 @@ class Outcome:
 
     @property
     def _proto(self) -> pb.Outcome:
-        return _NOTHING if isinstance(self._end, FleetError) else self._end
+        return _NOTHING if isinstance(self._end, Unsent) else self._end
 
-    def _decoded(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        if self._payload is None:
-            object.__setattr__(self, "_payload", payload_from_proto(self._proto.result, _LIMITS))
-        assert self._payload is not None
-        return self._payload
+    def _payload(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        try:
+            return self._decoded
+        except AttributeError:
+            object.__setattr__(self, "_decoded", payload_from_proto(self._proto.result, _LIMITS))
+            return self._decoded
 
 
 _NOTHING = pb.Outcome()
 
+# The generated __init__ of a frozen class takes four times as long, and this is done for every task.
+_new = Outcome.__new__
+_set_task_id: Callable[[Outcome, str], None] = vars(Outcome)["task_id"].__set__
+_set_index: Callable[[Outcome, int], None] = vars(Outcome)["index"].__set__
+_set_end: Callable[[Outcome, pb.Outcome], None] = vars(Outcome)["_end"].__set__
+
+
+def outcome_from_proto(message: pb.Outcome, task_id: str, index: int) -> Outcome:
+    """`Outcome(task_id, index, message)`, quickly."""
+    outcome = _new(Outcome)
+    _set_task_id(outcome, task_id)
+    _set_index(outcome, index)
+    _set_end(outcome, message)
+    return outcome
+
 
 def refused(task_id: str, index: int, error: FleetError) -> Outcome:
     """Of a task that was never accepted."""
-    return Outcome(task_id, index, error, OutcomeState.REFUSED)
+    return Outcome(task_id, index, Unsent(OutcomeState.REFUSED, error))
 
 
 def abandoned(task_id: str, index: int, error: FleetError) -> Outcome:
     """Of a task nobody waits for any more."""
-    return Outcome(task_id, index, error, OutcomeState.ABANDONED)
+    return Outcome(task_id, index, Unsent(OutcomeState.ABANDONED, error))

@@ -85,9 +85,15 @@ class Outgoing:
         self._parcels.append(parcel)
         self.ready.set()
 
-    def fits(self, parcel: Parcel, size: int) -> bool:
-        """Whether a parcel stays within one request with another task of that size."""
-        return len(parcel.tasks) < self._most_tasks and parcel.size + size <= self.most_bytes
+    def pack(self, parcel: Parcel, task_id: str, task: bytes) -> Parcel:
+        """Adds a task to the parcel, or to a new one when that would be too large and goes out as it is."""
+        if parcel.tasks and (len(parcel.tasks) >= self._most_tasks or parcel.size + len(task) > self.most_bytes):
+            self.put(parcel)
+            parcel = Parcel(ordered=parcel.ordered)
+        parcel.task_ids.append(task_id)
+        parcel.tasks.append(task)
+        parcel.size += len(task)
+        return parcel
 
     def take(self, *, others_in_flight: bool) -> list[Parcel]:
         """The next request's parcels; none when there are none, or when the next must wait for those in flight."""

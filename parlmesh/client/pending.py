@@ -1,19 +1,19 @@
 """Tasks without an outcome, and who waits for each. Knows nothing of gRPC calls; settles every task exactly once."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeAlias
 
 from parlmesh.errors import FleetError
 from parlmesh.v1 import task_pb2 as pb
 
-from .outcomes import Outcome, abandoned
+from .outcomes import Outcome, abandoned, outcome_from_proto
 
 
 class Sink(Protocol):
     """Where outcomes go. Called on the event loop; must not wait."""
 
-    def settle(self, outcome: Outcome) -> None:
-        """One outcome of one task."""
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Ends that came together, at least one."""
         ...
 
 
@@ -55,22 +55,29 @@ class Pending:
         return waiting is not None and _involves(waiting[0], sink)
 
     def take(self, outcomes: Iterable[pb.Outcome]) -> None:
-        """Settles what is waited for and counts the rest."""
-        pop = self._waiting.pop
+        """Settles what is waited for, in order, and counts the rest."""
+        pop, ready, sink = self._waiting.pop, list[Outcome](), None
         for message in outcomes:
             task_id = message.task_id
             waiting = pop(task_id, None)
             if waiting is None:
                 self.foreign += 1
-            else:
-                self.received += 1
-                waiting[0].settle(Outcome(task_id, waiting[1], message))
+                continue
+            # Most outcomes of a message are for one sink, which is then called once.
+            if waiting[0] is not sink:
+                if sink is not None:
+                    sink.settle(ready)
+                sink, ready = waiting[0], []
+            ready.append(outcome_from_proto(message, task_id, waiting[1]))
+            self.received += 1
+        if sink is not None:
+            sink.settle(ready)
 
     def settle(self, outcome: Outcome) -> None:
         """An outcome that no scheduler sent; its index is that of the one who waits."""
         waiting = self._waiting.pop(outcome.task_id, None)
         if waiting is not None:
-            waiting[0].settle(outcome.at(waiting[1]))
+            waiting[0].settle([outcome.at(waiting[1])])
 
     def forget(self, task_ids: Iterable[str]) -> None:
         """Nobody is told about these any more."""
@@ -87,7 +94,7 @@ class Pending:
         """Settles everything with the reason why no outcome will come."""
         waiting, self._waiting = self._waiting, {}
         for task_id, (sink, index, _) in waiting.items():
-            sink.settle(abandoned(task_id, index, error))
+            sink.settle([abandoned(task_id, index, error)])
 
 
 class _Both:
@@ -97,9 +104,9 @@ class _Both:
         self.sinks = (first, second)
         self._indices = (first_index, second_index)
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
         for sink, index in zip(self.sinks, self._indices, strict=True):
-            sink.settle(outcome.at(index))
+            sink.settle([outcome.at(index) for outcome in outcomes])
 
 
 def _involves(sink: Sink, wanted: Sink) -> bool:

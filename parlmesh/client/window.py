@@ -2,7 +2,7 @@
 a batch to be full or empty."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -32,10 +32,10 @@ class Window:
         self._ready: list[Outcome] = []
         self._wake = asyncio.Event()
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Called by the link."""
-        self.unanswered -= 1
-        self._ready.append(outcome)
+        self.unanswered -= len(outcomes)
+        self._ready += outcomes
         self._wake.set()
 
     async def take(self, deadline: float) -> list[Outcome]:

@@ -1,4 +1,5 @@
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -76,7 +77,9 @@ def test_every_bad_end_has_an_error_even_without_a_reason(state: str) -> None:
 
 
 @pytest.mark.parametrize(("make", "state"), [(refused, OutcomeState.REFUSED), (abandoned, OutcomeState.ABANDONED)])
-def test_an_end_that_no_scheduler_sent_carries_its_error(make: type[Outcome], state: OutcomeState) -> None:
+def test_an_end_that_no_scheduler_sent_carries_its_error(
+    make: Callable[[str, int, FleetError], Outcome], state: OutcomeState
+) -> None:
     error = InvalidInput("no such kind")
     outcome = make("t", 3, error)
     assert (outcome.state, outcome.ok, outcome.value, outcome.error) == (state, False, None, error)

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,8 +16,9 @@ class Notes:
     def __init__(self) -> None:
         self.outcomes: list[Outcome] = []
 
-    def settle(self, outcome: Outcome) -> None:
-        self.outcomes.append(outcome)
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        assert outcomes
+        self.outcomes += outcomes
 
     @property
     def settled(self) -> list[tuple[str, int]]:
@@ -45,6 +48,17 @@ def test_all_who_wait_for_one_task_are_told_each_with_its_own_index() -> None:
     assert all(pending.waits(sink, "t") for sink in sinks)
     pending.take([end("t"), end("t")])
     assert [sink.settled for sink in sinks] == [[("t", 0)], [("t", 1)], [("t", 2)]]
+
+
+@given(st.lists(st.integers(0, 9), max_size=20))
+def test_every_sink_is_told_of_its_own_tasks_alone(arrivals: list[int]) -> None:
+    pending, sinks = Pending(), [Notes(), Notes()]
+    for number in range(10):
+        pending.add(f"t{number}", number, sinks[number % 2], b"")
+    pending.take(end(f"t{number}") for number in arrivals)
+    for remainder, sink in enumerate(sinks):
+        own = dict.fromkeys(number for number in arrivals if number % 2 == remainder)
+        assert sink.settled == [(f"t{number}", number) for number in own]
 
 
 def test_one_who_leaves_takes_only_its_own_tasks_along() -> None:

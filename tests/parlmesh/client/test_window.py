@@ -30,7 +30,7 @@ class Fleet:
 
     def end(self, sink: Sink, index: int) -> None:
         self.unfinished.remove(index)
-        sink.settle(Outcome(f"t{index}", index, pb.Outcome(state=pb.TASK_STATE_SUCCEEDED)))
+        sink.settle([Outcome(f"t{index}", index, pb.Outcome(state=pb.TASK_STATE_SUCCEEDED))])
 
 
 @given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 20), st.randoms(use_true_random=False))
