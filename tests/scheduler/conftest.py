@@ -10,6 +10,7 @@ from scheduler.actions import Action, Assign, Close, Command, Notify, Persist, R
 from scheduler.config import SchedulerConfig
 from scheduler.core import Core
 from scheduler.placement import ActorCommand
+from scheduler.records import encode
 from scheduler.sessions import Hello
 from scheduler.task import Failure, LeaseName, Task
 
@@ -22,7 +23,8 @@ class Harness:
         self.config = SchedulerConfig(**settings)
         self.core = Core(self.config, now=self.now, wall_time=self.now, rng=random.Random(1), lease_floor=1 << 32)
         self.outcomes: list[Task] = []
-        self.records: list[Any] = []
+        # Encoded batches with the number of their records.
+        self.records: list[tuple[bytes, int]] = []
         self.held: dict[str, list[Task]] = {}
         self.revoked: dict[str, list[LeaseName]] = {}
         self.commands: dict[str, list[ActorCommand]] = {}
@@ -114,7 +116,7 @@ class Harness:
 
     def _keep(self, action: Action) -> None:
         if isinstance(action, Persist):
-            self.records.append(action)
+            self.records.append(encode(action))
         elif isinstance(action, Notify):
             self.outcomes += action.tasks
         elif isinstance(action, Close):

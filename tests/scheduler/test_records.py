@@ -1,0 +1,130 @@
+"""The journal's encoding gives back what was written, and notices what was not."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler.actions import Paused, Persist, Returned
+from scheduler.records import (
+    DamagedJournal,
+    Ended,
+    Forgotten,
+    Leased,
+    Submitted,
+    decode,
+    encode,
+    seal,
+    split,
+    unseal,
+)
+from scheduler.task import Failure, Placement, Task, TaskState
+
+names = st.text(max_size=20)
+seconds = st.one_of(st.none(), st.floats(0, 1e6))
+small = st.integers(0, 2**32 - 1)
+tasks = st.builds(
+    Task,
+    names,
+    names,
+    body=st.binary(max_size=50),
+    priority=st.integers(1, 5),
+    dependencies=st.lists(names, max_size=4).map(tuple),
+    placement=st.builds(Placement, names, st.frozensets(st.tuples(names, names), max_size=3)),
+    queue_timeout=seconds,
+    run_timeout=seconds,
+    max_attempts=small,
+    submitter=names,
+)
+
+
+def persist(**parts: object) -> Persist:
+    empty: dict[str, object] = {
+        "wall_time": 5.5,
+        "submitted": [],
+        "returned": [],
+        "finished": [],
+        "leased": [],
+        "forgotten": 0,
+        "paused": [],
+    }
+    return Persist(**{**empty, **parts})  # type: ignore[arg-type]
+
+
+def fields(task: Task) -> tuple[object, ...]:
+    names = ("task_id", "kind", "body", "priority", "dependencies", "placement", "queue_timeout", "run_timeout")
+    return tuple(getattr(task, name) for name in (*names, "max_attempts", "submitter", "number"))
+
+
+@given(tasks, st.integers(1, 2**63))
+def test_a_submitted_task_reads_back_as_it_was(task: Task, number: int) -> None:
+    task.number = number
+    batch, count = encode(persist(submitted=[task]))
+    (record,) = decode(batch)
+    assert count == 1
+    assert isinstance(record, Submitted)
+    assert fields(record.task) == fields(task)
+    assert record.wall_time == 5.5
+
+
+@given(
+    tasks,
+    st.sampled_from([TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELLED, TaskState.QUARANTINED]),
+    st.binary(max_size=40),
+    st.one_of(st.none(), st.builds(Failure, names, names, st.booleans())),
+    names,
+    small,
+)
+def test_a_finished_task_reads_back_as_it_was(
+    task: Task, state: TaskState, result: bytes, failure: Failure | None, actor_id: str, attempts: int
+) -> None:
+    task.number, task.state, task.result, task.failure, task.actor_id = 7, state, result, failure, actor_id
+    task.attempts, task.ran, task.submit_time, task.lease_time, task.end_time = attempts, 0.25, 10.0, 12.0, 13.0
+    batch, _ = encode(persist(finished=[task]))
+    assert list(decode(batch)) == [
+        Ended(7, 5.5, state, attempts, 2.0 if attempts else 3.0, 0.25, actor_id, result, failure)
+    ]
+
+
+def test_records_of_one_event_come_in_the_order_of_replay() -> None:
+    task = Task("t", "noop")
+    task.number, task.lease_id, task.attempts, task.actor_id = 3, 99, 2, "a"
+    batch, count = encode(
+        persist(
+            submitted=[task], returned=[Returned(3, 1, 1, 0)], leased=[task], forgotten=4, paused=[Paused("a", True)]
+        )
+    )
+    records = list(decode(batch))
+    assert count == len(records) == 5
+    assert records[1:] == [Returned(3, 1, 1, 0), Leased(3, 99, 2, "a"), Forgotten(4), Paused("a", True)]
+    assert [kind for kind, _, _ in split(batch)] == [1, 3, 2, 5, 6]
+
+
+@given(st.binary(min_size=1, max_size=60), st.data())
+def test_a_flipped_bit_is_noticed(batch: bytes, data: st.DataObject) -> None:
+    sealed = bytearray(seal(batch))
+    position = data.draw(st.integers(0, len(sealed) * 8 - 1))
+    sealed[position // 8] ^= 1 << position % 8
+    with pytest.raises(DamagedJournal):
+        unseal(bytes(sealed), "row 1")
+
+
+def test_a_cut_batch_is_noticed() -> None:
+    sealed = seal(b"some records")
+    assert unseal(sealed, "row 1") == b"some records"
+    for length in range(len(sealed)):
+        with pytest.raises(DamagedJournal, match="row 1"):
+            unseal(sealed[:length], "row 1")
+
+
+def test_a_record_of_an_unknown_kind_is_refused() -> None:
+    batch, _ = encode(persist(forgotten=1))
+    with pytest.raises(DamagedJournal, match="newer scheduler"):
+        list(decode(b"\x63" + batch[1:]))
+
+
+@given(st.binary(max_size=100))
+def test_noise_never_escapes_as_another_error(noise: bytes) -> None:
+    try:
+        list(decode(noise))
+    except DamagedJournal:
+        return
