@@ -4,7 +4,7 @@ from collections import Counter
 
 from .core import Core
 from .placement import Actor, ActorState
-from .task import Task, TaskState
+from .task import Priority, Task, TaskState
 
 
 def explain(core: Core, task: Task, now: float) -> str:
@@ -37,35 +37,38 @@ def _queued(core: Core, task: Task, now: float) -> str:
     able = list(core.life.fleet.able(task.task_class))
     ready = [actor for actor in able if actor.state is ActorState.READY]
     if not ready:
-        return f"no READY actor {_requirement(core, task)}{_others(able)}"
-    ahead = core.life.queue.ready - 1
+        return f"no READY actor {_requirement(task)}{_away(able)}{_misplaced(core, task, able)}"
     full = sum(1 for actor in ready if actor.room <= 0)
-    waited = f"queued for {now - task.ready_time:.1f} s with priority {task.priority}"
-    return f"{waited}; {full} of {len(ready)} READY actors that can run it are full, and {ahead} other tasks are queued"
+    return (
+        f"{full} of {len(ready)} READY actors that can run it {_be(full)} full; it has waited "
+        f"{now - task.ready_time:.1f} s with priority {Priority(task.priority).name}, "
+        f"and {core.life.queue.ready - 1} other tasks are queued"
+    )
 
 
-def _requirement(core: Core, task: Task) -> str:
-    """What is asked for and not there, from the first condition that nobody meets."""
-    actors = core.life.fleet.actors.values()
+def _requirement(task: Task) -> str:
     node_id, labels = task.placement
-    has_kind = [actor for actor in actors if task.kind in actor.kinds]
     asked = f"has the kind {task.kind}"
-    if labels and any(labels <= actor.labels for actor in has_kind) is False and has_kind:
-        return f"{asked} and the labels {_labels(labels)}"
     if labels:
         asked += f" and the labels {_labels(labels)}"
     return f'{asked} on node "{node_id}"' if node_id else asked
 
 
-def _others(able: list[Actor]) -> str:
-    if not able:
-        return ""
+def _away(able: list[Actor]) -> str:
+    """Those that could run it and are paused, draining or lost."""
     states = Counter(actor.state for actor in able)
-    parts = [
-        f"{count} that {'has' if count == 1 else 'have'} it {_be(count)} {state.name.lower()}"
-        for state, count in sorted(states.items())
+    parts = [f"{count} that could {_be(count)} {state.name.lower()}" for state, count in sorted(states.items())]
+    return "".join(f"; {part}" for part in parts)
+
+
+def _misplaced(core: Core, task: Task, able: list[Actor]) -> str:
+    """Those that have the kind and fail at the placement alone."""
+    others = [
+        actor
+        for actor in core.life.fleet.actors.values()
+        if actor.state is ActorState.READY and task.kind in actor.kinds and actor not in able
     ]
-    return "; " + ", ".join(parts)
+    return f"; {len(others)} READY with the kind {_be(len(others))} elsewhere or labelled otherwise" if others else ""
 
 
 def _be(count: int) -> str:
