@@ -1,0 +1,36 @@
+"""Whatever is ready goes out together, in order and in messages of bounded size."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parlmesh.errors import Unavailable
+from scheduler.outbox import MESSAGE_BYTES, Outbox, messages
+
+
+async def test_everything_that_is_ready_leaves_in_one_message() -> None:
+    outbox = Outbox()
+    outbox.put([b"a", b"b"])
+    outbox.put([b"c"])
+    assert list(await outbox.take()) == [b"abc"]
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(outbox.take(), 0.01)
+    outbox.put([b"d"])
+    assert list(await outbox.take()) == [b"d"]
+
+
+async def test_a_closed_outbox_ends_the_stream_with_the_reason() -> None:
+    outbox = Outbox()
+    outbox.close(Unavailable("replaced"))
+    with pytest.raises(Unavailable, match="replaced"):
+        await outbox.take()
+
+
+@given(st.lists(st.integers(1, 3 * MESSAGE_BYTES // 2), max_size=8))
+def test_messages_are_bounded_unless_a_single_part_is_larger(sizes: list[int]) -> None:
+    parts = [bytes(size) for size in sizes]
+    found = list(messages(parts))
+    assert b"".join(found) == b"".join(parts)
+    assert all(len(message) <= MESSAGE_BYTES or len(message) in sizes for message in found)
