@@ -8,7 +8,11 @@ from parlmesh.v1 import task_pb2
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=10,
 )
@@ -22,7 +26,8 @@ def test_parameters_come_back_as_they_were(parameters):
 
 def test_whole_numbers_come_back_as_int():
     parameters, _ = payload_from_proto(payload_to_proto({"count": 3, "share": 0.5}))
-    assert [type(value) for value in parameters.values()] == [int, float]
+    # A Struct keeps no order.
+    assert {name: type(value) for name, value in parameters.items()} == {"count": int, "share": float}
 
 
 def test_tensors_travel_beside_the_parameters():
