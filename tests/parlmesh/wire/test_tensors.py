@@ -12,9 +12,7 @@ DTYPES = ["bool", "u1", "i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8", ">i4", "
 
 
 @given(
-    hnp.arrays(
-        dtype=st.sampled_from(DTYPES), shape=hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4)
-    )
+    hnp.arrays(dtype=st.sampled_from(DTYPES), shape=hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=4))
 )
 def test_every_dtype_and_shape_comes_back_as_it_was(array):
     decoded = tensor_from_proto(pb.Tensor.FromString(tensor_to_proto("x", array).SerializeToString()))
