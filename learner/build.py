@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from parlmesh.config import effective, to_yaml
+from parlmesh.environments import environment_spec
+from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec
-from parlmesh.rollouts import environment_spec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.v1 import experience_service_pb2_grpc, policy_service_pb2_grpc, training_service_pb2_grpc
@@ -42,11 +43,12 @@ def build_run(config: LearnerConfig) -> Parts:
     """A run as configured, from its newest checkpoint when there is one."""
     training = config.training
     environment = environment_spec(training.environment.model_dump())
-    policy = PolicySpec(
-        observation_shape=environment.observation_shape,
-        action_count=environment.action_count,
+    policy = PolicySpec.for_environment(
+        environment,
+        network=training.network,
         hidden=training.hidden,
         activation=training.activation,
+        normalised=training.normalise_observations,
     )
     rng = np.random.default_rng(training.seed)
     trainer = PpoTrainer(policy, training.ppo, _model(training, policy, rng), rng)
@@ -54,7 +56,9 @@ def build_run(config: LearnerConfig) -> Parts:
     found = checkpoints.newest()
     first_version = _first_version(found, training)
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
-    schema = TrajectorySchema(environment, fragment_steps=training.fragment_steps, num_envs=training.num_envs)
+    schema = TrajectorySchema(
+        environment, policy.state_size, fragment_steps=training.fragment_steps, num_envs=training.num_envs
+    )
     admission = Admission(config.run_id, schema, max_policy_lag=max_policy_lag, first_version=first_version)
     queue = ExperienceQueue(
         admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
@@ -166,7 +170,9 @@ def build_services(
 
 
 def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
-    if config.backend == "torch":
+    if config.backend == "numpy" and config.network != "mlp":
+        raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
+    if config.backend == "torch" or config.network != "mlp":
         # Only who asks for torch waits for its import.
         from .torch_model import TorchModel
 

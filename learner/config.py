@@ -38,6 +38,10 @@ class PpoConfig(Config):
     """An epoch whose mean KL divergence exceeds this is the last of its update."""
     normalise_advantages: bool = True
     """Give each batch's advantages mean 0 and deviation 1."""
+    reward_scale: float = Field(default=1.0, gt=0.0)
+    """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
+    initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
+    """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
     torch_threads: int = Field(default=1, ge=1, le=256)
     """Threads of torch, when the backend is torch."""
 
@@ -71,12 +75,16 @@ class TrainingConfig(Config):
     """Trajectories in one update."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
+    network: Literal["mlp", "recurrent", "conv"] = "mlp"
+    """recurrent has a memory (a GRU as its last hidden layer), conv reads images [C, H, W]; both need torch."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between the layers."""
-    backend: Literal["numpy", "torch"] = "numpy"
-    """What computes gradients: numpy for small perceptrons, torch's autograd for everything."""
+    normalise_observations: bool = False
+    """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
+    backend: Literal["auto", "numpy", "torch"] = "auto"
+    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can."""
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)

@@ -1,7 +1,7 @@
 """What a trainer needs of a policy in training, and the numpy one. `torch_model` has the one for autograd."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -9,26 +9,59 @@ from parlmesh.algorithms.adam import Adam, clip_norm
 from parlmesh.algorithms.ppo import PpoTerms, ppo_gradient
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.distributions import masked
 from parlmesh.types import Array
 
 from .config import PpoConfig
 
 
-class Minibatch(NamedTuple):
-    """B steps: observations [B, size], all others [B]."""
+class Memory(NamedTuple):
+    """What a network with memory needs besides features: where episodes start [T, E], and the first state [E, S]."""
 
-    observations: Array
+    starts: Array
+    state: Array
+
+
+class Minibatch(NamedTuple):
+    """B steps: features and actions [B, ...], all others [B].
+
+    For a network with memory T steps of B environments: every column is [T, B, ...], and `valid` says which steps
+    count; without memory those that do not are left out before.
+    """
+
+    features: Array
     actions: Array
     log_probs: Array
     advantages: Array
     returns: Array
+    masks: Array | None = None
+    valid: Array | None = None
+    memory: Memory | None = None
+
+    def rows(self, chosen: Any) -> "Minibatch":
+        """Some steps of a minibatch without memory, or all that count of one with it."""
+        return Minibatch(
+            features=self.features[chosen],
+            actions=self.actions[chosen],
+            log_probs=self.log_probs[chosen],
+            advantages=self.advantages[chosen],
+            returns=self.returns[chosen],
+            masks=None if self.masks is None else self.masks[chosen],
+        )
+
+    def environments(self, chosen: Array) -> "Minibatch":
+        """Some environments of a minibatch with memory."""
+        assert self.valid is not None
+        assert self.memory is not None
+        memory = Memory(self.memory.starts[:, chosen], self.memory.state[chosen])
+        return self.rows(np.s_[:, chosen])._replace(valid=self.valid[:, chosen], memory=memory)
 
 
 class Model(Protocol):
     """A network with its optimiser."""
 
-    def values(self, observations: Array) -> Array:
-        """Values [B] of observations [B, size]."""
+    def values(self, features: Array, memory: Memory | None) -> Array:
+        """Values [T, E] of features [T, E, ...]."""
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step; the loss's terms and the gradient's norm before it was clipped."""
@@ -48,20 +81,25 @@ class DenseModel:
 
     def __init__(self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> None:
         self._config = config
-        self._network = DenseActorCritic(spec, rng)
+        self._network = DenseActorCritic(spec, rng, initial_log_std=config.initial_log_std)
         self._adam = Adam(len(self._network.parameters))
 
-    def values(self, observations: Array) -> Array:
-        """Values [B] of observations [B, size]."""
-        return self._network.values(observations)
+    def values(self, features: Array, memory: Memory | None) -> Array:
+        """Values [T, E] of features [T, E, size]."""
+        rows, width, size = features.shape
+        return self._network.values(features.reshape(rows * width, size)).reshape(rows, width)
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step by Adam."""
-        logits, values = self._network.forward(minibatch.observations)
-        logits_gradient, values_gradient, terms = ppo_gradient(
-            logits,
+        network = self._network
+        outputs, values = network.forward(minibatch.features)
+        if minibatch.masks is not None:
+            outputs = masked(outputs, minibatch.masks)
+        log_prob, entropy = network.distribution.likelihood(outputs, minibatch.actions)
+        gradient, terms = ppo_gradient(
+            log_prob,
+            entropy,
             values,
-            minibatch.actions,
             minibatch.log_probs,
             minibatch.advantages,
             minibatch.returns,
@@ -69,9 +107,9 @@ class DenseModel:
             value_coefficient=self._config.value_coefficient,
             entropy_coefficient=self._config.entropy_coefficient,
         )
-        self._network.backward(logits_gradient, values_gradient)
-        norm = clip_norm(self._network.gradient, self._config.gradient_norm)
-        self._adam.step(self._network.parameters, self._network.gradient, learning_rate)
+        network.backward(network.distribution.gradient(gradient.log_prob, gradient.entropy), gradient.values)
+        norm = clip_norm(network.gradient, self._config.gradient_norm)
+        self._adam.step(network.parameters, network.gradient, learning_rate)
         return terms, norm
 
     def policy_weights(self) -> dict[str, Array]:

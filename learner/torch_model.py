@@ -4,42 +4,60 @@ from collections.abc import Mapping
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.ppo_torch import ppo_loss
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import Array
 
 from .config import PpoConfig
-from .model import Minibatch
+from .model import Memory, Minibatch
 
 
 class TorchModel:
-    """Starts from the same weights as the numpy model of the same seed."""
+    """Any network. A perceptron starts from the same weights as the numpy model of the same seed."""
 
     def __init__(self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> None:
         torch.set_num_threads(config.torch_threads)
         self._config = config
-        self._network = ActorCritic(spec)
-        weights = DenseActorCritic(spec, rng).named_weights()
-        self._network.load_state_dict({name: torch.from_numpy(weight) for name, weight in weights.items()})
+        if spec.network == "mlp":
+            self._network = ActorCritic(spec)
+            dense = DenseActorCritic(spec, rng, initial_log_std=config.initial_log_std)
+            self._network.load_named(dense.named_weights())
+        else:
+            # The process's global generator is left as it was.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(int(rng.integers(2**31)))
+                self._network = ActorCritic(spec, initial_log_std=config.initial_log_std)
         self._optimiser = torch.optim.Adam(self._network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
 
-    def values(self, observations: Array) -> Array:
-        """Values [B] of observations [B, size]."""
+    def values(self, features: Array, memory: Memory | None) -> Array:
+        """Values [T, E] of features [T, E, ...]."""
         with torch.inference_mode():
-            values: Array = self._network.values(torch.from_numpy(observations)).numpy()
-        return values
+            if memory is not None:
+                _, values = self._unroll(features, memory)
+                found: Array = values.numpy()
+                return found
+            rows, width = features.shape[:2]
+            _, values = self._network(torch.from_numpy(features.reshape(rows * width, *features.shape[2:])))
+            found = values.numpy().reshape(rows, width)
+            return found
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
-        observations, *columns = (torch.from_numpy(column) for column in minibatch)
+        outputs, values, minibatch = self._forward(minibatch)
+        if minibatch.masks is not None:
+            outputs = torch.where(torch.from_numpy(minibatch.masks), outputs, float(MASKED))
         loss, terms = ppo_loss(
-            *self._network(observations),
-            *columns,
+            *self._network.likelihood(outputs, torch.from_numpy(minibatch.actions)),
+            values,
+            torch.from_numpy(minibatch.log_probs),
+            torch.from_numpy(minibatch.advantages),
+            torch.from_numpy(minibatch.returns),
             clip=self._config.clip,
             value_coefficient=self._config.value_coefficient,
             entropy_coefficient=self._config.entropy_coefficient,
@@ -53,8 +71,9 @@ class TorchModel:
         return terms, float(norm)
 
     def policy_weights(self) -> dict[str, Array]:
-        """A copy of the policy's part."""
-        return self._network.policy_weights()
+        """A copy of everything but the value head."""
+        named = self._network.named_weights()
+        return {name: weight for name, weight in named.items() if not name.startswith("value.")}
 
     def tensors(self) -> dict[str, Array]:
         """Weights and Adam's state."""
@@ -66,8 +85,8 @@ class TorchModel:
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
-        weights: dict[str, torch.Tensor] = {}
-        state: dict[int, dict[str, torch.Tensor]] = {}
+        weights: dict[str, Tensor] = {}
+        state: dict[int, dict[str, Tensor]] = {}
         for name, value in tensors.items():
             tensor = torch.from_numpy(np.array(value))
             if name.startswith("network."):
@@ -78,3 +97,18 @@ class TorchModel:
         self._network.load_state_dict(weights)
         groups = self._optimiser.state_dict()["param_groups"]
         self._optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+    def _forward(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Minibatch]:
+        """Outputs [B, outputs] and values [B] of the steps that count, and their columns."""
+        if minibatch.memory is None:
+            outputs, values = self._network(torch.from_numpy(minibatch.features))
+            return outputs, values, minibatch
+        assert minibatch.valid is not None
+        outputs, values = self._unroll(minibatch.features, minibatch.memory)
+        valid = torch.from_numpy(minibatch.valid)
+        return outputs[valid], values[valid], minibatch.rows(minibatch.valid)
+
+    def _unroll(self, features: Array, memory: Memory) -> tuple[Tensor, Tensor]:
+        return self._network.unroll(
+            torch.from_numpy(features), torch.from_numpy(memory.starts), torch.from_numpy(memory.state)
+        )

@@ -1,29 +1,25 @@
-"""Stepping many environments with a policy: the one loop that actors, serial runs and evaluations share.
-
-Gymnasium's NEXT_STEP autoreset is required: the observation after the last step of an episode is then the true final
-one, so values can be bootstrapped from it, and the step that follows only resets and is marked invalid.
-"""
+"""Stepping many environments with a policy: the one loop that actors, serial runs and evaluations share."""
 
 import hashlib
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
 
+from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import Policy
 from parlmesh.types import (
     ACTION,
+    ACTION_MASK,
     LOG_PROB,
     OBSERVATION,
     REWARD,
+    STATE,
     TERMINATED,
     TRUNCATED,
     VALID,
     Array,
-    EnvironmentSpec,
     Episode,
     Fragment,
 )
@@ -43,38 +39,6 @@ def evaluation_seed(run_seed: int, version: int) -> int:
     return int(np.random.SeedSequence([run_seed, version]).generate_state(1)[0])
 
 
-def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
-    """Shapes of an environment, read from one that is made and closed."""
-    envs = make_environments(environment, 1)
-    try:
-        observation, action = envs.single_observation_space, envs.single_action_space
-        if not isinstance(observation, gymnasium.spaces.Box):
-            raise InvalidInput(f"observation space must be a Box, got {observation}", reason="ENVIRONMENT_SPACE")
-        if not isinstance(action, gymnasium.spaces.Discrete) or int(action.start) != 0:
-            raise InvalidInput(f"action space must be Discrete from 0, got {action}", reason="ENVIRONMENT_SPACE")
-        return EnvironmentSpec(observation.shape, str(observation.dtype), int(action.n))
-    finally:
-        envs.close()
-
-
-def make_environments(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
-    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one."""
-    name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
-    try:
-        native = gymnasium.spec(name).vector_entry_point is not None
-        if native:
-            envs = gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point", **arguments)
-        else:
-            mode = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-            envs = gymnasium.make_vec(name, num_envs, vectorization_mode="sync", vector_kwargs=mode, **arguments)
-    except (gymnasium.error.Error, TypeError) as error:
-        raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
-    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-        envs.close()
-        raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
-    return envs
-
-
 class Collector:
     """Steps its environments from fragment to fragment; episodes go on across them."""
 
@@ -82,51 +46,65 @@ class Collector:
         if num_envs < 1:
             raise InvalidInput(f"num_envs must be >= 1, got {num_envs}")
         environment_seed, action_seed = seed.spawn(2)
-        self._envs = make_environments(environment, num_envs)
+        self._envs = Environments(environment, num_envs)
         self._rng = np.random.default_rng(action_seed)
-        self._observation, _ = self._envs.reset(seed=int(environment_seed.generate_state(1)[0]))
+        self._seen = self._envs.reset(int(environment_seed.generate_state(1)[0]))
+        self._state: Array | None = None
         self._ended = np.zeros(num_envs, dtype=np.bool_)
         self._returns = np.zeros(num_envs, dtype=np.float64)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
 
     def collect(self, policy: Policy, steps: int) -> Fragment:
         """`steps` steps of every environment, acting with one policy."""
-        envs, observation = len(self._ended), self._observation
-        observations = np.empty((steps + 1, *observation.shape), observation.dtype)
-        actions = np.empty((steps, envs), np.int64)
-        log_probs = np.empty((steps, envs), np.float32)
-        rewards = np.empty((steps, envs), np.float32)
-        terminated = np.empty((steps, envs), np.bool_)
-        truncated = np.empty((steps, envs), np.bool_)
-        valid = np.empty((steps, envs), np.bool_)
+        seen = self._seen
+        state = self._state if self._state is not None else policy.initial_state(len(self._ended))
+        columns = self._columns(steps, state)
+        masks = columns.get(ACTION_MASK)
+        observations, actions, log_probs = columns[OBSERVATION], columns[ACTION], columns[LOG_PROB]
         episodes: list[Episode] = []
-        observations[0] = observation
         for step in range(steps):
-            action, log_prob = policy.act(observation, self._rng)
-            observation, reward, ends, cuts, _ = self._envs.step(action)
-            observations[step + 1] = observation
+            action, log_prob, state = policy.act(seen.observation, self._rng, seen.mask, state)
+            seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
+            observations[step + 1] = seen.observation
             actions[step] = action
             log_probs[step] = log_prob
-            rewards[step] = reward
-            terminated[step] = ends
-            truncated[step] = cuts
-            np.logical_not(self._ended, out=valid[step])
-            self._ended = self._account(reward, valid[step], ends | cuts, episodes)
-        self._observation = observation
-        columns = {
-            OBSERVATION: observations,
-            ACTION: actions,
-            LOG_PROB: log_probs,
-            REWARD: rewards,
-            TERMINATED: terminated,
-            TRUNCATED: truncated,
-            VALID: valid,
-        }
+            columns[REWARD][step] = reward
+            columns[TERMINATED][step] = terminated
+            columns[TRUNCATED][step] = truncated
+            valid = columns[VALID][step]
+            np.logical_not(self._ended, out=valid)
+            if masks is not None:
+                masks[step + 1] = seen.mask
+            if state is not None:
+                # What was reset in this step starts its episode without memory.
+                state = np.where(valid[:, None], state, np.float32(0.0))
+            self._ended = self._account(reward, valid, terminated | truncated, episodes)
+        self._seen, self._state = seen, state
         return Fragment(columns, episodes)
 
     def close(self) -> None:
         """Frees the environments."""
         self._envs.close()
+
+    def _columns(self, steps: int, state: Array | None) -> dict[str, Array]:
+        """Room for a fragment; the rows before the first step are filled in."""
+        seen, action, grid = self._seen, self._envs.spec.action, (steps, len(self._ended))
+        columns = {
+            OBSERVATION: np.empty((steps + 1, *seen.observation.shape), seen.observation.dtype),
+            ACTION: np.empty((*grid, *action.shape), action.dtype),
+            LOG_PROB: np.empty(grid, np.float32),
+            REWARD: np.empty(grid, np.float32),
+            TERMINATED: np.empty(grid, np.bool_),
+            TRUNCATED: np.empty(grid, np.bool_),
+            VALID: np.empty(grid, np.bool_),
+        }
+        columns[OBSERVATION][0] = seen.observation
+        if seen.mask is not None:
+            columns[ACTION_MASK] = np.empty((steps + 1, *seen.mask.shape), np.bool_)
+            columns[ACTION_MASK][0] = seen.mask
+        if state is not None:
+            columns[STATE] = state.copy()
+        return columns
 
     def _account(self, reward: Array, valid: Array, ended: Array, episodes: list[Episode]) -> Array:
         self._returns += reward
@@ -141,15 +119,16 @@ class Collector:
 
 def evaluate(policy: Policy, environment: Mapping[str, Any], episodes: int, seed: int) -> Array:
     """Returns [episodes] of greedy play: one whole episode in each environment, so that short ones count no more."""
-    envs = make_environments(environment, episodes)
+    envs = Environments(environment, episodes)
     try:
-        observation, _ = envs.reset(seed=seed)
+        seen, state = envs.reset(seed), policy.initial_state(episodes)
         returns = np.zeros(episodes, dtype=np.float64)
         running = np.ones(episodes, dtype=np.bool_)
         for _ in range(_LONGEST_EVALUATION_STEPS):
-            observation, reward, ends, cuts, _ = envs.step(policy.greedy(observation))
+            action, _, state = policy.greedy(seen.observation, seen.mask, state)
+            seen, reward, terminated, truncated = envs.step(policy.to_environment(action))
             returns += np.where(running, reward, 0.0)
-            running &= ~(ends | cuts)
+            running &= ~(terminated | truncated)
             if not running.any():
                 return returns
     finally:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ Array: TypeAlias = npt.NDArray[Any]
 
 OBSERVATION, ACTION, LOG_PROB, REWARD = "observation", "action", "log_prob", "reward"
 TERMINATED, TRUNCATED, VALID = "terminated", "truncated", "valid"
+ACTION_MASK, STATE = "action_mask", "state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,8 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """T steps of E environments, by column: observation [T+1, E, ...], all others [T, E, ...].
+    """T steps of E environments, by column: observation and action_mask [T+1, E, ...], state [E, ...] before the first
+    step, all others [T, E, ...]. Only masked environments have a mask, only recurrent policies a state.
 
     Row t+1 of the observations follows step t, also when the episode ended there; the step after an end only
     resets the environment and has `valid` false.
@@ -52,12 +54,43 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """What can be chosen: one of `sizes[0]`, one of each of several `sizes`, or a vector between `low` and `high`."""
+
+    kind: Literal["discrete", "multi_discrete", "continuous"]
+    sizes: tuple[int, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one action."""
+        return () if self.kind == "discrete" else (len(self.sizes) or len(self.low),)
+
+    @property
+    def dtype(self) -> str:
+        """Of the action column."""
+        return "float32" if self.kind == "continuous" else "int64"
+
+    @property
+    def outputs(self) -> int:
+        """Numbers a network must give: a logit per choice, or a mean per dimension."""
+        return len(self.low) if self.kind == "continuous" else sum(self.sizes)
+
+
+@dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
-    """Shapes of an environment, all that a learner needs to know of it."""
+    """Shapes of an environment, all that a learner needs to know of it.
+
+    `observation_states` > 0 means that an observation is one of so many states rather than an array. `masked` means
+    that every observation comes with the mask of the actions allowed in it.
+    """
 
     observation_shape: tuple[int, ...]
     observation_dtype: str
-    action_count: int
+    action: ActionSpec
+    observation_states: int = 0
+    masked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,11 @@ import numpy as np
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.types import (
     ACTION,
+    ACTION_MASK,
     LOG_PROB,
     OBSERVATION,
     REWARD,
+    STATE,
     TERMINATED,
     TRUNCATED,
     VALID,
@@ -27,18 +29,22 @@ _MAX_ACTORS = 100_000
 class TrajectorySchema:
     """The columns of a run, exactly."""
 
-    def __init__(self, spec: EnvironmentSpec, *, fragment_steps: int, num_envs: int) -> None:
+    def __init__(self, spec: EnvironmentSpec, state_size: int, *, fragment_steps: int, num_envs: int) -> None:
         steps = (fragment_steps, num_envs)
-        self._action_count = spec.action_count
+        self._spec = spec
         self._columns: dict[str, tuple[str, tuple[int, ...]]] = {
             OBSERVATION: (spec.observation_dtype, (fragment_steps + 1, num_envs, *spec.observation_shape)),
-            ACTION: ("int64", steps),
+            ACTION: (spec.action.dtype, (*steps, *spec.action.shape)),
             LOG_PROB: ("float32", steps),
             REWARD: ("float32", steps),
             TERMINATED: ("bool", steps),
             TRUNCATED: ("bool", steps),
             VALID: ("bool", steps),
         }
+        if spec.masked:
+            self._columns[ACTION_MASK] = ("bool", (fragment_steps + 1, num_envs, spec.action.outputs))
+        if state_size:
+            self._columns[STATE] = ("float32", (num_envs, state_size))
 
     def check(self, columns: dict[str, Array]) -> None:
         """InvalidInput names the first column that does not fit."""
@@ -60,14 +66,23 @@ class TrajectorySchema:
         self._check_ranges(columns)
 
     def _check_ranges(self, columns: dict[str, Array]) -> None:
-        actions = columns[ACTION]
-        if actions.min() < 0 or actions.max() >= self._action_count:
-            span = f"{actions.min()}..{actions.max()}"
-            message = f"column {ACTION} must lie in 0..{self._action_count - 1}, got {span}"
-            raise InvalidInput(message, reason="RANGE", tensor=ACTION)
-        if columns[LOG_PROB].max() > 1e-3:
+        if self._spec.action.kind != "continuous":
+            sizes = self._spec.action.sizes
+            choices = columns[ACTION].reshape(-1, len(sizes))
+            for index, size in enumerate(sizes):
+                _check_within(ACTION, choices[:, index], size)
+        if self._spec.observation_states:
+            _check_within(OBSERVATION, columns[OBSERVATION], self._spec.observation_states)
+        # A density may exceed 1; a probability may not.
+        if self._spec.action.kind != "continuous" and columns[LOG_PROB].max() > 1e-3:
             message = f"column {LOG_PROB} must be <= 0, got {columns[LOG_PROB].max():g}"
             raise InvalidInput(message, reason="RANGE", tensor=LOG_PROB)
+
+
+def _check_within(name: str, values: Array, size: int) -> None:
+    if values.min() < 0 or values.max() >= size:
+        message = f"column {name} must lie in 0..{size - 1}, got {values.min()}..{values.max()}"
+        raise InvalidInput(message, reason="RANGE", tensor=name)
 
 
 @dataclass(slots=True)

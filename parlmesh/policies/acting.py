@@ -1,7 +1,7 @@
-"""Choosing actions with numpy: faster than torch for the small networks that actors run. Never imports torch."""
+"""Choosing actions with numpy: faster than torch for the small networks that actors run."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -9,70 +9,153 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .blob import unpack_policy
+from .distributions import distribution_for, masked, squash
+from .features import Features
 from .spec import PolicySpec
+
+# From features [E, ...] and the state to outputs [E, outputs] and the next state.
+Network = Callable[[Array, Array | None], tuple[Array, Array | None]]
+
+
+class Choice(NamedTuple):
+    """Actions [E, ...], their log-probabilities [E], and the memory to go on with."""
+
+    action: Array
+    log_prob: Array
+    state: Array | None = None
 
 
 class Policy(Protocol):
-    """What a collector needs of a policy."""
+    """What a collector needs of a policy. `mask` comes with masked environments, `state` with recurrent policies."""
 
-    def act(self, observation: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Sampled actions [E] and their log-probabilities [E] for observations [E, ...]."""
+    def initial_state(self, num_envs: int) -> Array | None:
+        """The memory before the first step; None when the policy has none."""
 
-    def greedy(self, observation: Array) -> Array:
-        """The likeliest actions [E]."""
+    def act(
+        self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
+    ) -> Choice:
+        """Sampled actions."""
+
+    def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
+        """The likeliest actions."""
+
+    def to_environment(self, action: Array) -> Array:
+        """What the environment is given for an action."""
 
 
-class MlpPolicy:
-    """A categorical policy on a multilayer perceptron, in float32 as the learner's network."""
+class NumpyPolicy:
+    """A perceptron, with or without memory, under any distribution."""
 
     def __init__(self, spec: PolicySpec, weights: Mapping[str, Array]) -> None:
-        sizes = spec.layer_sizes
-        self._activation: Callable[..., Any] = np.tanh if spec.activation == "tanh" else _relu
-        self._size = spec.observation_size
-        self._layers = [
-            (
-                _weight(weights, f"policy.{layer}.weight", (sizes[layer + 1], sizes[layer])).T.copy(),
-                _weight(weights, f"policy.{layer}.bias", (sizes[layer + 1],)),
-            )
-            for layer in range(len(sizes) - 1)
-        ]
+        self._spec = spec
+        self._features = Features(spec, weights)
+        self._network = self._build(spec, weights)
+        dimensions = len(spec.action.low)
+        log_std = _weight(weights, "policy.log_std", (dimensions,)) if dimensions else np.empty(0, np.float32)
+        self._distribution = distribution_for(spec.action, log_std)
+        self._low, self._high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
 
-    def logits(self, observation: Array) -> Array:
-        """Unnormalised log-probabilities [E, actions]."""
-        hidden = observation.reshape(len(observation), self._size)
-        if hidden.dtype != np.float32:
-            hidden = hidden.astype(np.float32)
-        *inner, (weight, bias) = self._layers
-        for inner_weight, inner_bias in inner:
-            hidden = hidden @ inner_weight
-            hidden += inner_bias
-            self._activation(hidden, out=hidden)
-        output: Array = hidden @ weight
-        output += bias
-        return output
+    def initial_state(self, num_envs: int) -> Array | None:
+        """Zeros for a recurrent policy."""
+        size = self._spec.state_size
+        return np.zeros((num_envs, size), np.float32) if size else None
 
-    def act(self, observation: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Samples by inverting the cumulative distribution: one random number per environment."""
-        logits = self.logits(observation)
-        logits -= logits.max(axis=1, keepdims=True)
-        probability = np.exp(logits)
-        cumulative = np.cumsum(probability, axis=1)
-        total = cumulative[:, -1:]
-        threshold = rng.random(len(logits), dtype=np.float32)[:, None] * total
-        # The last column is left out: rounding must not push an action past the end.
-        action = (cumulative[:, :-1] <= threshold).sum(axis=1)
-        log_prob = logits[np.arange(len(logits)), action] - np.log(total[:, 0])
-        return action, log_prob
+    def outputs(
+        self, observation: Array, mask: Array | None = None, state: Array | None = None
+    ) -> tuple[Array, Array | None]:
+        """What the network gives [E, outputs], forbidden actions marked, and the next state."""
+        outputs, state = self._network(self._features(observation), state)
+        return (outputs if mask is None else masked(outputs, mask)), state
 
-    def greedy(self, observation: Array) -> Array:
-        """The first of the likeliest actions."""
-        action: Array = self.logits(observation).argmax(axis=1)
-        return action
+    def act(
+        self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
+    ) -> Choice:
+        """Drawn from the distribution."""
+        outputs, state = self.outputs(observation, mask, state)
+        action, log_prob = self._distribution.sample(outputs, rng)
+        return Choice(action, log_prob, state)
+
+    def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
+        """The mode of the distribution."""
+        outputs, state = self.outputs(observation, mask, state)
+        action = self._distribution.mode(outputs)
+        return Choice(action, np.zeros(len(action), np.float32), state)
+
+    def to_environment(self, action: Array) -> Array:
+        """Continuous actions are squashed between their bounds; others are as they are."""
+        return squash(action, self._low, self._high) if self._spec.action.kind == "continuous" else action
+
+    def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+        return _recurrent(spec, weights) if spec.network == "recurrent" else _perceptron(spec, weights)
 
 
 def load_policy(blob: bytes) -> Policy:
     """The policy of a blob as served by the learner."""
-    return MlpPolicy(*unpack_policy(blob))
+    spec, weights = unpack_policy(blob)
+    if spec.network == "conv":
+        # Convolutions in numpy would be slower than importing torch once.
+        from .torch_acting import TorchPolicy
+
+        return TorchPolicy(spec, weights)
+    return NumpyPolicy(spec, weights)
+
+
+def _perceptron(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+    *inner, (weight, bias) = _layers(weights, "policy", spec.layer_sizes)
+    activate = _activation(spec)
+
+    def run(hidden: Array, _: Array | None) -> tuple[Array, Array | None]:
+        for inner_weight, inner_bias in inner:
+            hidden = hidden @ inner_weight
+            hidden += inner_bias
+            activate(hidden, out=hidden)
+        outputs = hidden @ weight
+        outputs += bias
+        return outputs, None
+
+    return run
+
+
+def _recurrent(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+    """Layers up to the last hidden one, which is a GRU cell in torch's layout (reset, update, new)."""
+    inputs, size = spec.layer_sizes[-3], spec.state_size
+    body = _layers(weights, "body", spec.layer_sizes[:-2])
+    input_weight = _weight(weights, "memory.weight_ih", (3 * size, inputs)).T.copy()
+    state_weight = _weight(weights, "memory.weight_hh", (3 * size, size)).T.copy()
+    input_bias = _weight(weights, "memory.bias_ih", (3 * size,))
+    state_bias = _weight(weights, "memory.bias_hh", (3 * size,))
+    ((head_weight, head_bias),) = _layers(weights, "policy", spec.layer_sizes[-2:])
+    activate = _activation(spec)
+
+    def run(hidden: Array, state: Array | None) -> tuple[Array, Array | None]:
+        if state is None:
+            state = np.zeros((len(hidden), size), np.float32)
+        for weight, bias in body:
+            hidden = hidden @ weight + bias
+            activate(hidden, out=hidden)
+        from_input = hidden @ input_weight + input_bias
+        from_state = state @ state_weight + state_bias
+        gates = 1.0 / (1.0 + np.exp(-(from_input[:, : 2 * size] + from_state[:, : 2 * size])))
+        reset, update = gates[:, :size], gates[:, size:]
+        new = np.tanh(from_input[:, 2 * size :] + reset * from_state[:, 2 * size :])
+        state = (1.0 - update) * new + update * state
+        return state @ head_weight + head_bias, state
+
+    return run
+
+
+def _layers(weights: Mapping[str, Array], part: str, sizes: tuple[int, ...]) -> list[tuple[Array, Array]]:
+    return [
+        (
+            _weight(weights, f"{part}.{layer}.weight", (sizes[layer + 1], sizes[layer])).T.copy(),
+            _weight(weights, f"{part}.{layer}.bias", (sizes[layer + 1],)),
+        )
+        for layer in range(len(sizes) - 1)
+    ]
+
+
+def _activation(spec: PolicySpec) -> Callable[..., Any]:
+    return np.tanh if spec.activation == "tanh" else _relu
 
 
 def _weight(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:

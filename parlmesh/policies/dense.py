@@ -10,6 +10,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
+from .distributions import distribution_for
 from .spec import PolicySpec
 
 
@@ -60,29 +61,35 @@ class DenseNetwork:
 
 
 class DenseActorCritic:
-    """Separate policy and value perceptrons over one flat vector of parameters."""
+    """Separate policy and value perceptrons, and the spread of continuous actions, over one flat vector."""
 
-    def __init__(self, spec: PolicySpec, rng: np.random.Generator) -> None:
+    def __init__(self, spec: PolicySpec, rng: np.random.Generator, *, initial_log_std: float = 0.0) -> None:
         policy_sizes, value_sizes = spec.layer_sizes, (*spec.layer_sizes[:-1], 1)
-        split = _parameter_count(policy_sizes)
-        self.parameters = np.zeros(split + _parameter_count(value_sizes), np.float32)
+        policy_end = _parameter_count(policy_sizes)
+        value_end = policy_end + _parameter_count(value_sizes)
+        self.parameters = np.zeros(value_end + len(spec.action.low), np.float32)
         self.gradient = np.zeros_like(self.parameters)
-        self._policy = DenseNetwork(policy_sizes, spec.activation, self.parameters[:split], self.gradient[:split])
-        self._value = DenseNetwork(value_sizes, spec.activation, self.parameters[split:], self.gradient[split:])
+        self._policy, self._value = (
+            DenseNetwork(sizes, spec.activation, self.parameters[part], self.gradient[part])
+            for sizes, part in ((policy_sizes, slice(policy_end)), (value_sizes, slice(policy_end, value_end)))
+        )
+        self._log_std = self.parameters[value_end:]
+        self._log_std[...] = initial_log_std
+        self.distribution = distribution_for(spec.action, self._log_std, self.gradient[value_end:])
         _initialise(self._policy, 0.01, rng)
         _initialise(self._value, 1.0, rng)
 
-    def forward(self, observations: Array) -> tuple[Array, Array]:
-        """Logits [B, actions] and values [B] of observations [B, size]."""
-        return self._policy.forward(observations), self.values(observations)
+    def forward(self, features: Array) -> tuple[Array, Array]:
+        """Outputs [B, outputs] and values [B] of features [B, size]."""
+        return self._policy.forward(features), self.values(features)
 
-    def values(self, observations: Array) -> Array:
+    def values(self, features: Array) -> Array:
         """Values [B] alone."""
-        return self._value.forward(observations)[:, 0]
+        return self._value.forward(features)[:, 0]
 
-    def backward(self, logits_gradient: Array, values_gradient: Array) -> None:
-        """Fills `gradient` for the last `forward`."""
-        self._policy.backward(logits_gradient)
+    def backward(self, outputs_gradient: Array, values_gradient: Array) -> None:
+        """Fills `gradient` for the last `forward`; the distribution has written its own part."""
+        self._policy.backward(outputs_gradient)
         self._value.backward(values_gradient[:, None])
 
     def named_weights(self) -> dict[str, Array]:
@@ -92,6 +99,8 @@ class DenseActorCritic:
             for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
                 found[f"{part}.{layer}.weight"] = weight.T.copy()
                 found[f"{part}.{layer}.bias"] = bias.copy()
+        if self._log_std.size:
+            found["policy.log_std"] = self._log_std.copy()
         return found
 
 

@@ -1,6 +1,8 @@
-"""The torch networks. The only module of the package that imports torch; weight names match `acting` and `dense`."""
+"""The torch networks; weight names match `acting` and `dense`. torch is imported here and where these are used."""
 
 import itertools
+import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -9,35 +11,100 @@ from parlmesh.types import Array
 
 from .spec import PolicySpec
 
+_CHANNELS = (16, 32)
+
 
 class ActorCritic(nn.Module):
-    """Separate policy and value perceptrons."""
+    """Outputs and values: separate perceptrons, or two heads on a shared recurrent or convolutional body."""
 
-    def __init__(self, spec: PolicySpec) -> None:
+    def __init__(self, spec: PolicySpec, *, initial_log_std: float = 0.0) -> None:
         super().__init__()
-        inner = spec.layer_sizes[:-1]
+        self.spec = spec
         self._activation = torch.tanh if spec.activation == "tanh" else torch.relu
-        self.policy = _layers((*inner, spec.action_count))
-        self.value = _layers((*inner, 1))
+        sizes = spec.layer_sizes
+        if spec.network == "recurrent":
+            self.body = _layers(sizes[:-2])
+            self.memory = nn.GRUCell(sizes[-3], sizes[-2])
+            self.policy, self.value = _layers(sizes[-2:]), _layers((sizes[-2], 1))
+        elif spec.network == "conv":
+            channels = (spec.observation_shape[0], *_CHANNELS)
+            self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in itertools.pairwise(channels))
+            flat = _CHANNELS[-1] * math.prod(math.ceil(math.ceil(side / 2) / 2) for side in spec.observation_shape[1:])
+            self.body = _layers((flat, *spec.hidden))
+            self.policy, self.value = _layers((spec.hidden[-1], sizes[-1])), _layers((spec.hidden[-1], 1))
+        else:
+            self.policy, self.value = _layers(sizes), _layers((*sizes[:-1], 1))
+        self.log_std = nn.Parameter(torch.full((len(spec.action.low),), initial_log_std))
+        _initialise(self)
 
-    def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [B, actions] and values [B] of observations [B, size]."""
-        return self._run(self.policy, observations), self.values(observations)
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [B, outputs] and values [B] of features [B, ...], for networks without memory."""
+        if self.spec.network == "conv":
+            for layer in self.conv:
+                features = torch.relu(layer(features))
+            features = self._run(self.body, features.flatten(1), last=True)
+        return self._run(self.policy, features), self._run(self.value, features).squeeze(1)
 
-    def values(self, observations: Tensor) -> Tensor:
-        """Values [B] alone."""
-        return self._run(self.value, observations).squeeze(1)
+    def unroll(self, features: Tensor, starts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Outputs [T, B, outputs] and values [T, B] of features [T, B, size], for networks with memory.
 
-    def policy_weights(self) -> dict[str, Array]:
-        """A copy of the policy's part, under the names that actors read."""
-        return {f"policy.{name}": weight.detach().numpy().copy() for name, weight in self.policy.state_dict().items()}
+        `state` [B, S] is the memory before the first step; it is forgotten where `starts` [T, B] is true.
+        """
+        body = self._run(self.body, features, last=True)
+        states = []
+        for step in range(len(features)):
+            state = self.memory(body[step], torch.where(starts[step].unsqueeze(1), 0.0, state))
+            states.append(state)
+        hidden = torch.stack(states)
+        return self._run(self.policy, hidden), self._run(self.value, hidden).squeeze(2)
 
-    def _run(self, layers: nn.ModuleList, hidden: Tensor) -> Tensor:
-        for layer in layers[:-1]:
-            hidden = self._activation(layer(hidden))
-        output: Tensor = layers[-1](hidden)
-        return output
+    def likelihood(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies [B] of actions, as in `distributions`."""
+        if self.spec.action.kind == "continuous":
+            normal = torch.distributions.Normal(outputs, self.log_std.exp(), validate_args=False)
+            return normal.log_prob(actions).sum(1), normal.entropy().sum(1)  # type: ignore[no-untyped-call]
+        columns = actions.reshape(len(actions), -1)
+        found = []
+        for index, logits in enumerate(torch.split(outputs, list(self.spec.action.sizes), dim=1)):
+            log_probs = torch.log_softmax(logits, dim=1)
+            chosen = log_probs.gather(1, columns[:, index : index + 1]).squeeze(1)
+            found.append(torch.stack((chosen, -(log_probs.exp() * log_probs).sum(dim=1))))
+        log_prob, entropy = torch.stack(found).sum(dim=0)
+        return log_prob, entropy
+
+    def named_weights(self) -> dict[str, Array]:
+        """Copies of everything, under the names that actors read."""
+        found = {name: weight.detach().numpy().copy() for name, weight in self.state_dict().items()}
+        log_std = found.pop("log_std")
+        return {**found, "policy.log_std": log_std} if log_std.size else found
+
+    def load_named(self, weights: Mapping[str, Array]) -> None:
+        """The inverse of `named_weights`; what a network has no place for, such as a normaliser, is left out."""
+        known = self.state_dict().keys()
+        tensors = {name: torch.from_numpy(weight.copy()) for name, weight in weights.items() if name in known}
+        tensors["log_std"] = torch.from_numpy(weights["policy.log_std"].copy()) if len(self.log_std) else torch.empty(0)
+        self.load_state_dict(tensors)
+
+    def _run(self, layers: nn.ModuleList, hidden: Tensor, *, last: bool = False) -> Tensor:
+        """Activations between the layers, and after the last one when asked."""
+        for index, layer in enumerate(layers):
+            hidden = layer(hidden)
+            if last or index < len(layers) - 1:
+                hidden = self._activation(hidden)
+        return hidden
 
 
 def _layers(sizes: tuple[int, ...]) -> nn.ModuleList:
     return nn.ModuleList(nn.Linear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes))
+
+
+def _initialise(network: ActorCritic) -> None:
+    """Orthogonal weights and zero biases; a nearly uniform first policy."""
+    for module in network.modules():
+        if isinstance(module, (nn.Linear, nn.Conv2d)):
+            nn.init.orthogonal_(module.weight, math.sqrt(2.0))
+            assert module.bias is not None
+            nn.init.zeros_(module.bias)
+    for head, gain in ((network.policy[-1], 0.01), (network.value[-1], 1.0)):
+        assert isinstance(head, nn.Linear)
+        nn.init.orthogonal_(head.weight, gain)

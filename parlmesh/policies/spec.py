@@ -1,46 +1,75 @@
 """The description of a policy from which both sides build it."""
 
 import json
+import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from parlmesh.errors import InvalidInput
+from parlmesh.types import ActionSpec, EnvironmentSpec
 
+NETWORKS = ("mlp", "recurrent", "conv")
 ACTIVATIONS = ("tanh", "relu")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A multilayer perceptron over a flattened observation that chooses one of `action_count` actions."""
+    """A network from observations to the numbers that an action is drawn by.
+
+    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W].
+    """
 
     observation_shape: tuple[int, ...]
-    action_count: int
+    action: ActionSpec
     hidden: tuple[int, ...] = (64, 64)
-    activation: str = "tanh"
-    kind: str = "mlp"
+    activation: Literal["tanh", "relu"] = "tanh"
+    network: Literal["mlp", "recurrent", "conv"] = "mlp"
+    observation_states: int = 0
+    masked: bool = False
+    normalised: bool = False
 
     def __post_init__(self) -> None:
-        if self.kind != "mlp":
-            raise InvalidInput(f"policy kind must be mlp, got {self.kind!r}", reason="POLICY_SPEC")
-        if self.activation not in ACTIVATIONS:
-            raise InvalidInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
-        if self.action_count < 2:
-            raise InvalidInput(f"action_count must be >= 2, got {self.action_count}", reason="POLICY_SPEC")
+        _among("network", self.network, NETWORKS)
+        _among("activation", self.activation, ACTIVATIONS)
+        _check_action(self.action)
         if any(size < 1 for size in self.observation_shape + self.hidden):
-            raise InvalidInput(f"layer sizes must be >= 1, got {self.observation_shape} and {self.hidden}")
+            raise _refusal(f"layer sizes must be >= 1, got {self.observation_shape} and {self.hidden}")
+        if self.network != "mlp" and not self.hidden:
+            raise _refusal(f"a {self.network} network needs at least one hidden layer")
+        if self.network == "conv" and len(self.observation_shape) != 3:
+            raise _refusal(f"a conv network needs observations [C, H, W], got {list(self.observation_shape)}")
+        if self.network == "conv" and self.normalised:
+            raise _refusal("a conv network takes images as they are; normalised must be false")
+        if self.observation_states and self.normalised:
+            raise _refusal("states are not normalised; normalised must be false")
+        if self.masked and self.action.kind == "continuous":
+            raise _refusal("a continuous action cannot be masked")
+
+    @classmethod
+    def for_environment(cls, environment: EnvironmentSpec, **settings: Any) -> "PolicySpec":
+        """The policy of given settings that fits an environment."""
+        return cls(
+            observation_shape=environment.observation_shape,
+            observation_states=environment.observation_states,
+            action=environment.action,
+            masked=environment.masked,
+            **settings,
+        )
 
     @property
     def observation_size(self) -> int:
-        """Length of the flattened observation."""
-        size = 1
-        for dimension in self.observation_shape:
-            size *= dimension
-        return size
+        """Length of the flattened observation; a state becomes a one-hot row."""
+        return self.observation_states or math.prod(self.observation_shape)
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
         """Inputs, hidden layers, outputs of the policy head."""
-        return (self.observation_size, *self.hidden, self.action_count)
+        return (self.observation_size, *self.hidden, self.action.outputs)
+
+    @property
+    def state_size(self) -> int:
+        """Length of the recurrent state; 0 when the policy has no memory."""
+        return self.hidden[-1] if self.network == "recurrent" else 0
 
     def to_json(self) -> str:
         """Stable text: equal specifications give equal text."""
@@ -51,12 +80,35 @@ class PolicySpec:
         """Refuses text that is not a specification with InvalidInput."""
         try:
             values: dict[str, Any] = json.loads(text)
-            return cls(
-                observation_shape=tuple(int(size) for size in values["observation_shape"]),
-                action_count=int(values["action_count"]),
-                hidden=tuple(int(size) for size in values["hidden"]),
-                activation=str(values["activation"]),
-                kind=str(values["kind"]),
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise InvalidInput(f"policy specification cannot be read: {error!r}", reason="POLICY_SPEC") from error
+            action = {name: _tuple(value) for name, value in values.pop("action").items()}
+            return cls(action=ActionSpec(**action), **{name: _tuple(value) for name, value in values.items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _refusal(f"policy specification cannot be read: {error!r}") from error
+
+
+def _check_action(action: ActionSpec) -> None:
+    _among("action kind", action.kind, ("discrete", "multi_discrete", "continuous"))
+    if action.kind == "continuous":
+        if not action.low or len(action.low) != len(action.high):
+            raise _refusal("a continuous action needs as many lower as upper bounds, at least one")
+        bounds = list(zip(action.low, action.high, strict=True))
+        if not all(math.isfinite(low) and math.isfinite(high) and low < high for low, high in bounds):
+            raise _refusal(f"bounds of a continuous action must be finite and in order, got {bounds}")
+        return
+    if action.kind == "discrete" and len(action.sizes) != 1:
+        raise _refusal(f"a discrete action has one size, got {action.sizes}")
+    if not action.sizes or any(size < 2 for size in action.sizes):
+        raise _refusal(f"an action needs at least 2 choices, got {action.sizes}")
+
+
+def _among(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise _refusal(f"{name} must be one of {', '.join(allowed)}, got {value!r}")
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _refusal(message: str) -> InvalidInput:
+    return InvalidInput(message, reason="POLICY_SPEC")

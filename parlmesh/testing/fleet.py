@@ -13,7 +13,7 @@ import numpy as np
 from parlmesh.errors import FleetError
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.rpc import Service, status_from_error
-from parlmesh.types import Array
+from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import policy_service_pb2 as policy_pb
@@ -266,7 +266,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
 
 def random_policy(seed: int, *, observation_size: int = 4, action_count: int = 2) -> bytes:
     """A small policy as the learner would serve it, by default for CartPole."""
-    spec = PolicySpec(observation_shape=(observation_size,), action_count=action_count, hidden=(8,))
+    spec = PolicySpec((observation_size,), ActionSpec("discrete", (action_count,)), hidden=(8,))
     rng = np.random.default_rng(seed)
     weights: dict[str, Array] = {}
     for layer, (inputs, outputs) in enumerate(itertools.pairwise(spec.layer_sizes)):

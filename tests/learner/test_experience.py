@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from learner.experience import Admission, ExperienceQueue, TrajectorySchema
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, ResourceExhausted
-from parlmesh.types import EnvironmentSpec, Fragment, Trajectory
+from parlmesh.types import ActionSpec, EnvironmentSpec, Fragment, Trajectory
 
-SPEC = EnvironmentSpec(observation_shape=(4,), observation_dtype="float32", action_count=2)
+SPEC = EnvironmentSpec((4,), "float32", ActionSpec("discrete", (2,)))
 
 
 def columns(**changes):
@@ -30,7 +30,7 @@ def trajectory(sequence=1, *, version=5, actor="a", incarnation=1, run="r", frag
 
 
 def admission(lag=2):
-    return Admission("r", TrajectorySchema(SPEC, fragment_steps=3, num_envs=2), max_policy_lag=lag, first_version=3)
+    return Admission("r", TrajectorySchema(SPEC, 0, fragment_steps=3, num_envs=2), max_policy_lag=lag, first_version=3)
 
 
 def queue(lag=2, most=100):

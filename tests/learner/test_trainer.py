@@ -7,10 +7,11 @@ from learner.torch_model import TorchModel
 from learner.trainer import PpoTrainer
 from parlmesh.policies import PolicySpec, load_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.types import REWARD, VALID, Fragment
+from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
 
 CARTPOLE = {"id": "CartPole-v1"}
-SPEC = PolicySpec((4,), 2, hidden=(16,))
+TWO = ActionSpec("discrete", (2,))
+SPEC = PolicySpec((4,), TWO, hidden=(16,))
 
 
 def trainer(model=DenseModel, seed=0, spec=SPEC, **settings):
@@ -79,7 +80,7 @@ def test_torch_and_numpy_make_the_same_update():
         ppo.update([fragment(steps=32)], 0.0)
         policies.append(load_policy(ppo.policy_blob()))
     observations = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
-    np.testing.assert_allclose(policies[0].logits(observations), policies[1].logits(observations), atol=1e-3)
+    np.testing.assert_allclose(policies[0].outputs(observations)[0], policies[1].outputs(observations)[0], atol=1e-3)
 
 
 def test_the_kl_limit_ends_the_epochs():
@@ -97,7 +98,7 @@ def test_the_learning_rate_falls_with_the_budget():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_sixty_updates_teach_cartpole(seed):
-    spec = PolicySpec((4,), 2)
+    spec = PolicySpec((4,), TWO)
     config, rng = PpoConfig(), np.random.default_rng(seed)
     ppo = PpoTrainer(spec, config, DenseModel(spec, config, rng), rng)
     collector = Collector(CARTPOLE, 64, collector_seed(seed, "actor-0", 1))

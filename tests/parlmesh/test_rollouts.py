@@ -4,17 +4,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.dense import DenseActorCritic
-from parlmesh.rollouts import Collector, collector_seed, environment_spec, evaluate
-from parlmesh.types import ACTION, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID
+from parlmesh.rollouts import Collector, collector_seed, evaluate
+from parlmesh.types import ACTION, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
 
 CARTPOLE = {"id": "CartPole-v1"}
 
 
 def policy(seed=0, observations=4, actions=2):
-    spec = PolicySpec((observations,), actions, hidden=(8,))
+    spec = PolicySpec((observations,), ActionSpec("discrete", (actions,)), hidden=(8,))
     return load_policy(pack_policy(spec, DenseActorCritic(spec, np.random.default_rng(seed)).named_weights()))
 
 
@@ -62,9 +61,15 @@ def test_the_time_limit_truncates_and_does_not_terminate():
     class Balanced:
         """Pushes against the fall; stands for far longer than the limit."""
 
-        def act(self, observation, rng):
+        def initial_state(self, num_envs):
+            return None
+
+        def to_environment(self, action):
+            return action
+
+        def act(self, observation, rng, mask, state):
             action = (observation[:, 2] + 0.5 * observation[:, 3] + 0.02 * observation[:, 0] > 0).astype(np.int64)
-            return action, np.zeros(len(action), np.float32)
+            return action, np.zeros(len(action), np.float32), None
 
     columns = Collector(CARTPOLE, 4, collector_seed(0, "a", 1)).collect(Balanced(), 501).columns
     assert columns[TRUNCATED][499].any()
@@ -98,27 +103,7 @@ def test_an_evaluation_equals_single_environments_played_in_turn():
         env.unwrapped.state = state.astype(np.float64)
         total, done, observation = 0.0, False, state
         while not done:
-            observation, reward, ends, cuts, _ = env.step(int(acting.greedy(observation[None])[0]))
+            observation, reward, ends, cuts, _ = env.step(int(acting.greedy(observation[None]).action[0]))
             total, done = total + reward, ends or cuts
         returns.append(total)
     np.testing.assert_allclose(evaluate(acting, CARTPOLE, 5, seed=7), returns, atol=2.0)
-
-
-def test_the_shapes_of_an_environment_are_known_without_keeping_it():
-    spec = environment_spec(CARTPOLE)
-    assert (spec.observation_shape, spec.observation_dtype, spec.action_count) == ((4,), "float32", 2)
-
-
-@pytest.mark.parametrize(
-    ("environment", "sentence"),
-    [
-        ({"id": "NoSuchEnv-v0"}, "'NoSuchEnv-v0' cannot be made"),
-        ({}, "'' cannot be made"),
-        ({"id": "CartPole-v1", "kwargs": {"wings": 2}}, "'CartPole-v1' cannot be made"),
-        ({"id": "Pendulum-v1"}, "action space must be Discrete from 0"),
-        ({"id": "FrozenLake-v1"}, "observation space must be a Box"),
-    ],
-)
-def test_an_environment_that_cannot_be_used_is_refused_by_name(environment, sentence):
-    with pytest.raises(InvalidInput, match=sentence):
-        environment_spec(environment)

@@ -19,13 +19,14 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import numpy as np
 
+    from parlmesh.environments import environment_spec
     from parlmesh.policies import PolicySpec, load_policy, pack_policy
     from parlmesh.policies.dense import DenseActorCritic
-    from parlmesh.rollouts import Collector, environment_spec
+    from parlmesh.rollouts import Collector
 
     environment = {"id": "CartPole-v1"}
     shapes = environment_spec(environment)
-    spec = PolicySpec(shapes.observation_shape, shapes.action_count)
+    spec = PolicySpec.for_environment(shapes)
     network = DenseActorCritic(spec, np.random.default_rng(arguments.seed))
     weights = {name: weight for name, weight in network.named_weights().items() if name.startswith("policy.")}
     policy = load_policy(pack_policy(spec, weights))

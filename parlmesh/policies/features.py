@@ -1,0 +1,33 @@
+"""From an environment's observation to a network's input: one-hot rows, flattening, normalisation."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parlmesh.types import Array
+
+from .spec import PolicySpec
+
+# Beyond this many deviations an observation says no more than "far out".
+_LARGEST = 10.0
+
+
+class Features:
+    """The statistics are part of a policy version, so that actors and learner see the same numbers."""
+
+    def __init__(self, spec: PolicySpec, weights: Mapping[str, Array]) -> None:
+        self._spec = spec
+        self._one_hot = np.eye(spec.observation_states, dtype=np.float32) if spec.observation_states else None
+        self._mean = weights["normaliser.mean"] if spec.normalised else None
+        self._scale = weights["normaliser.scale"] if spec.normalised else None
+
+    def __call__(self, observation: Array) -> Array:
+        """[B, ...] to [B, size] float32; conv takes [B, C, H, W], bytes scaled to 0..1."""
+        if self._one_hot is not None:
+            return self._one_hot[observation]
+        if self._spec.network == "conv":
+            return observation.astype(np.float32) / np.float32(255.0 if observation.dtype == np.uint8 else 1.0)
+        flat = observation.reshape(len(observation), self._spec.observation_size).astype(np.float32, copy=False)
+        if self._mean is None or self._scale is None:
+            return flat
+        return np.clip((flat - self._mean) * self._scale, -_LARGEST, _LARGEST)

@@ -1,0 +1,49 @@
+"""Running mean and deviation of observations, merged batch by batch (Chan et al. 1983)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from parlmesh.types import Array
+
+_SMALLEST_DEVIATION = 1e-4
+
+
+class Normaliser:
+    """float64 inside: a float32 sum of squares would forget small features after some million steps."""
+
+    def __init__(self, size: int) -> None:
+        self._count = 0.0
+        self._mean = np.zeros(size)
+        self._square = np.zeros(size)
+
+    def add(self, rows: Array) -> None:
+        """Merges a batch [B, size]."""
+        if not len(rows):
+            return
+        count, mean = float(len(rows)), rows.mean(axis=0, dtype=np.float64)
+        square = np.square(rows - mean).sum(axis=0, dtype=np.float64)
+        total, shift = self._count + count, mean - self._mean
+        self._square += square + shift * shift * (self._count * count / total)
+        self._mean = self._mean + shift * (count / total)
+        self._count = total
+
+    def weights(self) -> dict[str, Array]:
+        """What a policy version carries: (x − mean) · scale has deviation 1."""
+        deviation = np.sqrt(self._square / self._count) if self._count else np.ones_like(self._mean)
+        scale = 1.0 / np.maximum(deviation, _SMALLEST_DEVIATION)
+        return {"normaliser.mean": self._mean.astype(np.float32), "normaliser.scale": scale.astype(np.float32)}
+
+    def tensors(self) -> dict[str, Array]:
+        """Everything that decides the next merge."""
+        return {
+            "normaliser.count": np.array([self._count]),
+            "normaliser.running_mean": self._mean.copy(),
+            "normaliser.running_square": self._square.copy(),
+        }
+
+    def restore(self, tensors: Mapping[str, Array]) -> None:
+        """The inverse of `tensors`."""
+        self._count = float(tensors["normaliser.count"][0])
+        self._mean = np.array(tensors["normaliser.running_mean"])
+        self._square = np.array(tensors["normaliser.running_square"])

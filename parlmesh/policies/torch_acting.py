@@ -1,0 +1,30 @@
+"""Choosing actions with torch, for networks that numpy would be slow at."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from parlmesh.types import Array
+
+from .acting import Network, NumpyPolicy
+from .network import ActorCritic
+from .spec import PolicySpec
+
+
+class TorchPolicy(NumpyPolicy):
+    """Only the network differs: features, distributions and masks are the same code."""
+
+    def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+        torch.set_num_threads(1)
+        network = ActorCritic(spec)
+        # A blob has the policy's part alone; the value head of this copy is never asked.
+        network.load_named({**network.named_weights(), **weights})
+        network.eval()
+
+        def run(features: Array, _: Array | None) -> tuple[Array, Array | None]:
+            with torch.inference_mode():
+                outputs, _ = network(torch.from_numpy(np.ascontiguousarray(features)))
+            return outputs.numpy(), None
+
+        return run

@@ -1,0 +1,73 @@
+"""Recurrent and convolutional policies act as torch's network says, step by step."""
+
+import numpy as np
+import torch
+
+from parlmesh.policies import PolicySpec, load_policy, pack_policy
+from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.normaliser import Normaliser
+from parlmesh.types import ActionSpec
+
+THREE = ActionSpec("discrete", (3,))
+
+
+def test_a_recurrent_policy_remembers_as_the_unrolled_network_does():
+    torch.manual_seed(0)
+    spec = PolicySpec((4,), THREE, hidden=(8, 6), network="recurrent")
+    network, rng = ActorCritic(spec), np.random.default_rng(0)
+    policy = load_policy(pack_policy(spec, network.named_weights()))
+    observations = rng.normal(size=(7, 5, 4)).astype(np.float32)
+    starts = rng.random((7, 5)) < 0.3
+    state = policy.initial_state(5)
+    found = []
+    for observation, start in zip(observations, starts, strict=True):
+        state = np.where(start[:, None], np.float32(0), state)
+        outputs, state = policy.outputs(observation, state=state)
+        found.append(outputs)
+    with torch.inference_mode():
+        expected, _ = network.unroll(torch.from_numpy(observations), torch.from_numpy(starts), torch.zeros(5, 6))
+    np.testing.assert_allclose(np.stack(found), expected, atol=1e-5)
+
+
+def test_a_convolutional_policy_acts_as_its_network_on_images_of_bytes():
+    torch.manual_seed(0)
+    spec = PolicySpec((3, 9, 7), THREE, hidden=(16,), network="conv", activation="relu")
+    network = ActorCritic(spec)
+    policy = load_policy(pack_policy(spec, network.named_weights()))
+    images = np.random.default_rng(0).integers(0, 256, (4, 3, 9, 7)).astype(np.uint8)
+    with torch.inference_mode():
+        expected, _ = network(torch.from_numpy(images.astype(np.float32) / 255))
+    np.testing.assert_allclose(policy.outputs(images)[0], expected, atol=1e-5)
+    assert policy.act(images, np.random.default_rng(1)).action.shape == (4,)
+
+
+def test_states_are_seen_as_one_hot_rows():
+    spec = PolicySpec((), THREE, hidden=(), observation_states=4)
+    weight = np.arange(12, dtype=np.float32).reshape(3, 4)
+    policy = load_policy(pack_policy(spec, {"policy.0.weight": weight, "policy.0.bias": np.zeros(3, np.float32)}))
+    np.testing.assert_array_equal(policy.outputs(np.array([2, 0]))[0], weight[:, [2, 0]].T)
+
+
+def test_statistics_merge_to_those_of_all_rows_together():
+    rng = np.random.default_rng(0)
+    batches = [rng.normal(5, 3, size=(size, 2)).astype(np.float32) for size in (1, 50, 7, 1_000)]
+    normaliser = Normaliser(2)
+    for batch in batches:
+        normaliser.add(batch)
+    rows = np.concatenate(batches).astype(np.float64)
+    np.testing.assert_allclose(normaliser.weights()["normaliser.mean"], rows.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(normaliser.weights()["normaliser.scale"], 1 / rows.std(axis=0), rtol=1e-5)
+    copy = Normaliser(2)
+    copy.restore(normaliser.tensors())
+    copy.add(batches[0])
+    normaliser.add(batches[0])
+    np.testing.assert_array_equal(copy.weights()["normaliser.scale"], normaliser.weights()["normaliser.scale"])
+
+
+def test_a_normalised_policy_sees_what_its_own_statistics_say():
+    spec = PolicySpec((2,), THREE, hidden=(), normalised=True)
+    normaliser = Normaliser(2)
+    normaliser.add(np.float32([[0, 100], [2, 300]]))
+    weights = {"policy.0.weight": np.eye(3, 2, dtype=np.float32), "policy.0.bias": np.zeros(3, np.float32)}
+    policy = load_policy(pack_policy(spec, {**weights, **normaliser.weights()}))
+    np.testing.assert_allclose(policy.outputs(np.float32([[2, 100], [1, 1e9]]))[0], [[1, -1, 0], [0, 10, 0]], atol=1e-6)

@@ -1,0 +1,112 @@
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from parlmesh.environments import Environments, environment_spec
+from parlmesh.errors import InvalidInput
+from parlmesh.types import ActionSpec
+
+
+class Tiny(gymnasium.Env):
+    """Five steps of anything; its spaces are arguments."""
+
+    def __init__(self, observation, action):
+        self.observation_space, self.action_space = observation, action
+        self._steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._steps = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self._steps += 1
+        return self._observe(), 1.0, self._steps == 5, False, {}
+
+    def _observe(self):
+        self.observation_space.seed(self._steps)
+        observation = self.observation_space.sample()
+        if isinstance(observation, dict) and "action_mask" in observation:
+            observation["action_mask"][:] = np.arange(len(observation["action_mask"])) != self._steps % 3
+        return observation
+
+
+gymnasium.register("parlmesh-test/Tiny-v0", lambda **spaces: Tiny(**spaces))
+
+
+def tiny(observation, action):
+    return {"id": "parlmesh-test/Tiny-v0", "kwargs": {"observation": observation, "action": action}}
+
+
+BOX, TWO = spaces.Box(-1, 1, (3,)), spaces.Discrete(2)
+DICTIONARY = spaces.Dict({"a": spaces.Box(0, 1, (2, 2)), "b": spaces.Discrete(3), "c": spaces.MultiBinary(2)})
+MASKED = spaces.Dict({"seen": BOX, "action_mask": spaces.MultiBinary(3)})
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (spaces.Discrete(4), ActionSpec("discrete", (4,))),
+        (spaces.MultiDiscrete([2, 3]), ActionSpec("multi_discrete", (2, 3))),
+        (
+            spaces.Box(np.array([-1, 0], np.float32), np.array([1, 5], np.float32)),
+            ActionSpec("continuous", (), (-1.0, 0.0), (1.0, 5.0)),
+        ),
+    ],
+)
+def test_every_kind_of_action_is_described(action, expected):
+    assert environment_spec(tiny(BOX, action)).action == expected
+
+
+@pytest.mark.parametrize(
+    ("observation", "shape", "dtype", "states"),
+    [
+        (BOX, (3,), "float32", 0),
+        (spaces.Box(0, 255, (3, 8, 8), np.uint8), (3, 8, 8), "uint8", 0),
+        (spaces.Discrete(7), (), "int64", 7),
+        (DICTIONARY, (9,), "float32", 0),
+    ],
+)
+def test_every_kind_of_observation_is_described_and_seen_in_that_shape(observation, shape, dtype, states):
+    environment = tiny(observation, TWO)
+    spec = environment_spec(environment)
+    assert (spec.observation_shape, spec.observation_dtype, spec.observation_states) == (shape, dtype, states)
+    seen = Environments(environment, 2).reset(0)
+    assert (seen.observation.shape, str(seen.observation.dtype)) == ((2, *shape), dtype)
+
+
+def test_a_dictionary_is_flattened_entry_by_entry_with_states_as_one_hot_rows():
+    envs = Environments(tiny(DICTIONARY, TWO), 1)
+    row = envs.reset(0).observation[0]
+    assert row[4:7].sum() == 1.0
+    assert set(row[7:]) <= {0.0, 1.0}
+
+
+def test_a_mask_comes_beside_the_observation():
+    envs = Environments(tiny(MASKED, spaces.Discrete(3)), 2)
+    assert envs.spec.masked
+    seen = envs.reset(0)
+    assert seen.observation.shape == (2, 3)
+    np.testing.assert_array_equal(seen.mask, [[False, True, True]] * 2)
+    seen, *_ = envs.step(np.array([1, 2]))
+    np.testing.assert_array_equal(seen.mask, [[True, False, True]] * 2)
+
+
+@pytest.mark.parametrize(
+    ("environment", "sentence"),
+    [
+        ({"id": "NoSuchEnv-v0"}, "'NoSuchEnv-v0' cannot be made"),
+        ({}, "'' cannot be made"),
+        ({"id": "CartPole-v1", "kwargs": {"wings": 2}}, "'CartPole-v1' cannot be made"),
+        (tiny(BOX, spaces.Box(-np.inf, np.inf, (1,))), "action space must be"),
+        (tiny(BOX, spaces.Discrete(3, start=1)), "action space must be"),
+        (tiny(spaces.Text(5), TWO), "observation space must be"),
+        (tiny(spaces.Dict({"t": spaces.Text(5)}), TWO), "observation 't' must be"),
+        (tiny(MASKED, spaces.Discrete(4)), "action_mask must have one entry per choice, 4, got 3"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_refused_by_name(environment, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        environment_spec(environment)
