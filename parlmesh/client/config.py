@@ -20,7 +20,7 @@ class ClientConfig(Config):
     """Longest wait for a local fleet to be ready."""
     reconnect_seconds: float = Field(default=2.0, gt=0, le=300)
     """Longest pause between two attempts to reach the scheduler again."""
-    requests_in_flight: int = Field(default=3, ge=1, le=64)
+    requests_in_flight: int = Field(default=2, ge=1, le=64)
     """SubmitTasks calls at once; what becomes ready meanwhile goes into the next one."""
     tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
     """Most tasks in one SubmitTasks call."""

@@ -18,7 +18,7 @@ class Run:
     """One call of a user: its tasks in a window, and the deadline of all of them."""
 
     def __init__(self, link: Link, requests: Iterator[tuple[int, TaskRequest]], limit: int, seconds: float) -> None:
-        if not 1 <= limit <= MOST_IN_FLIGHT:
+        if not isinstance(limit, int) or not 1 <= limit <= MOST_IN_FLIGHT:
             raise InvalidInput(f"limit is {limit!r}; it must be 1 to {MOST_IN_FLIGHT}", reason="INVALID_LIMIT")
         if not seconds > 0:
             raise InvalidInput(f"timeout is {seconds!r} s; it must be more than 0 s", reason="INVALID_TIMEOUT")

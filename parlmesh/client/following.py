@@ -26,7 +26,10 @@ _FIRST_PAUSE_SECONDS = 0.05
 
 
 class Follower:
-    """Settles outcomes in `pending` for as long as `run` runs."""
+    """Settles outcomes in `pending` for as long as `run` runs.
+
+    `on_connected` is called whenever a stream is open, and names the tasks whose outcomes may have been missed.
+    """
 
     def __init__(
         self,
@@ -37,7 +40,7 @@ class Follower:
         config: ClientConfig,
         rng: random.Random,
         *,
-        on_connected: Callable[[], None],
+        on_connected: Callable[[], Iterable[str]],
     ) -> None:
         self._stub = stub
         self._submitter = submitter
@@ -89,8 +92,7 @@ class Follower:
         try:
             await self._opened(call)
             self.connections += 1
-            self._search_anew()
-            self._on_connected()
+            self._search_anew(self._on_connected())
             while isinstance(response := await call.read(), pb.WatchTasksResponse):
                 backoff.reset()
                 self._pending.take(response.outcomes)
@@ -108,10 +110,10 @@ class Follower:
         if call.done():
             await call.read()  # raises what the call ended with
 
-    def _search_anew(self) -> None:
+    def _search_anew(self, task_ids: Iterable[str]) -> None:
         for task in self._searches:
             task.cancel()
-        self.search(self._pending)
+        self.search(task_ids)
 
     async def _search(self, task_ids: Sequence[str]) -> None:
         """Until every id is settled or sent again."""

@@ -52,7 +52,7 @@ class Link:
         self._prefix = f"{config.submitter or 'client'}-{life}-"
         self._count = 0
         self._rng = random.Random()  # noqa: S311 - spreads retries
-        self._sender = Sender(channel, self.pending, config, self._rng, on_accepted=self._search)
+        self._sender = Sender(channel, self.pending, config, self._rng, search=self._search)
         self._follower = Follower(
             self.stub,
             submitter,
@@ -190,8 +190,12 @@ class Link:
                 known = Unavailable(f"what answers at {self._address} is no scheduler, or one of another version")
             self._end(known)
 
-    def _connected(self) -> None:
+    def _connected(self) -> Iterable[str]:
         self._first_connection.set()
+        self._sender.connections += 1
+        # What has no answer yet is sent again by the sender, and searched for once it is accepted.
+        unanswered = self._sender.unanswered()
+        return [task_id for task_id in self.pending if task_id not in unanswered]
 
     def _end(self, error: FleetError) -> None:
         if self._error is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 
 from parlmesh.errors import FleetError
@@ -38,6 +38,13 @@ class Parcel:
         """The caller stopped waiting for the receipt."""
         return self.receipt is not None and self.receipt.done()
 
+    def wanted(self, pending: Container[str]) -> "Parcel | None":
+        """What someone still waits for: a whole parcel or nothing of it, of any other the pending tasks."""
+        if self.receipt is not None:
+            return None if self.unwanted else self
+        kept = [position for position, task_id in enumerate(self.task_ids) if task_id in pending]
+        return self.part(kept) if kept else None
+
     def accept(self) -> None:
         if self.receipt is not None and not self.receipt.done():
             self.receipt.set_result(None)
@@ -46,16 +53,13 @@ class Parcel:
         if self.receipt is not None and not self.receipt.done():
             self.receipt.set_exception(error)
 
-    def part(self, wanted: slice) -> "Parcel":
+    def part(self, positions: Sequence[int]) -> "Parcel":
         """Some of the tasks of a divisible parcel."""
-        task_ids, tasks = self.task_ids[wanted], self.tasks[wanted]
-        chosen = set(self.chosen_ids)
+        task_ids = [self.task_ids[position] for position in positions]
+        tasks = [self.tasks[position] for position in positions]
+        chosen = set(self.chosen_ids) & set(task_ids)
         return Parcel(
-            task_ids,
-            tasks,
-            sum(map(len, tasks)),
-            self.ordered,
-            [task_id for task_id in task_ids if task_id in chosen],
+            task_ids, tasks, sum(map(len, tasks)), self.ordered, [task_id for task_id in task_ids if task_id in chosen]
         )
 
 
@@ -67,8 +71,8 @@ def halves(parcels: Sequence[Parcel]) -> tuple[list[Parcel], list[Parcel]] | Non
     (parcel,) = parcels
     if not parcel.divisible:
         return None
-    middle = len(parcel.task_ids) // 2
-    return [parcel.part(slice(middle))], [parcel.part(slice(middle, None))]
+    count = len(parcel.task_ids)
+    return [parcel.part(range(count // 2))], [parcel.part(range(count // 2, count))]
 
 
 class Outgoing:
@@ -77,12 +81,12 @@ class Outgoing:
     def __init__(self, *, most_tasks: int, most_bytes: int) -> None:
         self._most_tasks = most_tasks
         self.most_bytes = most_bytes
-        self._parcels: deque[Parcel] = deque()
+        self.parcels: deque[Parcel] = deque()
         self.ready = asyncio.Event()
         """Set whenever `take` may have something."""
 
     def put(self, parcel: Parcel) -> None:
-        self._parcels.append(parcel)
+        self.parcels.append(parcel)
         self.ready.set()
 
     def pack(self, parcel: Parcel, task_id: str, task: bytes) -> Parcel:
@@ -99,20 +103,20 @@ class Outgoing:
         """The next request's parcels; none when there are none, or when the next must wait for those in flight."""
         taken: list[Parcel] = []
         tasks = size = 0
-        while self._parcels:
-            parcel = self._parcels[0]
+        while self.parcels:
+            parcel = self.parcels[0]
             if not parcel.unwanted:
                 tasks, size = tasks + len(parcel.tasks), size + parcel.size
                 too_much = tasks > self._most_tasks or size > self.most_bytes
                 if (taken and too_much) or (parcel.ordered and others_in_flight):
                     break
                 taken.append(parcel)
-            self._parcels.popleft()
+            self.parcels.popleft()
         if not taken:
             self.ready.clear()
         return taken
 
     def refuse_all(self, error: FleetError) -> None:
         """Nothing will be sent any more."""
-        while self._parcels:
-            self._parcels.popleft().refuse(error)
+        while self.parcels:
+            self.parcels.popleft().refuse(error)

@@ -32,7 +32,7 @@ class Pending:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def __contains__(self, task_id: str) -> bool:
+    def __contains__(self, task_id: object) -> bool:
         return task_id in self._waiting
 
     def __iter__(self) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Carries tasks to the scheduler: a few requests at a time, each with everything that is ready."""
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -34,16 +35,18 @@ class Sender:
         config: ClientConfig,
         rng: random.Random,
         *,
-        on_accepted: Callable[[Sequence[str]], None],
+        search: Callable[[Sequence[str]], None],
     ) -> None:
         # Requests are encoded by hand and the answer only repeats the ids: both stay bytes.
         self._submit: Callable[..., Any] = channel.unary_unary(SUBMIT)
         self._pending = pending
         self._config = config
         self._rng = rng
-        self._on_accepted = on_accepted
-        self._in_flight = 0
+        self._search = search
+        self._under_way: list[Sequence[Parcel]] = []
         self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=config.message_bytes - _RESERVE_BYTES)
+        self.connections = 0
+        """Raised by one whenever outcomes may have been missed."""
         self.submitted = 0
         self.refused = 0
 
@@ -52,64 +55,66 @@ class Sender:
         for _ in range(self._config.requests_in_flight):
             group.create_task(self._send())
 
+    def unanswered(self) -> set[str]:
+        """Ids of tasks that the scheduler has not yet accepted or refused."""
+        parcels = itertools.chain(self.outgoing.parcels, *self._under_way)
+        return {task_id for parcel in parcels for task_id in parcel.task_ids}
+
     async def _send(self) -> None:
         outgoing = self.outgoing
         while True:
-            parcels = outgoing.take(others_in_flight=self._in_flight > 0)
+            parcels = outgoing.take(others_in_flight=bool(self._under_way))
             if not parcels:
                 await outgoing.ready.wait()
                 continue
-            self._in_flight += 1
+            self._under_way.append(parcels)
             try:
                 await self._deliver(parcels)
             finally:
-                self._in_flight -= 1
+                self._under_way.remove(parcels)
                 # A parcel may have waited for these to be accepted.
                 outgoing.ready.set()
 
     async def _deliver(self, parcels: Sequence[Parcel]) -> None:
         """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving."""
-        error = await self._try(parcels)
-        if error is None:
+        connections = self.connections
+        refusal, parcels = await self._answer(parcels)
+        if refusal is None:
             for parcel in parcels:
-                self._accepted(parcel)
+                self._accepted(parcel, missed=connections != self.connections)
             return
         parts = halves(parcels)
         if parts is None:
-            self._refuse(parcels[0], error)
+            self._refuse(parcels[0], refusal)
             return
         for part in parts:
             await self._deliver(part)
 
-    async def _try(self, parcels: Sequence[Parcel]) -> FleetError | None:
-        """Sends one request until it is answered; the refusal when it was refused."""
+    async def _answer(self, parcels: Sequence[Parcel]) -> tuple[FleetError | None, Sequence[Parcel]]:
+        """Sends one request until it is answered: the refusal if it was refused, and what was sent at last."""
         backoff = Backoff(first=0.05, limit=self._config.reconnect_seconds, rng=self._rng)
-        while True:
-            tasks = [task for parcel in parcels for task in parcel.tasks]
+        while parcels:
             try:
-                await self._submit(b"".join(tasks), timeout=self._config.call_seconds)
-                return None
+                tasks = b"".join(task for parcel in parcels for task in parcel.tasks)
+                await self._submit(tasks, timeout=self._config.call_seconds)
+                break
             except grpc.aio.AioRpcError as rpc_error:
                 error = error_from_rpc(rpc_error)
             if not passes(error):
-                return error
+                return error, parcels
             pause = pause_after(error, backoff)
-            log.info("submit_waits", tasks=len(tasks), reason=error.reason, retry_seconds=round(pause, 3))
+            log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
-            if not any(self._wanted(parcel) for parcel in parcels):
-                return None
+            # Those who gave up meanwhile want nothing to run. All who wait have deadlines, so this ends.
+            parcels = [kept for parcel in parcels if (kept := parcel.wanted(self._pending)) is not None]
+        return None, parcels
 
-    def _wanted(self, parcel: Parcel) -> bool:
-        """Whether anyone still waits for any of it; those who wait have deadlines, so this ends."""
-        if parcel.receipt is not None:
-            return not parcel.unwanted
-        return any(task_id in self._pending for task_id in parcel.task_ids)
-
-    def _accepted(self, parcel: Parcel) -> None:
+    def _accepted(self, parcel: Parcel, *, missed: bool) -> None:
         self.submitted += len(parcel.tasks)
         parcel.accept()
-        if parcel.chosen_ids:
-            self._on_accepted(parcel.chosen_ids)
+        wanted = parcel.task_ids if missed else parcel.chosen_ids
+        if wanted:
+            self._search(wanted)
 
     def _refuse(self, parcel: Parcel, error: FleetError) -> None:
         self.refused += len(parcel.tasks)

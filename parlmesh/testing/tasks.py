@@ -51,6 +51,8 @@ class FakeTasks(SchedulerServiceServicer):
         self.actors: list[pb.Actor] = []
         self.commands: list[pb.UpdateActorsRequest] = []
         self.most_unfinished = 0
+        self.hold: asyncio.Event | None = None
+        """Answers to SubmitTasks wait for it; the tasks end before, and nobody who watches is told."""
         self._watches: dict[asyncio.Queue[task_pb2.Outcome | grpc.StatusCode], pb.WatchTasksRequest] = {}
         self._changed = asyncio.Condition()
 
@@ -113,9 +115,13 @@ class FakeTasks(SchedulerServiceServicer):
         self.most_unfinished = max(self.most_unfinished, len(self.specs) - len(self.outcomes))
         for spec in new:
             outcome = self.run(spec)
-            if outcome is not None:
+            if outcome is not None and self.hold is None:
                 await self.finish(outcome)
+            elif outcome is not None:
+                self.outcomes[spec.task_id] = outcome
         await self._notify()
+        if self.hold is not None:
+            await self.hold.wait()
         return pb.SubmitTasksResponse(task_ids=[spec.task_id for spec in request.tasks])
 
     async def GetTask(self, request: pb.GetTaskRequest, context: _Context) -> pb.GetTaskResponse:

@@ -189,6 +189,50 @@ async def test_an_error_that_no_reconnection_cures_ends_everything_at_once(
         await controller.submit_task("noop")
 
 
+async def test_a_submit_that_waits_through_a_reconnection_stays_all_or_none(
+    controller: PARLController, fake: FakeTasks
+) -> None:
+    away = True
+
+    def refuse(spec: task_pb2.TaskSpec) -> FleetError | None:
+        if away:
+            return Unavailable("not now")
+        return FailedPrecondition("no such kind") if spec.kind == "bad" else None
+
+    fake.refuse = refuse
+    submitting = asyncio.ensure_future(controller.submit_tasks([TaskRequest("noop"), TaskRequest("bad")]))
+    await fake.until(lambda: len(fake.requests) == 1)
+    await fake.end_watches()
+    await fake.until(lambda: fake.watches == 1)
+    away = False
+    with pytest.raises(FailedPrecondition, match="no such kind"):
+        await submitting
+    assert fake.specs == {}
+
+
+async def test_an_outcome_that_is_missed_before_the_receipt_comes_is_found(
+    controller: PARLController, fake: FakeTasks
+) -> None:
+    """The tasks are accepted and end while the stream is broken; the answer to the submit comes after all that."""
+    held = asyncio.Event()
+    fake.hold = held
+    call = asyncio.ensure_future(controller.execute_parallel(TASKS))
+    await fake.until(lambda: len(fake.requests) == 1)
+    await fake.end_watches()
+    await fake.until(lambda: fake.watches == 1)
+    held.set()
+    assert [outcome.unwrap()["n"] for outcome in await call] == list(range(20))
+
+
+async def test_tasks_of_a_call_that_gave_up_are_not_sent_again(controller: PARLController, fake: FakeTasks) -> None:
+    fake.refuse = lambda spec: ResourceExhausted("full", retry_after_seconds=0.01) if spec.kind == "late" else None
+    late = await controller.execute_parallel([TaskRequest("late")], timeout=0.05)
+    assert late[0].state is OutcomeState.ABANDONED
+    fake.refuse = lambda spec: None
+    assert (await controller.execute_parallel([TaskRequest("noop")]))[0].ok
+    assert [spec.kind for spec in fake.specs.values()] == ["noop"]
+
+
 @pytest.fixture
 async def guarded(fake: FakeTasks, tmp_path: Path) -> AsyncIterator[str]:
     tokens = tmp_path / "tokens.yaml"

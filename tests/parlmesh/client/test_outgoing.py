@@ -104,3 +104,24 @@ async def test_receipts_tell_of_acceptance_and_refusal_once() -> None:
     outgoing.refuse_all(Unavailable("closed"))
     assert isinstance(refused.receipt.exception(), Unavailable)
     assert outgoing.take(others_in_flight=False) == []
+
+
+@given(st.integers(1, 20), st.sets(st.integers(0, 19)))
+def test_of_a_divisible_parcel_what_is_still_pending_is_sent_again(count: int, pending: set[int]) -> None:
+    one = parcel(*range(1, count + 1))
+    wanted = one.wanted({f"t{number}" for number in pending})
+    kept = [number for number in range(count) if number in pending]
+    if not kept:
+        assert wanted is None
+    else:
+        assert wanted is not None
+        assert wanted.task_ids == [f"t{number}" for number in kept]
+        assert [len(task) for task in wanted.tasks] == [number + 1 for number in kept]
+
+
+async def test_a_whole_parcel_is_wanted_whole_or_not_at_all() -> None:
+    whole = parcel(1, 1)
+    whole.receipt = asyncio.get_running_loop().create_future()
+    assert whole.wanted(set()) is whole
+    whole.receipt.cancel()
+    assert whole.wanted({"t0", "t1"}) is None
