@@ -43,24 +43,24 @@ ACTING = (
 
 
 def plan(quick: bool) -> list[Measurement]:
-    runs, steps, sb3_runs = (2, 60_000, 1) if quick else (5, 300_000, 3)
+    runs, steps = (2, 60_000) if quick else (5, 300_000)
     training = ("-m", "tools.bench.ours.training")
     acting = ("-m", "tools.bench.ours.acting", "--seconds", "1" if quick else "3", "--environments")
     sb3 = str(PEERS / "sb3_speed.py")
     sb3_default = (sb3, "--steps", str(SB3_ROLLOUT_STEPS * (1 if quick else 3)))
     measurements = [
         Measurement("fleet", (*training, "--steps", str(steps)), runs, 120, seeded=True),
-        Measurement("sb3_own_threads", sb3_default, sb3_runs, 60 if quick else 300, "sb3", seeded=True),
+        Measurement("sb3_one_thread", (*sb3_default, "--threads", "1"), 1 if quick else 3, 300, "sb3", seeded=True),
         Measurement("serial", (*training, "--serial", "--steps", str(steps)), runs, 120, seeded=True),
-        Measurement("sb3_one_thread", (*sb3_default, "--threads", "1"), sb3_runs, 300, "sb3", seeded=True),
         Measurement("goal", training, 1 if quick else 5, 180, seeded=True),
-        *(Measurement(name, (*acting, str(count)), runs, 60) for _, name, count in ACTING),
+        *(Measurement(name, (*acting, str(count)), 1 if quick else runs, 60) for _, name, count in ACTING),
     ]
     if quick:
         return measurements
     rllib, factory = str(PEERS / "rllib_speed.py"), str(PEERS / "sample_factory_speed.py")
     return [
         *measurements,
+        Measurement("sb3_own_threads", sb3_default, 3, 300, "sb3", seeded=True),
         Measurement("sb3_like_ours", (sb3, "--like-ours", "--steps", "61440"), 3, 120, "sb3", seeded=True),
         Measurement("sb3_goal", (str(PEERS / "sb3_goal.py"),), 5, 300, "sb3", seeded=True),
         Measurement("rllib_ppo", (rllib, "--algorithm", "ppo"), 3, 180, "rllib", seeded=True),
