@@ -86,6 +86,7 @@ class TrainingRun:
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
         self._ticked = clock()
+        self._update_seconds = self._waited_seconds = 0.0
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._next_evaluation = 0
@@ -157,7 +158,9 @@ class TrainingRun:
         while (batch := await self._next_batch(source)) is not None:
             fragments = [trajectory.fragment for trajectory in batch]
             share = self.progress.steps / self.config.step_budget
+            started = self._clock()
             update = await self._in_thread(self._trainer.update, fragments, share)
+            self._update_seconds = self._clock() - started
             self.queue.finish(len(batch), applied=update.applied)
             self._tick()
             self._account(batch, update)
@@ -197,7 +200,8 @@ class TrainingRun:
                     waited = round(self._clock() - started, 1)
                     log.warning("waiting_for_experience", seconds=waited, outstanding=source.outstanding)
         finally:
-            metrics.IDLE_SECONDS.inc(self._clock() - started)
+            self._waited_seconds = self._clock() - started
+            metrics.IDLE_SECONDS.inc(self._waited_seconds)
 
     async def _top_up(self, source: Source) -> None:
         wanted = rollouts_wanted(
@@ -249,6 +253,8 @@ class TrainingRun:
         values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}
         values["throughput/steps_per_second"] = self.rate.per_second()
         values["experience/queued_trajectories"] = float(len(self.queue))
+        values["update/seconds"] = self._update_seconds
+        values["experience/waited_seconds"] = self._waited_seconds
         if progress.episode_return is not None:
             values["return/episodes"] = progress.episode_return
         self._recorder.record(progress.steps, values)

@@ -17,15 +17,14 @@ class Adam:
     def step(self, parameters: Array, gradient: Array, learning_rate: float) -> None:
         """parameters −= learning_rate · m̂ / (√v̂ + ε)."""
         self.steps += 1
-        self.mean *= self._beta1
-        self.mean += (1.0 - self._beta1) * gradient
-        self.square *= self._beta2
-        self.square += (1.0 - self._beta2) * gradient * gradient
-        mean_scale = learning_rate / (1.0 - self._beta1**self.steps)
+        self.mean += (1.0 - self._beta1) * (gradient - self.mean)
+        self.square += (1.0 - self._beta2) * (gradient * gradient - self.square)
         root = np.sqrt(self.square)
         root *= (1.0 - self._beta2**self.steps) ** -0.5
         root += self._epsilon
-        parameters -= mean_scale * (self.mean / root)
+        np.divide(self.mean, root, out=root)
+        root *= learning_rate / (1.0 - self._beta1**self.steps)
+        parameters -= root
 
 
 def clip_norm(gradient: Array, limit: float) -> float:

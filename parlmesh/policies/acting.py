@@ -1,13 +1,14 @@
 """Choosing actions with numpy: faster than torch for the small networks that actors run."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
+from .activations import ACTIVATIONS
 from .blob import unpack_policy
 from .distributions import distribution_for, masked, squash
 from .features import Features
@@ -102,13 +103,13 @@ def load_policy(blob: bytes) -> Policy:
 
 def _perceptron(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
     *inner, (weight, bias) = _layers(weights, "policy", spec.layer_sizes)
-    activate = _activation(spec)
+    activate = ACTIVATIONS[spec.activation]
 
     def run(hidden: Array, _: Array | None) -> tuple[Array, Array | None]:
         for inner_weight, inner_bias in inner:
             hidden = hidden @ inner_weight
             hidden += inner_bias
-            activate(hidden, out=hidden)
+            activate(hidden, hidden)
         outputs = hidden @ weight
         outputs += bias
         return outputs, None
@@ -125,14 +126,14 @@ def _recurrent(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
     input_bias = _weight(weights, "memory.bias_ih", (3 * size,))
     state_bias = _weight(weights, "memory.bias_hh", (3 * size,))
     ((head_weight, head_bias),) = _layers(weights, "policy", spec.layer_sizes[-2:])
-    activate = _activation(spec)
+    activate = ACTIVATIONS[spec.activation]
 
     def run(hidden: Array, state: Array | None) -> tuple[Array, Array | None]:
         if state is None:
             state = np.zeros((len(hidden), size), np.float32)
         for weight, bias in body:
             hidden = hidden @ weight + bias
-            activate(hidden, out=hidden)
+            activate(hidden, hidden)
         from_input = hidden @ input_weight + input_bias
         from_state = state @ state_weight + state_bias
         gates = 1.0 / (1.0 + np.exp(-(from_input[:, : 2 * size] + from_state[:, : 2 * size])))
@@ -154,10 +155,6 @@ def _layers(weights: Mapping[str, Array], part: str, sizes: tuple[int, ...]) -> 
     ]
 
 
-def _activation(spec: PolicySpec) -> Callable[..., Any]:
-    return np.tanh if spec.activation == "tanh" else _relu
-
-
 def _weight(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
     if name not in weights:
         raise InvalidInput(f"policy has no tensor {name}", tensor=name)
@@ -165,7 +162,3 @@ def _weight(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> 
         found = f"{weights[name].dtype}{list(weights[name].shape)}"
         raise InvalidInput(f"policy tensor {name} must be float32{list(shape)}, got {found}", tensor=name)
     return weights[name]
-
-
-def _relu(values: Array, out: Array) -> Array:
-    return np.maximum(values, 0.0, out=out)
