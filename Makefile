@@ -9,6 +9,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := parlmesh learner actor scheduler tools tests
+# protoc finds its plugins, and benchmarks their tools, by PATH.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: help setup protos check format test e2e run bench nightly clean
