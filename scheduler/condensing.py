@@ -6,6 +6,9 @@ from itertools import islice
 from .actions import Paused
 from .records import DamagedJournal, Forgotten, RecordKind, decode, split
 
+SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
+RETURNED, FINISHED = int(RecordKind.RETURNED), int(RecordKind.FINISHED)
+
 
 class _Trail:
     """What is left to say about one task."""
@@ -40,14 +43,14 @@ class Condenser:
 
     def _read(self, batch: bytes) -> None:
         for kind, number, raw in split(batch):
-            if kind == RecordKind.SUBMITTED:
+            if kind == SUBMITTED:
                 self._unfinished[number] = _Trail(raw)
-            elif kind == RecordKind.LEASED:
+            elif kind == LEASED:
                 self._unfinished[number].leased = raw
-            elif kind == RecordKind.RETURNED:
+            elif kind == RETURNED:
                 trail = self._unfinished[number]
                 trail.returned, trail.leased = raw, b""
-            elif kind == RecordKind.FINISHED:
+            elif kind == FINISHED:
                 trail = self._finished[number] = self._unfinished.pop(number)
                 trail.finished = raw
             else:

@@ -18,12 +18,10 @@ from .placement import Actor, ActorCommand
 from .records import StoredRecord
 from .recovery import Recovery
 from .sessions import Hello, Sessions
-from .task import NO_LEASE, Failure, LeaseName, Task, TaskState
+from .task import NO_LEASE, SUCCEEDED, Failure, LeaseName, Task, TaskState
 
 # (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
 AttemptEnd = tuple[str, int, bytes, Failure | None, float]
-
-SUCCEEDED = TaskState.SUCCEEDED
 
 TRIM_SECONDS = 10.0
 # Into how many parts per actor a large number of ready tasks is divided.
@@ -75,10 +73,7 @@ class Core:
             new, statistics.unfinished, statistics.unfinished_bytes, statistics.rate(now), self.config.queue
         )
         admission.check_kinds(new, life.fleet.known_kinds, self.config.queue)
-        for task in new.values():
-            life.admit(task, now)
-        for task in new.values():
-            life.attach(task, now)
+        life.admit(new.values(), now)
         self._dispatch(now)
         return [task.task_id for task in tasks]
 
@@ -270,7 +265,7 @@ class Core:
 
     def _wake(self, task: Task, now: float) -> None:
         if task.state is TaskState.WAITING:
-            self.life.make_ready(task, now)
+            self.life.make_ready([task], now)
             return
         failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
         self.life.finish(task, TaskState.FAILED, now, failure)

@@ -7,14 +7,13 @@ numbers are the field tags of the contract; a test parses everything written her
 from collections.abc import Iterable
 from functools import lru_cache
 
-from .task import LeaseName, Task, TaskState
+from .task import SUCCEEDED, LeaseName, Task
 
 NANOSECONDS = 1_000_000_000
 PART_BYTES = 256 * 1024
-SUCCEEDED = TaskState.SUCCEEDED
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
-_ASSIGNMENTS, _REVOKED, _COMMAND = b"\x12", b"\x1a", b"\x28"
+_ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
 _OUTCOMES = b"\x0a"
 
 
@@ -55,8 +54,10 @@ def _delimited(tag: bytes, data: bytes) -> bytes:
 def duration(seconds: float) -> bytes:
     """google.protobuf.Duration; not negative."""
     nanos = int(seconds * NANOSECONDS)
-    if nanos < NANOSECONDS:
-        return b"\x10" + varint(nanos) if nanos else b""
+    if nanos < 1 << 14:
+        return b"\x10" + _SMALL[nanos] if nanos else b""
+    if nanos < 1 << 28:
+        return b"\x10" + _LOW[nanos & 0x3FFF] + _SMALL[nanos >> 14]
     whole, nanos = divmod(nanos, NANOSECONDS)
     return b"\x08" + varint(whole) + (b"\x10" + varint(nanos) if nanos else b"")
 
@@ -75,16 +76,17 @@ def _body_head(kind: str, priority: int, run_timeout: float) -> bytes:
 
 def lease(task_id: str, lease_id: int, attempt: int) -> bytes:
     name = task_id.encode()
-    return b"\x0a" + varint(len(name)) + name + b"\x10" + varint(lease_id) + b"\x18" + varint(attempt)
+    return b"".join((b"\x0a", varint(len(name)), name, b"\x10", varint(lease_id), b"\x18", varint(attempt)))
 
 
-def assignments(tasks: Iterable[Task]) -> list[bytes]:
-    """Parts of a ConnectResponse: as few as their size allows."""
+def assignments(tasks: Iterable[Task], known: dict[bytes, tuple[str, int]]) -> list[bytes]:
+    """Parts of a ConnectResponse: as few as their size allows. Their leases are entered in `known`."""
     joined: list[bytes] = []
     parts: list[bytes] = []
     total = 0
     for task in tasks:
         encoded = lease(task.task_id, task.lease_id, task.attempts)
+        known[encoded] = (task.task_id, task.lease_id)
         # A lease is shorter than 2^14 bytes: names are bounded.
         length = _SMALL[len(encoded)]
         size = 1 + len(length) + len(encoded) + len(task.body)
@@ -103,6 +105,11 @@ def revoked(leases: Iterable[LeaseName]) -> list[bytes]:
     return [_delimited(_REVOKED, lease(*name)) for name in leases]
 
 
+def acknowledged(leases: Iterable[bytes]) -> list[bytes]:
+    """Part of a ConnectResponse; the leases are encoded already."""
+    return [b"".join([part for lease in leases for part in (_ACKNOWLEDGED, varint(len(lease)), lease)])]
+
+
 def command(number: int) -> bytes:
     """Part of a ConnectResponse."""
     return _COMMAND + varint(number)
@@ -111,7 +118,8 @@ def command(number: int) -> bytes:
 def outcome(task: Task) -> bytes:
     """An Outcome of a final task."""
     name, actor_id = task.task_id.encode(), task.actor_id.encode()
-    queued, ran = duration(task.queued_seconds), duration(task.ran)
+    leased = task.lease_time if task.attempts else task.end_time
+    queued, ran = duration(max(0.0, leased - task.submit_time)), duration(task.ran)
     if task.state is SUCCEEDED:
         end = b"\x1a" + varint(len(task.result)) + task.result
     else:
@@ -119,7 +127,7 @@ def outcome(task: Task) -> bytes:
     return b"".join(
         (
             b"\x0a",
-            varint(len(name)),
+            _SMALL[len(name)],
             name,
             b"\x10",
             _SMALL[task.state],
@@ -127,7 +135,7 @@ def outcome(task: Task) -> bytes:
             b"\x28",
             varint(task.attempts),
             b"\x32",
-            varint(len(actor_id)),
+            _SMALL[len(actor_id)],
             actor_id,
             b"\x3a",
             _SMALL[len(queued)],

@@ -8,7 +8,9 @@ from parlmesh.errors import InvalidInput, PermissionDenied
 from parlmesh.rpc import caller
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
+from . import translation
 from .outbox import Outbox
+from .sessions import Hello
 from .shell import Shell
 
 Context = Any
@@ -20,13 +22,13 @@ class FleetServicer:
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
 
-    async def Connect(self, requests: AsyncIterator[fleet_pb.ConnectRequest], context: Context) -> None:
-        """Writes encoded ConnectResponses."""
+    async def Connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Reads encoded ConnectRequests and writes encoded ConnectResponses."""
         first = await anext(aiter(requests), None)
         if first is None:
             return
-        _check_hello(first)
-        session, outbox = self._shell.connect(first)
+        session = self._shell.next_session()
+        outbox = self._shell.connect(_hello(first, session), first)
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(_write(outbox, context))
@@ -44,7 +46,8 @@ async def _write(outbox: Outbox, context: Context) -> None:
             await context.write(message)
 
 
-def _check_hello(request: fleet_pb.ConnectRequest) -> None:
+def _hello(data: bytes, session: int) -> Hello:
+    request = fleet_pb.ConnectRequest.FromString(data)
     if not request.HasField("hello"):
         raise InvalidInput("the first message of Connect has no hello", reason="MISSING_HELLO")
     node_id = request.hello.node_id
@@ -52,3 +55,4 @@ def _check_hello(request: fleet_pb.ConnectRequest) -> None:
         raise PermissionDenied(
             f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
         )
+    return translation.hello_from_proto(request, session)

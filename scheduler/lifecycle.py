@@ -4,7 +4,7 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from . import dependencies, retries
 from .actions import Paused, Persist, Returned
@@ -13,12 +13,9 @@ from .placement import Actor, Fleet
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .statistics import Statistics
-from .task import NO_LEASE, Failure, LeaseName, Placement, Task, TaskState
+from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Placement, Task, TaskState
 from .timers import Timers
 from .trace import Trace
-
-WAITING, QUEUED, RUNNING = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING
-SUCCEEDED = TaskState.SUCCEEDED
 
 
 class Lifecycle:
@@ -52,14 +49,23 @@ class Lifecycle:
         # Classes that gained a ready task: their idle actors must be looked for.
         self.fresh: dict[TaskClass, None] = {}
 
-    def admit(self, task: Task, now: float) -> None:
-        """Enters a new task, without its dependencies."""
-        task.number = self.next_number
-        self.next_number += 1
-        task.submit_time = now
-        self.enter(task)
-        self.statistics.accepted += 1
-        self.submitted.append(task)
+    def admit(self, tasks: Iterable[Task], now: float) -> None:
+        """Enters new tasks: each is ready, waits for others, or ends with a parent that failed."""
+        number = first = self.next_number
+        ready: list[Task] = []
+        dependent: list[Task] = []
+        for task in tasks:
+            task.number = number
+            number += 1
+            task.submit_time = now
+            self.enter(task)
+            self.submitted.append(task)
+            (dependent if task.dependencies else ready).append(task)
+        self.next_number = number
+        self.statistics.accepted += number - first
+        self.make_ready(ready, now)
+        for task in dependent:
+            self.attach(task, now)
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
@@ -76,26 +82,27 @@ class Lifecycle:
         return task_class
 
     def attach(self, task: Task, now: float) -> None:
-        """Counts the dependencies of an admitted task; it is ready, waits, or ends with a parent that failed."""
-        if not task.dependencies:
-            self.make_ready(task, now)
-            return
+        """Counts the dependencies of a task that was entered."""
         bad_parent = dependencies.attach(task, self.tasks)
         if bad_parent is not None:
             self.finish(task, TaskState.FAILED, now, _dependency_failure(bad_parent))
         elif not task.missing:
-            self.make_ready(task, now)
+            self.make_ready([task], now)
 
-    def make_ready(self, task: Task, now: float) -> None:
+    def make_ready(self, tasks: Sequence[Task], now: float) -> None:
+        """Queues tasks that wait for nothing but a slot. All come from one state."""
+        if not tasks:
+            return
         by_state = self.statistics.by_state
-        by_state[task.state] -= 1
-        by_state[QUEUED] += 1
-        task.state = QUEUED
-        task.ready_time = now
-        self.queue.push(task)
-        self.fresh[task.task_class] = None
-        if task.queue_timeout is not None:
-            self.timers.set(now + task.queue_timeout, task)
+        by_state[tasks[0].state] -= len(tasks)
+        by_state[QUEUED] += len(tasks)
+        for task in tasks:
+            task.state = QUEUED
+            task.ready_time = now
+            if task.queue_timeout is not None:
+                self.timers.set(now + task.queue_timeout, task)
+        for task_class in self.queue.push(tasks):
+            self.fresh[task_class] = None
 
     def grant(self, tasks: list[Task], actor: Actor, now: float) -> None:
         """Leases tasks that `queue.take` returned."""
@@ -163,7 +170,7 @@ class Lifecycle:
         task.lease_id = NO_LEASE
         task.attempts -= 1
         self._note_return(task)
-        self.make_ready(task, now)
+        self.make_ready([task], now)
 
     def lose(self, task: Task, now: float) -> None:
         """The actor of a running task is gone or silent. Its result still counts if it comes before the next lease."""
@@ -177,7 +184,7 @@ class Lifecycle:
             return
         self.statistics.retried += 1
         self._note_return(task)
-        self.make_ready(task, now)
+        self.make_ready([task], now)
 
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
         """An attempt ended badly: the task waits for the next one, or fails."""
@@ -205,8 +212,7 @@ class Lifecycle:
         task.failure = None
         self._end(task, SUCCEEDED, now)
         if task.children:
-            for child in dependencies.release(task):
-                self.make_ready(child, now)
+            self.make_ready(dependencies.release(task), now)
 
     def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
         """Ends a task that did not succeed, and with it all that depends on it."""

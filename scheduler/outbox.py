@@ -12,6 +12,8 @@ class Outbox:
     """Encoded parts of messages; parts of one message type may be joined in any number."""
 
     def __init__(self) -> None:
+        # Leases sent on this stream whose results have not come: (task id, lease id) by their bytes.
+        self.leases: dict[bytes, tuple[str, int]] = {}
         self._parts: list[bytes] = []
         self._ready = asyncio.Event()
         self._error: FleetError | None = None

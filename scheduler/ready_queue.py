@@ -9,16 +9,15 @@ the same at a thousand and at a million queued tasks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from .task import ANYWHERE, Placement, Priority, Task, TaskState
+from .task import ANYWHERE, QUEUED, Placement, Priority, Task
 
 if TYPE_CHECKING:
     from .placement import Profile
 
-QUEUED = TaskState.QUEUED
 # Highest first, so that equal keys go to the higher priority.
 PRIORITIES = tuple(sorted((int(priority) for priority in Priority), reverse=True))
 # How many turns a submitter may catch up after its tasks had no actor to run on.
@@ -56,12 +55,20 @@ class Lane:
         self.entry: Entry | None = None
         self.front: Task | None = None
 
-    def add(self, task: Task) -> None:
+    def add(self, tasks: Sequence[Task]) -> int:
+        """Returns the lowest number of them."""
         line = self.line
-        if not line or line[-1].number < task.number:
-            line.append(task)
-        else:
-            heappush(self.late, (task.number, task))
+        newest = line[-1].number if line else -1
+        lowest = tasks[0].number
+        for task in tasks:
+            number = task.number
+            if number > newest:
+                line.append(task)
+                newest = number
+            else:
+                heappush(self.late, (number, task))
+                lowest = min(lowest, number)
+        return lowest
 
     def head(self) -> Task | None:
         """The first task, kept in `front`."""
@@ -163,27 +170,44 @@ class ReadyQueue:
         self.ready = 0
         self.ready_by_priority = [0] * levels
 
-    def push(self, task: Task) -> None:
-        """Adds a task whose state is QUEUED."""
-        priority, task_class = task.priority, task.task_class
-        account = self._accounts[priority].get(task.submitter)
+    def push(self, tasks: Sequence[Task]) -> list[TaskClass]:
+        """Adds tasks whose state is QUEUED; the classes that grew. Neighbours of one kind are added together."""
+        grown: list[TaskClass] = []
+        start, count = 0, len(tasks)
+        while start < count:
+            first = tasks[start]
+            task_class, priority, submitter = first.task_class, first.priority, first.submitter
+            stop = start + 1
+            while stop < count:
+                task = tasks[stop]
+                if task.task_class is not task_class or task.priority != priority or task.submitter != submitter:
+                    break
+                stop += 1
+            self._push_run(tasks[start:stop], task_class, priority, submitter)
+            grown.append(task_class)
+            start = stop
+        return grown
+
+    def _push_run(self, tasks: Sequence[Task], task_class: TaskClass, priority: int, submitter: str) -> None:
+        account = self._accounts[priority].get(submitter)
         if account is None:
-            account = self._accounts[priority][task.submitter] = Account(priority, task.submitter)
+            account = self._accounts[priority][submitter] = Account(priority, submitter)
         if not account.ready:
             account.turn = max(account.turn, self._floor[priority] + 1)
-        account.ready += 1
         lane = task_class.lanes.get(account)
         if lane is None:
             lane = task_class.lanes[account] = Lane(account)
-        lane.add(task)
-        lane.ready += 1
+        lowest = lane.add(tasks)
         entry = lane.entry
-        if entry is None or task.number < entry[1]:
-            lane.entry = entry = (account.turn, task.number, lane)
+        if entry is None or lowest < entry[1]:
+            lane.entry = entry = (account.turn, lowest, lane)
             heappush(task_class.heaps[priority], entry)
-        task_class.ready += 1
-        self.ready += 1
-        self.ready_by_priority[priority] += 1
+        count = len(tasks)
+        account.ready += count
+        lane.ready += count
+        task_class.ready += count
+        self.ready += count
+        self.ready_by_priority[priority] += count
 
     def take(self, classes: Iterable[TaskClass], most: int = 1) -> list[Task]:
         """Removes and returns the tasks that come next among these classes."""

@@ -31,12 +31,17 @@ class Recovery:
         for task in life.tasks.values():
             # The wall clock may have jumped between two submits; their order is what counts.
             task.submit_time = newest = max(newest, task.submit_time)
+        waiting: list[Task] = []
         for task in [task for task in life.tasks.values() if not task.final]:
             actor_id = self._leased.get(task.number)
             if actor_id is None:
-                life.attach(task, self._now)
+                waiting.append(task)
             else:
                 life.hold(task, self._actor(actor_id), self._now)
+        life.make_ready([task for task in waiting if not task.dependencies], self._now)
+        for task in waiting:
+            if task.dependencies:
+                life.attach(task, self._now)
         life.fresh.clear()
 
     def _apply(self, record: StoredRecord) -> None:

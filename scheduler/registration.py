@@ -1,6 +1,5 @@
 """Registers servicers from the contract's descriptors, so that busy streams can answer with encoded bytes."""
 
-from collections.abc import Collection
 from typing import Any
 
 import grpc
@@ -15,19 +14,18 @@ from .fleet_servicer import FleetServicer
 from .servicer import SchedulerServicer
 
 SCHEDULER = scheduler_service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
+# Methods that take or give messages as bytes.
+READ_ENCODED = frozenset({"SubmitTasks", "Connect"})
+WRITE_ENCODED = frozenset({"WatchTasks", "Connect"})
 FLEET = fleet_service_pb2.DESCRIPTOR.services_by_name["FleetService"]
 
 
 def services(scheduler: SchedulerServicer, fleet: FleetServicer) -> list[Service]:
-    return [_service(SCHEDULER, scheduler, encoded={"WatchTasks"}), _service(FLEET, fleet, encoded={"Connect"})]
+    return [_service(SCHEDULER, scheduler), _service(FLEET, fleet)]
 
 
-def _service(descriptor: ServiceDescriptor, servicer: object, encoded: Collection[str]) -> Service:
-    """Methods in `encoded` write bytes that are messages already."""
-    handlers = {
-        method.name: _handler(method, getattr(servicer, method.name), method.name in encoded)
-        for method in descriptor.methods
-    }
+def _service(descriptor: ServiceDescriptor, servicer: object) -> Service:
+    handlers = {method.name: _handler(method, getattr(servicer, method.name)) for method in descriptor.methods}
 
     def register(server: grpc.aio.Server) -> None:
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
@@ -35,7 +33,7 @@ def _service(descriptor: ServiceDescriptor, servicer: object, encoded: Collectio
     return Service(descriptor.full_name, register)
 
 
-def _handler(method: MethodDescriptor, behaviour: Any, encoded: bool) -> Any:
+def _handler(method: MethodDescriptor, behaviour: Any) -> Any:
     make = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
@@ -43,6 +41,8 @@ def _handler(method: MethodDescriptor, behaviour: Any, encoded: bool) -> Any:
     }[method.client_streaming, method.server_streaming]
     return make(
         behaviour,
-        request_deserializer=GetMessageClass(method.input_type).FromString,
-        response_serializer=None if encoded else GetMessageClass(method.output_type).SerializeToString,
+        request_deserializer=None if method.name in READ_ENCODED else GetMessageClass(method.input_type).FromString,
+        response_serializer=(
+            None if method.name in WRITE_ENCODED else GetMessageClass(method.output_type).SerializeToString
+        ),
     )

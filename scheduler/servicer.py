@@ -6,8 +6,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.rpc import caller
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from . import encoding, translation, views
-from .admission import check_size
+from . import decoding, encoding, translation, views
 from .explain import explain
 from .outbox import messages
 from .placement import ActorCommand
@@ -23,10 +22,9 @@ class SchedulerServicer:
         self._shell = shell
         self._default_run_timeout = default_run_timeout
 
-    async def SubmitTasks(self, request: pb.SubmitTasksRequest, context: Context) -> pb.SubmitTasksResponse:
-        check_size(len(request.tasks))
-        name, timeout = caller().name, self._default_run_timeout
-        tasks = [translation.task_from_proto(spec, name, timeout) for spec in request.tasks]
+    async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
+        """Reads an encoded SubmitTasksRequest."""
+        tasks = decoding.tasks(request, caller().name, self._default_run_timeout)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:

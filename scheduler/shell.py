@@ -13,7 +13,7 @@ from parlmesh.errors import FleetError, Unavailable
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
-from . import encoding, metrics, translation
+from . import decoding, encoding, metrics, translation
 from .actions import Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .committer import Committer
 from .config import SchedulerConfig
@@ -21,6 +21,7 @@ from .core import Core
 from .exporting import Exporter
 from .outbox import Outbox
 from .placement import Actor, ActorCommand
+from .sessions import Hello
 from .task import Task
 from .watching import Watch, Watchers
 
@@ -56,6 +57,10 @@ class Shell:
     def now(self) -> float:
         return self._clock()
 
+    def next_session(self) -> int:
+        """The number of a new stream."""
+        return next(self._sessions)
+
     async def submit(self, tasks: Sequence[Task]) -> list[str]:
         """The ids, once the tasks are durable."""
         self._refuse_when_stopping()
@@ -89,16 +94,14 @@ class Shell:
         await self._committed()
         return moved
 
-    def connect(self, request: fleet_pb.ConnectRequest) -> tuple[int, Outbox]:
+    def connect(self, hello: Hello, data: bytes) -> Outbox:
         """Opens a session with the first message of a stream."""
         self._refuse_when_stopping()
-        session = next(self._sessions)
-        outbox = self._outboxes[session] = Outbox()
+        outbox = self._outboxes[hello.session] = Outbox()
         try:
-            hello = translation.hello_from_proto(request, session)
             self.core.connect(hello, self._clock())
         except BaseException:
-            del self._outboxes[session]
+            del self._outboxes[hello.session]
             raise
         log.info(
             "actor_connected",
@@ -109,25 +112,30 @@ class Shell:
             leases=len(hello.leases),
         )
         self._perform()
-        self.receive(session, request)
-        return session, outbox
+        self.receive(hello.session, data)
+        return outbox
 
-    def receive(self, session: int, request: fleet_pb.ConnectRequest) -> None:
-        """One message of a connected actor."""
+    def receive(self, session: int, data: bytes) -> None:
+        """One encoded ConnectRequest of a connected actor."""
+        request = fleet_pb.ConnectRequest.FromString(data)
         heartbeat = request.heartbeat if request.HasField("heartbeat") else None
+        outbox = self._outboxes.get(session)
+        known = outbox.leases if outbox is not None else {}
+        ends, leases = decoding.results(data, known) if request.results else ((), ())
         self.core.report(
             session,
             self._clock(),
             credits=request.credits,
-            results=translation.results_from_proto(request.results) if request.results else (),
+            results=ends,
             heartbeat=None if heartbeat is None else translation.leases_from_proto(heartbeat.leases),
             policy_version=0 if heartbeat is None else heartbeat.policy_version,
             leaving=request.leaving,
         )
         self._perform()
-        outbox = self._outboxes.get(session)
-        if request.results and outbox is not None:
-            self._after_commit(partial(outbox.put, [translation.acknowledgement(request.results)]))
+        if leases and outbox is not None:
+            for lease in leases:
+                known.pop(lease, None)
+            self._after_commit(partial(outbox.put, encoding.acknowledged(leases)))
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
@@ -187,12 +195,14 @@ class Shell:
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
-            parts = encoding.assignments(action.tasks)
+            parts = encoding.assignments(action.tasks, outbox.leases)
             if action.after_commit:
                 self._after_commit(partial(outbox.put, parts))
             else:
                 outbox.put(parts)
         elif isinstance(action, Revoke):
+            for lease in action.leases:
+                outbox.leases.pop(encoding.lease(*lease), None)
             outbox.put(encoding.revoked(action.leases))
         elif isinstance(action, Command):
             outbox.put([encoding.command(action.command)])

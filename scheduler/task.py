@@ -57,6 +57,9 @@ class LeaseName(NamedTuple):
 
 ANYWHERE = Placement()
 NO_LEASE = 0
+# Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.
+WAITING, QUEUED, RUNNING, SUCCEEDED = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCEEDED
+NORMAL = int(Priority.NORMAL)
 
 
 class Task:
@@ -68,7 +71,6 @@ class Task:
     """
 
     __slots__ = (
-        "account",
         "actor",
         "actor_id",
         "attempts",
@@ -80,7 +82,6 @@ class Task:
         "failure",
         "failures",
         "kind",
-        "lease_bytes",
         "lease_id",
         "lease_time",
         "leased_before",
@@ -114,15 +115,13 @@ class Task:
     lease_time: float
     expires_at: float
     started_at: float
-    lease_bytes: bytes
 
     def __init__(
         self,
         task_id: str,
         kind: str,
-        *,
         body: bytes = b"",
-        priority: int = Priority.NORMAL,
+        priority: int = NORMAL,
         dependencies: tuple[str, ...] = (),
         placement: Placement = ANYWHERE,
         queue_timeout: float | None = None,
@@ -140,7 +139,7 @@ class Task:
         self.run_timeout = run_timeout
         self.max_attempts = max_attempts
         self.submitter = submitter
-        self.state = TaskState.WAITING
+        self.state: TaskState = WAITING
         self.attempts = 0
         self.failures = 0
         self.losses = 0
@@ -158,7 +157,7 @@ class Task:
 
     @property
     def final(self) -> bool:
-        return self.state >= TaskState.SUCCEEDED
+        return self.state >= SUCCEEDED
 
     @property
     def lease(self) -> LeaseName:

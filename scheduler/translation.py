@@ -1,5 +1,6 @@
 """Between the contract's messages and the core's own types. Translates only: what is allowed is the core's to say."""
 
+import sys
 from collections.abc import Iterable
 
 from google.protobuf.duration_pb2 import Duration
@@ -13,27 +14,28 @@ from . import encoding
 from .core import AttemptEnd
 from .placement import Actor
 from .sessions import Hello
-from .task import ANYWHERE, Failure, LeaseName, Placement, Priority, Task
+from .task import ANYWHERE, NORMAL, Failure, LeaseName, Placement, Task
 
 NANOSECONDS = 1_000_000_000
 
 
 def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
     """`submitter` and `run_timeout` stand in where the spec says nothing."""
-    priority = spec.priority or Priority.NORMAL
+    priority = spec.priority or NORMAL
     own_timeout = seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None
     payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
+    kind = sys.intern(spec.kind)
     return Task(
         spec.task_id,
-        spec.kind,
-        body=encoding.assignment_body(spec.kind, priority, max(0.0, own_timeout or run_timeout), payload),
+        kind,
+        body=encoding.assignment_body(kind, priority, max(0.0, own_timeout or run_timeout), payload),
         priority=priority,
         dependencies=tuple(spec.dependencies) if spec.dependencies else (),
         placement=_placement(spec.placement) if spec.HasField("placement") else ANYWHERE,
         queue_timeout=seconds_of(spec.queue_timeout) if spec.HasField("queue_timeout") else None,
         run_timeout=own_timeout,
         max_attempts=spec.max_attempts,
-        submitter=spec.submitter or submitter,
+        submitter=sys.intern(spec.submitter) or submitter,
     )
 
 
@@ -76,29 +78,14 @@ def leases_from_proto(leases: Iterable[fleet_pb.Lease]) -> list[LeaseName]:
     return [LeaseName(lease.task_id, lease.lease_id, lease.attempt) for lease in leases]
 
 
-def results_from_proto(results: Iterable[fleet_pb.TaskResult]) -> list[AttemptEnd]:
-    found: list[AttemptEnd] = []
-    for result in results:
-        lease, ran = result.lease, result.ran
-        end = result.WhichOneof("end")
-        failure = None
-        if end != "result":
-            failure = _failure(result.failure) if end else Failure("INVALID_RESULT", "the actor sent no result")
-        found.append(
-            (
-                lease.task_id,
-                lease.lease_id,
-                result.result.SerializeToString() if failure is None else b"",
-                failure,
-                max(0.0, ran.seconds + ran.nanos / NANOSECONDS),
-            )
-        )
-    return found
-
-
-def acknowledgement(results: Iterable[fleet_pb.TaskResult]) -> bytes:
-    """A ConnectResponse that acknowledges these results."""
-    return fleet_pb.ConnectResponse(acknowledged=[result.lease for result in results]).SerializeToString()
+def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:
+    lease = result.lease
+    end = result.WhichOneof("end")
+    failure = None
+    if end != "result":
+        failure = _failure(result.failure) if end else Failure("INVALID_RESULT", "the actor sent no result")
+    payload = result.result.SerializeToString() if failure is None else b""
+    return lease.task_id, lease.lease_id, payload, failure, max(0.0, seconds_of(result.ran))
 
 
 def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:

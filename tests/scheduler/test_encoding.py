@@ -36,7 +36,7 @@ def test_assignments_parse(
     )
     task = Task(task_id, kind, body=body)
     task.lease_id, task.attempts = lease_id, 3
-    message = fleet_pb.ConnectResponse.FromString(b"".join(encoding.assignments([task, task])))
+    message = fleet_pb.ConnectResponse.FromString(b"".join(encoding.assignments([task, task], {})))
     for assignment in message.assignments:
         assert (assignment.kind, assignment.priority) == (kind, priority)
         assert abs(translation.seconds_of(assignment.run_timeout) - run_timeout) < 1e-6
@@ -49,7 +49,7 @@ def test_assignments_parse(
 def test_many_large_assignments_are_split() -> None:
     task = Task("t", "noop", body=encoding.assignment_body("noop", 3, 1.0, b"\x0a\x00" * 100_000))
     task.lease_id, task.attempts = 1, 1
-    parts = encoding.assignments([task] * 10)
+    parts = encoding.assignments([task] * 10, {})
     assert len(parts) > 1
     assert len(fleet_pb.ConnectResponse.FromString(b"".join(parts)).assignments) == 10
 
@@ -86,6 +86,16 @@ def test_outcomes_parse(
     else:
         assert (outcome.failure.reason, outcome.failure.message, outcome.failure.retryable) == failure
         assert not outcome.HasField("result")
+
+
+def test_acknowledgements_parse_and_leases_are_known_by_their_bytes() -> None:
+    task = Task("t", "noop")
+    task.lease_id, task.attempts = 1 << 60, 2
+    known: dict[bytes, tuple[str, int]] = {}
+    encoding.assignments([task], known)
+    assert known == {encoding.lease("t", 1 << 60, 2): ("t", 1 << 60)}
+    message = fleet_pb.ConnectResponse.FromString(b"".join(encoding.acknowledged([*known, *known])))
+    assert list(message.acknowledged) == [fleet_pb.Lease(task_id="t", lease_id=1 << 60, attempt=2)] * 2
 
 
 def test_a_command_parses() -> None:

@@ -14,7 +14,7 @@ def queued(queue: ReadyQueue, number: int, *, kind: str = "x", priority: int = 3
     task = Task(str(number), kind, priority=priority, submitter=submitter)
     task.number, task.submit_time, task.state = number, float(number), TaskState.QUEUED
     task.task_class = queue.task_class(kind, ANYWHERE) or queue.add_class(kind, ANYWHERE)
-    queue.push(task)
+    queue.push([task])
     return task
 
 
@@ -65,7 +65,7 @@ def test_one_submitters_tasks_leave_by_aged_priority_and_then_in_order(steps: li
         elif step == "return" and running:
             task = list(running.values())[int(str(what)) % len(running)]
             task.state = TaskState.QUEUED
-            queue.push(task)
+            queue.push([task])
             ready[task.number] = running.pop(task.number)
         elif step == "trim":
             queue.trim()

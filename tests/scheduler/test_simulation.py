@@ -82,16 +82,24 @@ def release_children_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ignore_returned_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Lane, "add", lambda self, task: self.line.append(task))
+    def sabotaged(self: Lane, tasks: Sequence[Task]) -> int:
+        self.line += tasks
+        return tasks[0].number
+
+    monkeypatch.setattr(Lane, "add", sabotaged)
 
 
 def ignore_priorities(monkeypatch: pytest.MonkeyPatch) -> None:
     push = ReadyQueue.push
 
-    def sabotaged(self: ReadyQueue, task: Task) -> None:
-        priority, task.priority = task.priority, 3
-        push(self, task)
-        task.priority = priority
+    def sabotaged(self: ReadyQueue, tasks: Sequence[Task]) -> Any:
+        priorities = [task.priority for task in tasks]
+        for task in tasks:
+            task.priority = 3
+        grown = push(self, tasks)
+        for task, priority in zip(tasks, priorities, strict=True):
+            task.priority = priority
+        return grown
 
     monkeypatch.setattr(ReadyQueue, "push", sabotaged)
     monkeypatch.setattr(ReadyQueue, "discard", lambda self, task: None)

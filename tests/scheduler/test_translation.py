@@ -64,7 +64,7 @@ def test_lists_leave_payloads_and_results_out() -> None:
 def test_results_are_read(result: fleet_pb.TaskResult, expected: Failure | None) -> None:
     result.lease.CopyFrom(fleet_pb.Lease(task_id="t", lease_id=9, attempt=2))
     result.ran.FromMilliseconds(250)
-    assert translation.results_from_proto([result]) == [("t", 9, b"", expected, 0.25)]
+    assert translation.result_from_proto(result) == ("t", 9, b"", expected, 0.25)
 
 
 def test_results_that_come_with_a_hello_count_as_held() -> None:
@@ -73,9 +73,3 @@ def test_results_that_come_with_a_hello_count_as_held() -> None:
         results=[fleet_pb.TaskResult(lease=fleet_pb.Lease(task_id="done", lease_id=2))],
     )
     assert [lease.task_id for lease in translation.hello_from_proto(request, 1).leases] == ["runs", "done"]
-
-
-def test_an_acknowledgement_names_every_lease() -> None:
-    leases = [fleet_pb.Lease(task_id=str(number), lease_id=number, attempt=1) for number in range(3)]
-    data = translation.acknowledgement([fleet_pb.TaskResult(lease=lease) for lease in leases])
-    assert list(fleet_pb.ConnectResponse.FromString(data).acknowledged) == leases

@@ -1,0 +1,170 @@
+"""The busy messages read by hand: only what the core needs, everything else stays encoded.
+
+protobuf parses every message first, in C and thrown away, so that whatever is kept as bytes is known to be valid.
+What is not of the usual shape is read through the generated classes; a test compares both ways.
+"""
+
+from collections.abc import Iterator
+
+from google.protobuf.message import DecodeError
+
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+
+from . import encoding, translation
+from .admission import check_size
+from .core import AttemptEnd
+from .task import ANYWHERE, NORMAL, Task
+
+NANOSECONDS = 1_000_000_000
+MAX_CACHED_NAMES = 4096
+
+# Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
+_TASKS = 0x0A
+_TASK_ID, _KIND, _PAYLOAD, _PRIORITY, _MAX_ATTEMPTS, _SUBMITTER = 0x0A, 0x12, 0x1A, 0x20, 0x48, 0x52
+_RESULTS = 0x1A
+_LEASE, _RESULT, _RAN = 0x0A, 0x12, 0x22
+
+_names: dict[bytes, str] = {}
+
+
+def tasks(data: bytes, submitter: str, run_timeout: float) -> list[Task]:
+    """The tasks of a SubmitTasksRequest; InvalidInput when there are too many. Raises DecodeError."""
+    check_size(len(pb.SubmitTasksRequest.FromString(data).tasks))
+    return [
+        _plain_task(data, start, end, submitter, run_timeout) or _task(data[start:end], submitter, run_timeout)
+        for tag, start, end in _fields(data, 0, len(data))
+        if tag == _TASKS
+    ]
+
+
+def results(data: bytes, known: dict[bytes, tuple[str, int]]) -> tuple[list[AttemptEnd], list[bytes]]:
+    """The results of a ConnectRequest that was parsed before, and their leases as they came.
+
+    `known` has the leases that were sent on this stream, (task id, lease id) by their bytes; it saves reading them.
+    """
+    ends: list[AttemptEnd] = []
+    leases: list[bytes] = []
+    for tag, start, end in _fields(data, 0, len(data)):
+        if tag == _RESULTS:
+            attempt, lease = _plain_result(data, start, end, known) or _result(data[start:end])
+            ends.append(attempt)
+            leases.append(lease)
+    return ends, leases
+
+
+def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """(tag, start, end) of each field of a valid message; tags above 127 come as -1."""
+    while position < end:
+        tag = data[position]
+        position += 1
+        if tag > 0x7F:
+            number, position = _varint(data, position - 1)
+            kind, tag = number & 7, -1
+        else:
+            kind = tag & 7
+        if kind == 2:
+            size = data[position]
+            position += 1
+            if size > 0x7F:
+                size, position = _varint(data, position - 1)
+            yield tag, position, position + size
+            position += size
+        elif kind == 0:
+            start = position
+            while data[position] > 0x7F:
+                position += 1
+            position += 1
+            yield tag, start, position
+        elif kind in (1, 5):
+            start, position = position, position + (8 if kind == 1 else 4)
+            yield tag, start, position
+        else:
+            raise DecodeError("the message contains a group")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """(value, position after it)."""
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _plain_task(data: bytes, start: int, end: int, submitter: str, run_timeout: float) -> Task | None:
+    """A task without placement, dependencies and timeouts; None when it has any."""
+    task_id, kind, payload, priority, max_attempts = "", "", None, NORMAL, 0
+    for tag, begin, stop in _fields(data, start, end):
+        if tag == _TASK_ID:
+            task_id = data[begin:stop].decode()
+        elif tag == _KIND:
+            kind = _name(data[begin:stop])
+        elif tag == _PAYLOAD and payload is None:
+            payload = data[begin:stop]
+        elif tag == _SUBMITTER:
+            submitter = _name(data[begin:stop]) or submitter
+        elif tag == _PRIORITY and stop - begin == 1:
+            priority = data[begin] or NORMAL
+        elif tag == _MAX_ATTEMPTS and stop - begin == 1:
+            max_attempts = data[begin]
+        else:
+            return None
+    body = encoding.assignment_body(kind, priority, run_timeout, payload)
+    return Task(task_id, kind, body, priority, (), ANYWHERE, None, None, max_attempts, submitter)
+
+
+def _task(data: bytes, submitter: str, run_timeout: float) -> Task:
+    return translation.task_from_proto(task_pb2.TaskSpec.FromString(data), submitter, run_timeout)
+
+
+def _plain_result(
+    data: bytes, start: int, end: int, known: dict[bytes, tuple[str, int]]
+) -> tuple[AttemptEnd, bytes] | None:
+    """A success under a lease of this stream; None for anything else."""
+    lease = result = None
+    ran = 0.0
+    for tag, begin, stop in _fields(data, start, end):
+        if tag == _LEASE and lease is None:
+            lease = data[begin:stop]
+        elif tag == _RESULT and result is None:
+            result = data[begin:stop]
+        elif tag == _RAN:
+            ran = _short_seconds(data, begin, stop)
+        else:
+            return None
+    if lease is None or result is None or ran < 0.0:
+        return None
+    name = known.get(lease)
+    if name is None:
+        return None
+    return (name[0], name[1], result, None, ran), lease
+
+
+def _result(data: bytes) -> tuple[AttemptEnd, bytes]:
+    message = fleet_pb.TaskResult.FromString(data)
+    return translation.result_from_proto(message), message.lease.SerializeToString()
+
+
+def _short_seconds(data: bytes, start: int, end: int) -> float:
+    """A Duration of less than a second; -1 for any other."""
+    if start == end:
+        return 0.0
+    if data[start] != 0x10:
+        return -1.0
+    nanos, position = _varint(data, start + 1)
+    return nanos / NANOSECONDS if position == end and nanos < NANOSECONDS else -1.0
+
+
+def _name(data: bytes) -> str:
+    """Kinds and submitters are few: a million tasks share their strings."""
+    name = _names.get(data)
+    if name is None:
+        if len(_names) >= MAX_CACHED_NAMES:
+            _names.clear()
+        name = _names[data] = data.decode()
+    return name
