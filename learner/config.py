@@ -22,6 +22,8 @@ class PpoConfig(Config):
     """Passes over each batch."""
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
+    targets: Literal["gae", "vtrace"] = "gae"
+    """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     smoothing: float = Field(default=0.8, ge=0.0, le=1.0)

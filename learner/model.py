@@ -9,7 +9,7 @@ from parlmesh.algorithms.adam import Adam, clip_norm
 from parlmesh.algorithms.ppo import PpoTerms, ppo_gradient
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
-from parlmesh.policies.distributions import masked
+from parlmesh.policies.distributions import Likelihood, masked
 from parlmesh.types import Array
 
 from .config import PpoConfig
@@ -63,6 +63,9 @@ class Model(Protocol):
     def values(self, features: Array, memory: Memory | None) -> Array:
         """Values [T, E] of features [T, E, ...]."""
 
+    def log_probs(self, batch: Minibatch) -> Array:
+        """Log-probabilities of the batch's actions as the policy is now, in the shape of its other columns."""
+
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step; the loss's terms and the gradient's norm before it was clipped."""
 
@@ -89,13 +92,16 @@ class DenseModel:
         rows, width, size = features.shape
         return self._network.values(features.reshape(rows * width, size)).reshape(rows, width)
 
+    def log_probs(self, batch: Minibatch) -> Array:
+        """Log-probabilities [T, E] of actions [T, E, ...]."""
+        grid = batch.log_probs.shape
+        flat = batch.rows(np.ones(grid, np.bool_))
+        return self._likelihood(flat)[0].log_prob.reshape(grid)
+
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step by Adam."""
         network = self._network
-        outputs, values = network.forward(minibatch.features)
-        if minibatch.masks is not None:
-            outputs = masked(outputs, minibatch.masks)
-        log_prob, entropy = network.distribution.likelihood(outputs, minibatch.actions)
+        (log_prob, entropy), values = self._likelihood(minibatch)
         gradient, terms = ppo_gradient(
             log_prob,
             entropy,
@@ -111,6 +117,12 @@ class DenseModel:
         norm = clip_norm(network.gradient, self._config.gradient_norm)
         self._adam.step(network.parameters, network.gradient, learning_rate)
         return terms, norm
+
+    def _likelihood(self, minibatch: Minibatch) -> tuple[Likelihood, Array]:
+        outputs, values = self._network.forward(minibatch.features)
+        if minibatch.masks is not None:
+            outputs = masked(outputs, minibatch.masks)
+        return self._network.distribution.likelihood(outputs, minibatch.actions), values
 
     def policy_weights(self) -> dict[str, Array]:
         """A copy of the policy's part."""

@@ -47,13 +47,21 @@ class TorchModel:
             found = values.numpy().reshape(rows, width)
             return found
 
+    def log_probs(self, batch: Minibatch) -> Array:
+        """Log-probabilities [T, E] of actions [T, E, ...]."""
+        everything = np.ones(batch.log_probs.shape, np.bool_)
+        whole = batch.rows(everything) if batch.memory is None else batch._replace(valid=everything)
+        with torch.inference_mode():
+            log_prob, _, _, _ = self._likelihood(whole)
+        found: Array = log_prob.numpy().reshape(everything.shape)
+        return found
+
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
-        outputs, values, minibatch = self._forward(minibatch)
-        if minibatch.masks is not None:
-            outputs = torch.where(torch.from_numpy(minibatch.masks), outputs, float(MASKED))
+        log_prob, entropy, values, minibatch = self._likelihood(minibatch)
         loss, terms = ppo_loss(
-            *self._network.likelihood(outputs, torch.from_numpy(minibatch.actions)),
+            log_prob,
+            entropy,
             values,
             torch.from_numpy(minibatch.log_probs),
             torch.from_numpy(minibatch.advantages),
@@ -97,6 +105,13 @@ class TorchModel:
         self._network.load_state_dict(weights)
         groups = self._optimiser.state_dict()["param_groups"]
         self._optimiser.load_state_dict({"state": state, "param_groups": groups})
+
+    def _likelihood(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor, Minibatch]:
+        """Log-probabilities, entropies and values [B] of the steps that count, and their columns."""
+        outputs, values, minibatch = self._forward(minibatch)
+        if minibatch.masks is not None:
+            outputs = torch.where(torch.from_numpy(minibatch.masks), outputs, float(MASKED))
+        return *self._network.likelihood(outputs, torch.from_numpy(minibatch.actions)), values, minibatch
 
     def _forward(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Minibatch]:
         """Outputs [B, outputs] and values [B] of the steps that count, and their columns."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from parlmesh.algorithms.gae import gae
 from parlmesh.algorithms.ppo import PpoTerms
+from parlmesh.algorithms.vtrace import vtrace
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
@@ -128,29 +129,33 @@ class PpoTrainer:
         features = Features(self._spec, self._statistics())(flat)
         features = features.reshape(rows, width, *features.shape[1:])
         memory = _memory(columns) if self._spec.state_size else None
-        advantages, returns = gae(
-            columns[REWARD] * np.float32(self._config.reward_scale),
-            self._model.values(features, memory),
-            columns[TERMINATED],
-            columns[TRUNCATED],
-            discount=self._config.discount,
-            smoothing=self._config.smoothing,
-        )
-        if self._config.normalise_advantages:
-            chosen = advantages[valid]
-            advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-8)
         masks = columns.get(ACTION_MASK)
         batch = Minibatch(
             features=features[:-1],
             actions=columns[ACTION],
             log_probs=columns[LOG_PROB],
-            advantages=advantages,
-            returns=returns,
+            advantages=columns[REWARD],
+            returns=columns[REWARD],
             masks=None if masks is None else masks[:-1],
         )
         if memory is not None:
-            return batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))
-        return batch.rows(valid)
+            batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))
+        advantages, returns = self._targets(columns, self._model.values(features, memory), batch)
+        if self._config.normalise_advantages:
+            chosen = advantages[valid]
+            advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-8)
+        batch = batch._replace(advantages=advantages, returns=returns)
+        return batch.rows(valid) if memory is None else batch
+
+    def _targets(self, columns: Mapping[str, Array], values: Array, batch: Minibatch) -> tuple[Array, Array]:
+        """Advantages and value targets [T, E]."""
+        config = self._config
+        flags = columns[TERMINATED], columns[TRUNCATED]
+        rewards = columns[REWARD] * np.float32(config.reward_scale)
+        if config.targets == "gae":
+            return gae(rewards, values, *flags, discount=config.discount, smoothing=config.smoothing)
+        log_rhos = self._model.log_probs(batch) - columns[LOG_PROB]
+        return vtrace(log_rhos, rewards, values, *flags, discount=config.discount, smoothing=config.smoothing)
 
     def _minibatches(self, batch: Minibatch) -> Iterator[Minibatch]:
         """Steps in random order; with memory, whole environments in random order."""

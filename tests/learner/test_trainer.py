@@ -5,7 +5,7 @@ from learner.config import PpoConfig
 from learner.model import DenseModel
 from learner.torch_model import TorchModel
 from learner.trainer import PpoTrainer
-from parlmesh.policies import PolicySpec, load_policy
+from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
 
@@ -81,6 +81,90 @@ def test_torch_and_numpy_make_the_same_update():
         policies.append(load_policy(ppo.policy_blob()))
     observations = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     np.testing.assert_allclose(policies[0].outputs(observations)[0], policies[1].outputs(observations)[0], atol=1e-3)
+
+
+SPACES = {
+    "discrete": ActionSpec("discrete", (3,)),
+    "multi_discrete": ActionSpec("multi_discrete", (2, 3)),
+    "continuous": ActionSpec("continuous", low=(-1.0, 0.0), high=(1.0, 2.0)),
+}
+
+
+def made_up(spec, seed=0, steps=8, envs=6):
+    """A fragment of any space, as a collector would write it."""
+    rng = np.random.default_rng(seed)
+    grid, action = (steps, envs), spec.action
+    ended = rng.random(grid) < 0.1
+    choices = [rng.integers(0, size, grid) for size in action.sizes]
+    columns = {
+        "observation": rng.normal(size=(steps + 1, envs, *spec.observation_shape)).astype(np.float32),
+        "action": {
+            "discrete": lambda: choices[0],
+            "multi_discrete": lambda: np.stack(choices, axis=2),
+            "continuous": lambda: rng.normal(size=(*grid, len(action.low))).astype(np.float32),
+        }[action.kind](),
+        "log_prob": rng.normal(-1.5, 0.2, grid).astype(np.float32),
+        "reward": rng.normal(size=grid).astype(np.float32),
+        "terminated": ended,
+        "truncated": (rng.random(grid) < 0.1) & ~ended,
+        "valid": np.concatenate([np.ones((1, envs), bool), ~ended[:-1]]),
+    }
+    if spec.masked:
+        mask = rng.random((steps + 1, envs, action.outputs)) < 0.6
+        mask[:-1] |= np.eye(action.outputs, dtype=bool)[columns["action"]]
+        columns["action_mask"] = mask
+    if spec.state_size:
+        columns["state"] = rng.normal(size=(envs, spec.state_size)).astype(np.float32)
+    return Fragment(columns, [])
+
+
+@pytest.mark.parametrize("targets", ["gae", "vtrace"])
+@pytest.mark.parametrize(
+    ("kind", "masked"), [("discrete", False), ("discrete", True), ("multi_discrete", False), ("continuous", False)]
+)
+def test_torch_and_numpy_make_the_same_update_in_every_space(kind, masked, targets):
+    spec = PolicySpec((4,), SPACES[kind], hidden=(8,), masked=masked, normalised=True)
+    made = [
+        trainer(model, spec=spec, epochs=2, minibatch_steps=16, target_kl=1e9, targets=targets)
+        for model in (DenseModel, TorchModel)
+    ]
+    for seed in (0, 1):
+        for ppo in made:
+            assert ppo.update([made_up(spec, seed)], 0.0).applied
+    one, other = (unpack_policy(ppo.policy_blob())[1] for ppo in made)
+    assert one.keys() == other.keys()
+    for name in one:
+        np.testing.assert_allclose(one[name], other[name], atol=2e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("targets", ["gae", "vtrace"])
+@pytest.mark.parametrize("network", ["recurrent", "conv"])
+def test_networks_with_memory_or_convolutions_train_and_go_on_after_a_restore(network, targets):
+    shape = (2, 6, 6) if network == "conv" else (4,)
+    spec = PolicySpec(shape, SPACES["discrete"], hidden=(8, 6), network=network)
+    original, copy = (
+        trainer(TorchModel, seed=seed, spec=spec, minibatch_steps=16, epochs=2, targets=targets) for seed in (0, 9)
+    )
+    before = original.policy_blob()
+    assert original.update([made_up(spec, 0), made_up(spec, 1)], 0.0).applied
+    assert original.policy_blob() != before
+    copy.restore(original.tensors())
+    for ppo in (original, copy):
+        ppo.update([made_up(spec, 2)], 0.0)
+    assert original.policy_blob() == copy.policy_blob()
+
+
+def test_memory_is_forgotten_where_an_episode_starts():
+    spec = PolicySpec((4,), SPACES["discrete"], hidden=(6,), network="recurrent")
+    fragments = [made_up(spec, 3), made_up(spec, 3)]
+    fragments[1].columns["state"][:] = 9.0
+    fragments[1].columns["valid"][0] = fragments[0].columns["valid"][0] = False
+    values = []
+    for fragment in fragments:
+        ppo = trainer(TorchModel, spec=spec)
+        values.append(ppo._prepare(fragment.columns).returns)
+    # The first step only resets: what comes after it must not know the state before.
+    np.testing.assert_allclose(values[0][1:], values[1][1:], atol=1e-6)
 
 
 def test_the_kl_limit_ends_the_epochs():
