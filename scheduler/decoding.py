@@ -23,6 +23,7 @@ MAX_CACHED_NAMES = 4096
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _TASKS = 0x0A
 _TASK_ID, _KIND, _PAYLOAD, _PRIORITY, _MAX_ATTEMPTS, _SUBMITTER = 0x0A, 0x12, 0x1A, 0x20, 0x48, 0x52
+_PLAIN = frozenset({_TASK_ID, _KIND, _PAYLOAD, _SUBMITTER})
 _RESULTS = 0x1A
 _LEASE, _RESULT, _RAN = 0x0A, 0x12, 0x22
 
@@ -96,24 +97,33 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _plain_task(data: bytes, start: int, end: int, submitter: str, run_timeout: float) -> Task | None:
+def _plain_task(data: bytes, position: int, end: int, submitter: str, run_timeout: float) -> Task | None:
     """A task without placement, dependencies and timeouts; None when it has any."""
     task_id, kind, payload, priority, max_attempts = "", "", None, NORMAL, 0
-    for tag, begin, stop in _fields(data, start, end):
-        if tag == _TASK_ID:
-            task_id = data[begin:stop].decode()
-        elif tag == _KIND:
-            kind = _name(data[begin:stop])
-        elif tag == _PAYLOAD and payload is None:
-            payload = data[begin:stop]
-        elif tag == _SUBMITTER:
-            submitter = _name(data[begin:stop]) or submitter
-        elif tag == _PRIORITY and stop - begin == 1:
-            priority = data[begin] or NORMAL
-        elif tag == _MAX_ATTEMPTS and stop - begin == 1:
-            max_attempts = data[begin]
-        else:
+    while position < end:
+        tag, size = data[position], data[position + 1]
+        position += 2
+        if tag == _PRIORITY and size < 0x80:
+            priority = size or NORMAL
+            continue
+        if tag == _MAX_ATTEMPTS and size < 0x80:
+            max_attempts = size
+            continue
+        if tag not in _PLAIN:
             return None
+        if size > 0x7F:
+            size, position = _varint(data, position - 1)
+        value = data[position : position + size]
+        position += size
+        if tag == _TASK_ID:
+            task_id = value.decode()
+        elif tag == _KIND:
+            kind = _name(value)
+        elif tag == _SUBMITTER:
+            submitter = _name(value) or submitter
+        else:
+            # A payload in two pieces is the two pieces joined.
+            payload = value if payload is None else payload + value
     body = encoding.assignment_body(kind, priority, run_timeout, payload)
     return Task(task_id, kind, body, priority, (), ANYWHERE, None, None, max_attempts, submitter)
 
@@ -125,23 +135,27 @@ def _task(data: bytes, submitter: str, run_timeout: float) -> Task:
 def _plain_result(
     data: bytes, start: int, end: int, known: dict[bytes, tuple[str, int]]
 ) -> tuple[AttemptEnd, bytes] | None:
-    """A success under a lease of this stream; None for anything else."""
-    lease = result = None
-    ran = 0.0
-    for tag, begin, stop in _fields(data, start, end):
-        if tag == _LEASE and lease is None:
-            lease = data[begin:stop]
-        elif tag == _RESULT and result is None:
-            result = data[begin:stop]
-        elif tag == _RAN:
-            ran = _short_seconds(data, begin, stop)
-        else:
-            return None
-    if lease is None or result is None or ran < 0.0:
+    """A success under a lease of this stream, with its fields in order; None for anything else."""
+    if end - start < 4 or data[start] != _LEASE or data[start + 1] > 0x7F:
         return None
+    position = start + 2 + data[start + 1]
+    lease = data[start + 2 : position]
     name = known.get(lease)
-    if name is None:
+    if name is None or position >= end or data[position] != _RESULT:
         return None
+    size = data[position + 1]
+    position += 2
+    if size > 0x7F:
+        size, position = _varint(data, position - 1)
+    result = data[position : position + size]
+    position += size
+    ran = 0.0
+    if position < end:
+        if data[position] != _RAN or position + 2 + data[position + 1] != end:
+            return None
+        ran = _short_seconds(data, position + 2, end)
+        if ran < 0.0:
+            return None
     return (name[0], name[1], result, None, ran), lease
 
 

@@ -110,6 +110,13 @@ def test_unknown_fields_are_passed_over() -> None:
     assert [task.task_id for task in decoding.tasks(later + data + later, "caller", 60.0)] == ["t"]
 
 
+def test_unknown_fields_inside_a_task_are_passed_over() -> None:
+    for later in (b"\xa2\x06\x03abc", b"\x79" + b"\xff" * 8, b"\x7d" + b"\xff" * 4, b"\x78\x01"):
+        spec = task_pb2.TaskSpec(task_id="t", kind="k").SerializeToString() + later
+        data = b"\x0a" + bytes([len(spec)]) + spec
+        assert [task.task_id for task in decoding.tasks(data, "caller", 60.0)] == ["t"]
+
+
 def test_a_malformed_payload_never_gets_in() -> None:
     data = b"\x0a\x07\x12\x01k\x1a\x02\xff\xff"
     with pytest.raises(DecodeError):
