@@ -172,53 +172,68 @@ def test_a_short_run_ends_by_itself_with_a_summary_and_leaves_nothing_behind(tmp
     assert yaml.safe_load((up.root / "learner.yaml").read_text())["training"]["seed"] == 3
 
 
-def test_a_killed_actor_is_replaced_by_its_next_incarnation_and_training_goes_on(endless: Up) -> None:
-    first = endless.child("actor-0")
+def test_whatever_is_killed_comes_back_and_training_goes_on(endless: Up) -> None:
+    # One fleet for the three: a fleet that survived one death must survive the next.
+    kill_an_actor(endless)
+    kill_the_learner(endless)
+    kill_the_scheduler(endless)
+
+
+def kill_an_actor(up: Up) -> None:
+    """A replacement of the next incarnation, which has seeds of its own."""
+    first = up.child("actor-0")
     first.kill()
-    endless.child("actor-0", other_than=first.pid)
+    up.child("actor-0", other_than=first.pid)
 
     def back() -> bool:
-        actor = endless.actors().get("actor-0")
+        actor = up.actors().get("actor-0")
         return actor is not None and actor.incarnation == 2 and actor.state == ACTOR_STATE_READY
 
     wait_until(back, PATIENCE)
-    reached = endless.trains_past(0).steps
-    endless.trains_past(reached)
-    assert yaml.safe_load((endless.root / "incarnations.yaml").read_text())["actor-0"] == 2
+    reached = up.trains_past(0).steps
+    up.trains_past(reached)
+    assert yaml.safe_load((up.root / "incarnations.yaml").read_text())["actor-0"] == 2
 
 
-def test_a_killed_learner_comes_back_from_its_checkpoint_and_actors_reconnect(endless: Up) -> None:
-    wait_until(lambda: any((endless.root / "checkpoints").glob("v*")), PATIENCE)
-    actors = {name: endless.child(name).pid for name in ("actor-0", "actor-1")}
-    first = endless.child("learner")
+def kill_the_learner(up: Up) -> None:
+    """Back from its checkpoint; the actors find it again by themselves."""
+    wait_until(lambda: any((up.root / "checkpoints").glob("v*")), PATIENCE)
+    actors = {name: up.child(name).pid for name in ("actor-0", "actor-1")}
+    first = up.child("learner")
     first.kill()
-    endless.child("learner", other_than=first.pid)
-    wait_until(lambda: events(endless.root / "logs" / "learner.log", "run_resumed"), PATIENCE)
-    resumed = events(endless.root / "logs" / "learner.log", "run_resumed")[0]
+    up.child("learner", other_than=first.pid)
+    wait_until(lambda: events(up.root / "logs" / "learner.log", "run_resumed"), PATIENCE)
+    resumed = events(up.root / "logs" / "learner.log", "run_resumed")[0]
     assert resumed["steps"] > 0
-    endless.trains_past(resumed["steps"])
-    assert {name: endless.child(name).pid for name in actors} == actors
+    up.trains_past(resumed["steps"])
+    assert {name: up.child(name).pid for name in actors} == actors
 
 
-def test_a_killed_scheduler_comes_back_and_actors_reconnect(endless: Up) -> None:
-    actors = {name: endless.child(name).pid for name in ("actor-0", "actor-1")}
-    first = endless.child("scheduler")
+def kill_the_scheduler(up: Up) -> None:
+    """Back with its store; the actors and the learner find it again by themselves."""
+    actors = {name: up.child(name).pid for name in ("actor-0", "actor-1")}
+    first = up.child("scheduler")
     first.kill()
-    endless.child("scheduler", other_than=first.pid)
-    wait_until(lambda: {actor.state for actor in endless.actors().values()} == {ACTOR_STATE_READY}, PATIENCE)
-    reached = endless.trains_past(0).steps
-    endless.trains_past(reached + 50_000)
-    assert {name: endless.child(name).pid for name in actors} == actors
+    up.child("scheduler", other_than=first.pid)
+    wait_until(lambda: {actor.state for actor in up.actors().values()} == {ACTOR_STATE_READY}, PATIENCE)
+    reached = up.trains_past(0).steps
+    up.trains_past(reached + 50_000)
+    assert {name: up.child(name).pid for name in actors} == actors
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_fleet_gracefully_and_leaves_nothing_behind(endless: Up, number: signal.Signals) -> None:
-    endless.process.send_signal(number)
-    text = endless.ends(1)
+@pytest.mark.parametrize(("number", "mode"), [(signal.SIGINT, ()), (signal.SIGTERM, ("--serial",))])
+def test_a_signal_ends_up_gracefully_and_leaves_nothing_behind(
+    tmp_path: Path, number: signal.Signals, mode: tuple[str, ...]
+) -> None:
+    with Up(tmp_path, *ENDLESS, *mode) as up:
+        up.trains_past(10_000)
+        assert set(up.children()) == ({"learner"} if mode else {"scheduler", "learner", "actor-0", "actor-1"})
+        up.process.send_signal(number)
+        text = up.ends(1)
+        up.left_nothing()
     assert f"interrupted by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}" in text
     assert "up --resume" in text
-    endless.left_nothing()
-    stopped = events(endless.root / "logs" / "learner.log", "run_ended")
+    stopped = events(up.root / "logs" / "learner.log", "run_ended")
     assert [event["state"] for event in stopped] == ["stopped"]
 
 
@@ -253,12 +268,14 @@ def test_a_refused_configuration_is_said_in_one_sentence(tmp_path: Path) -> None
     assert "training.num_envs" in text
 
 
-def test_an_operator_who_stops_the_training_ends_up(endless: Up) -> None:
-    with grpc.insecure_channel(f"127.0.0.1:{endless.port('learner')}") as channel:
-        TrainingServiceStub(channel).StopTraining(StopTrainingRequest(run_id="one"), timeout=5)
-    text = endless.ends(1)
+def test_an_operator_who_stops_the_training_ends_up(tmp_path: Path) -> None:
+    with Up(tmp_path, *ENDLESS, "--serial") as up:
+        up.trains_past(0)
+        with grpc.insecure_channel(f"127.0.0.1:{up.port('learner')}") as channel:
+            TrainingServiceStub(channel).StopTraining(StopTrainingRequest(run_id="one"), timeout=5)
+        text = up.ends(1)
+        up.left_nothing()
     assert "stopped: stopped on request" in text
-    endless.left_nothing()
 
 
 def test_a_resumed_run_goes_on_and_repeats_no_incarnation(tmp_path: Path) -> None:
@@ -270,15 +287,6 @@ def test_a_resumed_run_goes_on_and_repeats_no_incarnation(tmp_path: Path) -> Non
     assert incarnations == {"actor-0": 2, "actor-1": 2}
     resumed = events(first.root / "logs" / "learner.log", "run_resumed")
     assert [event["steps"] >= 20_000 for event in resumed] == [True]
-
-
-def test_a_serial_run_has_one_process(tmp_path: Path) -> None:
-    with Up(tmp_path, "--serial", *ENDLESS) as up:
-        up.trains_past(10_000)
-        assert set(up.children()) == {"learner"}
-        up.process.send_signal(signal.SIGINT)
-        up.ends(1)
-        up.left_nothing()
 
 
 def test_a_kept_fleet_serves_after_the_end_until_ctrl_c(tmp_path: Path) -> None:
