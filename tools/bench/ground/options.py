@@ -38,7 +38,7 @@ def parse_options(
         type=float,
         default=0.0,
         metavar="SECONDS",
-        help="before each run wait at most so long for others to be done (default: 0)",
+        help="at each run wait for others to be done and repeat what they disturbed, at most so long (default: 0)",
     )
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(given)
