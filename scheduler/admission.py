@@ -13,6 +13,8 @@ LONGEST_NAME = 256
 LOWEST, HIGHEST = int(Priority.BACKGROUND), int(Priority.CRITICAL)
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 30.0
+# When nothing was finished lately, so that nothing is known.
+USUAL_RETRY_SECONDS = 1.0
 
 
 def check_size(count: int) -> None:
@@ -82,7 +84,7 @@ def check_room(new: Mapping[str, Task], held_tasks: int, held_bytes: int, rate: 
     excess = held_tasks + count - config.max_tasks
     if excess <= 0 and held_bytes + size <= config.max_bytes:
         return
-    wait = max(excess, 1) / rate if rate > 0 else LONGEST_RETRY_SECONDS
+    wait = max(excess, 1) / rate if rate > 0 else USUAL_RETRY_SECONDS
     raise ResourceExhausted(
         f"the queue holds {held_tasks} unfinished tasks of {held_bytes} bytes and has no room for {count} more "
         f"(queue.max_tasks is {config.max_tasks}, queue.max_bytes {config.max_bytes})",

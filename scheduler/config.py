@@ -1,9 +1,9 @@
 """The scheduler's settings. Every default is meant for a fleet of up to a few thousand actors."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
 from parlmesh.security import SecurityConfig
@@ -51,6 +51,15 @@ class LeaseConfig(Config):
     reconnect_seconds: float = Field(default=3.0, ge=0)
     """After a broken stream, time for the same actor to come back for its leases."""
 
+    @model_validator(mode="after")
+    def _heartbeats_fit_into_a_lease(self) -> Self:
+        if self.duration_seconds < 2 * self.heartbeat_seconds:
+            raise ValueError(
+                f"duration_seconds is {self.duration_seconds}; it must be at least twice heartbeat_seconds "
+                f"({self.heartbeat_seconds}), or a single late heartbeat loses every lease"
+            )
+        return self
+
 
 class DispatchConfig(Config):
     """How tasks are spread."""
@@ -75,7 +84,7 @@ class RetentionConfig(Config):
     actor_seconds: float = Field(default=300.0, ge=0)
     """How long a lost actor is listed."""
     trace_events: int = Field(default=100_000, ge=0)
-    """Attempts kept for GetTrace."""
+    """Attempts that were followed by another, kept for GetTrace; the last ones come from the finished tasks."""
 
 
 class StoreConfig(Config):

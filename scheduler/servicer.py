@@ -28,11 +28,13 @@ class SchedulerServicer:
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
+        await self._shell.committed()
         core = self._shell.core
         task = translation.task_to_proto(core.task(request.task_id), core.life.wall_offset, payload=True)
         return pb.GetTaskResponse(task=task)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        await self._shell.committed()
         return views.list_tasks(self._shell.core, request)
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:

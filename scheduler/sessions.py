@@ -12,6 +12,7 @@ from .task import NO_LEASE, Failure, LeaseName, Task
 
 MAX_SLOTS = 10_000
 MAX_CREDITS = 100_000
+MAX_KINDS = MAX_LABELS = 1000
 
 
 class Hello(NamedTuple):
@@ -221,6 +222,13 @@ def _check(hello: Hello) -> None:
         raise InvalidInput(
             f'actor "{hello.actor_id}" has {hello.slots} slots; it must have 1 to {MAX_SLOTS}',
             reason="INVALID_SLOTS",
+            actor_id=hello.actor_id,
+        )
+    if len(hello.kinds) > MAX_KINDS or len(hello.labels) > MAX_LABELS:
+        raise InvalidInput(
+            f'actor "{hello.actor_id}" has {len(hello.kinds)} kinds and {len(hello.labels)} labels; '
+            f"the limits are {MAX_KINDS} and {MAX_LABELS}",
+            reason="TOO_MANY_KINDS_OR_LABELS",
             actor_id=hello.actor_id,
         )
     if not hello.kinds:

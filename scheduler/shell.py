@@ -72,26 +72,26 @@ class Shell:
             metrics.REFUSED.labels(error.reason.lower()).inc()
             raise
         self._perform()
-        await self._committed()
+        await self.committed()
         return task_ids
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         cancelled = self.core.cancel(task_ids, self._clock())
         self._perform()
-        await self._committed()
+        await self.committed()
         return cancelled
 
     async def command(self, actor_ids: Sequence[str], command: ActorCommand) -> list[Actor]:
         actors = self.core.command(actor_ids, command, self._clock())
         self._perform()
-        await self._committed()
+        await self.committed()
         log.info("actors_commanded", command=command.name.lower(), actor_ids=list(actor_ids))
         return actors
 
     async def rebalance(self) -> int:
         moved = self.core.rebalance(self._clock())
         self._perform()
-        await self._committed()
+        await self.committed()
         return moved
 
     def connect(self, hello: Hello, data: bytes) -> Outbox:
@@ -149,11 +149,12 @@ class Shell:
         """Follows tasks by id, those already final first, or all future outcomes of a submitter."""
         self._refuse_when_stopping()
         tasks = [self.core.task(task_id) for task_id in dict.fromkeys(task_ids)]
-        watch = Watch({task.task_id for task in tasks if not task.final}, "" if tasks else submitter)
+        watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
+        self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
         for task in tasks:
             if task.final:
-                watch.give(task)
-        self._watchers.add(watch)
+                # Its end may be decided and not durable yet.
+                self._after_commit(partial(watch.give, task))
         return watch
 
     def unwatch(self, watch: Watch) -> None:
@@ -218,7 +219,8 @@ class Shell:
         else:
             self._committer.after_commit(release)
 
-    async def _committed(self) -> None:
+    async def committed(self) -> None:
+        """Waits until all that was decided is durable; nobody is told of what a crash could undo."""
         if self._committer is not None:
             await self._committer.committed()
 

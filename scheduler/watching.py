@@ -21,6 +21,7 @@ class Watch:
         self._error: Exception | None = None
 
     def give(self, task: Task) -> None:
+        self.waiting_for.discard(task.task_id)
         self._ready.append(task)
         self._wake.set()
         if self.submitter and len(self._ready) > MAX_BEHIND:
@@ -55,9 +56,10 @@ class Watchers:
         self._by_submitter: dict[str, list[Watch]] = {}
         self._all: set[Watch] = set()
 
-    def add(self, watch: Watch) -> None:
+    def add(self, watch: Watch, unfinished: Iterable[str]) -> None:
+        """`unfinished` are those of its tasks whose ends are still to come; it is given the others by its owner."""
         self._all.add(watch)
-        for task_id in watch.waiting_for:
+        for task_id in unfinished:
             self._by_task.setdefault(task_id, []).append(watch)
         if watch.submitter:
             self._by_submitter.setdefault(watch.submitter, []).append(watch)
@@ -79,7 +81,6 @@ class Watchers:
                 watch.give(task)
             if task.task_id in by_task:
                 for watch in by_task.pop(task.task_id):
-                    watch.waiting_for.discard(task.task_id)
                     watch.give(task)
 
     def close(self, error: Exception) -> None:

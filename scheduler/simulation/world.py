@@ -1,4 +1,4 @@
-"""The simulated world: time, streams with delays, a scheduler that crashes, submitters, operators."""
+"""The simulated world: time, streams with delays, and a scheduler that stalls, crashes and comes back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from parlmesh.errors import FleetError
 from ..actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
 from ..config import SchedulerConfig
 from ..core import Core
-from ..placement import ActorCommand
 from ..records import decode, encode
 from ..sessions import Hello
 from ..store import MemoryStore
-from ..task import ANYWHERE, LeaseName, Placement, Task
-from .actors import KINDS, POISON, SimulatedActor
+from ..task import LeaseName, Task
+from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
+from .load import Load
 
 LONGEST_END_SECONDS = 3000.0
 WALL_START = 1_700_000_000.0
@@ -80,7 +80,7 @@ class World:
         self._crash_uncommitted = False
         self._boot()
         self.actors = [SimulatedActor(self, f"actor-{number}", rng) for number in range(options.actors)]
-        self._plan()
+        Load(self, rng).plan()
 
     # Time.
 
@@ -109,6 +109,19 @@ class World:
 
     # The scheduler.
 
+    def reachable(self) -> Core | None:
+        """The core, when it is there to be called."""
+        return self.core if self.now >= self._stalled_until else None
+
+    def stall(self, seconds: float) -> None:
+        self._stalled_until = self.now + seconds
+
+    def crash_before_the_next_commit(self) -> None:
+        self._crash_uncommitted = True
+
+    def jump_wall_clock(self, seconds: float) -> None:
+        self._wall_skew += seconds
+
     def _boot(self) -> None:
         """A start, the first or after a crash, from what was committed."""
         self._starts += 1
@@ -116,18 +129,18 @@ class World:
         opened = self._store.open(self._wall())
         core = Core(
             self._config,
-            now=self._monotonic(),
+            now=self.monotonic(),
             wall_time=self._wall(),
             lease_floor=opened.lease_floor,
             rng=random.Random(self._rng.random()),  # noqa: S311
         )
-        core.recover([decode(batch) for batch in opened.batches], self._monotonic())
+        core.recover([decode(batch) for batch in opened.batches], self.monotonic())
         self.books.check_restart(core)
         self.core = core
-        self._perform()
+        self.perform()
         self.after(self.options.tick_seconds, self._tick, self._starts)
 
-    def _crash(self, commit_first: bool) -> None:
+    def crash(self, commit_first: bool) -> None:
         if self.core is None:
             return
         if commit_first:
@@ -142,8 +155,8 @@ class World:
 
     def _check_copy(self, core: Core) -> None:
         """A core rebuilt from the journal knows what the living one knows."""
-        copy = Core(self._config, now=self._monotonic(), wall_time=self._wall())
-        copy.recover([decode(batch) for batch in self._store.open(self._wall()).batches], self._monotonic())
+        copy = Core(self._config, now=self.monotonic(), wall_time=self._wall())
+        copy.recover([decode(batch) for batch in self._store.open(self._wall()).batches], self.monotonic())
         for task_id, task in core.life.tasks.items():
             other = copy.life.tasks.get(task_id)
             if other is None or _durable(task) != _durable(other):
@@ -157,17 +170,17 @@ class World:
         if self.now < self._stalled_until:
             self.at(self._stalled_until, self._tick, start)
             return
-        self.core.tick(self._monotonic(), self._wall())
-        self._perform()
+        self.core.tick(self.monotonic(), self._wall())
+        self.perform()
         self.after(self.options.tick_seconds, self._tick, start)
 
-    def _monotonic(self) -> float:
+    def monotonic(self) -> float:
         return self._monotonic_base + self.now
 
     def _wall(self) -> float:
         return WALL_START + self._wall_skew + self.now
 
-    def _perform(self) -> None:
+    def perform(self) -> None:
         core = self.core
         assert core is not None
         for action in core.take_actions():
@@ -176,7 +189,7 @@ class World:
         if self._crash_uncommitted and self._uncommitted:
             # The worst moment: decided, perhaps sent, and not durable.
             self._crash_uncommitted = False
-            self.after(self._rng.choice((0.0, 0.0005)), self._crash, False)
+            self.after(self._rng.choice((0.0, 0.0005)), self.crash, False)
 
     def _perform_one(self, core: Core, action: Action) -> None:
         if isinstance(action, Persist):
@@ -185,7 +198,7 @@ class World:
                 self._commit_planned = True
                 self.after(self._rng.choice((0.0, 0.001, 0.05)), self._commit, self._starts)
         elif isinstance(action, Notify):
-            self._after_commit(lambda: self.books.announce(action))
+            self.after_commit(lambda: self.books.announce(action))
         else:
             if isinstance(action, Assign):
                 self._assign(core, action)
@@ -202,11 +215,11 @@ class World:
             self._send_down(action, leases)
 
         if action.after_commit:
-            self._after_commit(send)
+            self.after_commit(send)
         else:
             send()
 
-    def _after_commit(self, release: Callable[[], None]) -> None:
+    def after_commit(self, release: Callable[[], None]) -> None:
         if self._uncommitted:
             self._held.append(release)
         else:
@@ -236,12 +249,12 @@ class World:
         self._streams[session] = actor
         actor.session = session
         try:
-            self.core.connect(hello._replace(session=session), self._monotonic())
+            self.core.connect(hello._replace(session=session), self.monotonic())
         except FleetError:
             del self._streams[session]
             actor.session = 0
             return False
-        self._perform()
+        self.perform()
         return True
 
     def break_stream(self, actor: SimulatedActor) -> None:
@@ -274,11 +287,11 @@ class World:
         if self.now < self._stalled_until:
             self.at(self._stalled_until, self._receive, session, message)
             return
-        self.core.report(session, self._monotonic(), **message)
-        self._perform()
+        self.core.report(session, self.monotonic(), **message)
+        self.perform()
         lease_ids = [end[1] for end in message.get("results", ())]
         if lease_ids:
-            self._after_commit(lambda: self._deliver(session, "down", self._acknowledge, session, lease_ids))
+            self.after_commit(lambda: self._deliver(session, "down", self._acknowledge, session, lease_ids))
 
     def _acknowledge(self, session: int, lease_ids: list[int]) -> None:
         actor = self._streams.get(session)
@@ -309,132 +322,8 @@ class World:
 
     def _disconnect(self, session: int) -> None:
         if self.core is not None:
-            self.core.disconnect(session, self._monotonic())
-            self._perform()
-
-    # Submitters, operators and faults.
-
-    def _plan(self) -> None:
-        rng, options = self._rng, self.options
-        for actor in self.actors:
-            self.at(rng.uniform(0.0, 2.0), actor.try_connect)
-            self.at(rng.uniform(0.0, 2.0), actor.heartbeat)
-        submitters = rng.choice((("me",), ("me", "you", "they")))
-        self.books.submitters.update(submitters)
-        number = 0
-        while number < options.tasks:
-            size = min(rng.choice((1, 3, 10)), options.tasks - number)
-            self.at(rng.uniform(0.0, options.fault_seconds * 0.7), self._submit, self._batch(number, size, submitters))
-            number += size
-        for _ in range(rng.randrange(options.faults + 1)):
-            self.at(rng.uniform(0.0, options.fault_seconds), self._fault)
-        self.at(options.fault_seconds, self._heal)
-
-    def _batch(self, first: int, size: int, submitters: tuple[str, ...]) -> list[dict[str, Any]]:
-        rng, options = self._rng, self.options
-        batch: list[dict[str, Any]] = []
-        names = [
-            f"{POISON if rng.random() < options.poison_share else 'task'}-{first + offset}" for offset in range(size)
-        ]
-        for offset in range(size):
-            placement = rng.choice(
-                (
-                    ANYWHERE,
-                    ANYWHERE,
-                    ANYWHERE,
-                    Placement("", frozenset({("zone", "1")})),
-                    Placement(self.actors[0].node_id),
-                )
-            )
-            batch.append(
-                {
-                    "task_id": names[offset],
-                    "kind": rng.choice(KINDS),
-                    "body": b"x" * rng.randrange(3),
-                    "priority": rng.randint(1, 5),
-                    "placement": placement,
-                    "submitter": rng.choice(submitters),
-                    "dependencies": tuple(name for name in names[:offset] if rng.random() < 0.15),
-                    "queue_timeout": rng.choice((None, None, None, 20.0)),
-                    "max_attempts": rng.choice((0, 1)),
-                }
-            )
-        return batch
-
-    def _submit(self, batch: list[dict[str, Any]]) -> None:
-        """Tries again with the same ids until an answer arrives; answers get lost too."""
-        if self.core is None or self.now < self._stalled_until:
-            self.after(self._rng.uniform(0.1, 3.0), self._submit, batch)
-            return
-        if any(spec["task_id"] in self.books.announced for spec in batch):
-            # Once forgotten, an id is new again: the guarantee ends with the retention.
-            batch = [spec for spec in batch if spec["task_id"] in self.core.life.tasks]
-        task_ids = self.core.submit([Task(**spec) for spec in batch], self._monotonic())
-        answered: list[bool] = []
-
-        def answer() -> None:
-            answered.append(True)
-            self.books.promise(task_ids)
-            if task_ids and self._rng.random() < 0.2:
-                self.after(1.0, self._cancel, self._rng.choice(task_ids))
-            if self._rng.random() < 0.1:
-                self.after(0.5, self._submit, batch)
-
-        self._perform()
-        self._after_commit(answer)
-        self.after(5.0, self._submit_again, batch, answered)
-
-    def _submit_again(self, batch: list[dict[str, Any]], answered: list[bool]) -> None:
-        if not answered:
-            self._submit(batch)
-
-    def _cancel(self, task_id: str) -> None:
-        if self.core is not None and self.now >= self._stalled_until and task_id in self.core.life.tasks:
-            self.core.cancel([task_id], self._monotonic())
-            self._perform()
-
-    def _fault(self) -> None:
-        rng = self._rng
-        actor = rng.choice(self.actors)
-        choice = rng.randrange(10)
-        if choice < 2:
-            actor.crash()
-        elif choice < 4:
-            self.break_stream(actor)
-        elif choice == 4:
-            actor.freeze()
-        elif choice == 5:
-            if rng.random() < 0.5:
-                self._crash(commit_first=True)
-            else:
-                self._crash_uncommitted = True
-        elif choice == 6:
-            self._stalled_until = self.now + rng.uniform(0.5, 30.0)
-        elif choice == 7:
-            self._wall_skew += rng.choice((-3600.0, 3600.0, -5.0))
-        elif choice == 8:
-            self._command(actor, rng.choice(list(ActorCommand)))
-        elif self.core is not None and self.now >= self._stalled_until:
-            self.core.rebalance(self._monotonic())
-            self._perform()
-
-    def _command(self, actor: SimulatedActor, command: ActorCommand) -> None:
-        core = self.core
-        if core is not None and self.now >= self._stalled_until and actor.name in core.life.fleet.actors:
-            core.command([actor.name], command, self._monotonic())
-            self._perform()
-
-    def _heal(self) -> None:
-        """Faults end; from here everything accepted must come to its end."""
-        self._stalled_until = 0.0
-        for actor in self.actors:
-            actor.thaw()
-        self._resume_all()
-
-    def _resume_all(self) -> None:
-        for actor in self.actors:
-            self._command(actor, ActorCommand.RESUME)
-        self.after(30.0, self._resume_all)
+            self.core.disconnect(session, self.monotonic())
+            self.perform()
 
 
 def _durable(task: Task) -> tuple[Any, ...]:

@@ -68,7 +68,7 @@ def forget_to_write_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def answer_before_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(World, "_after_commit", lambda self, release: release())
+    monkeypatch.setattr(World, "after_commit", lambda self, release: release())
 
 
 def release_children_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
