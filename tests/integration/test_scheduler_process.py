@@ -1,0 +1,188 @@
+"""The scheduler as a process: killed under load, started twice, started on a damaged file, stopped."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+from google.protobuf.duration_pb2 import Duration
+
+from parlmesh.rpc import open_channel
+from parlmesh.testing import Process, free_port, wait_until_async
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+pytestmark = pytest.mark.e2e
+
+SECONDS = 20.0
+ROOT = Path(__file__).parents[2]
+
+
+def noop(task_id: str) -> task_pb2.TaskSpec:
+    return task_pb2.TaskSpec(task_id=task_id, kind="noop")
+
+
+def result_of(assignment: fleet_pb.Assignment) -> fleet_pb.TaskResult:
+    result = fleet_pb.TaskResult(lease=assignment.lease, ran=Duration(nanos=1_000_000))
+    result.result.CopyFrom(assignment.payload)
+    return result
+
+
+class Fleet:
+    """A scheduler process on a file, two actors that answer everything, and the books of a client."""
+
+    def __init__(self, path: Path) -> None:
+        self.port = free_port()
+        self.path = path
+        self.accepted: set[str] = set()
+        self.outcomes: dict[str, int] = {}
+        self.ran: dict[str, int] = {}
+        self.stopping = False
+
+    def start(self) -> Process:
+        settings = (
+            f"listen.port={self.port}",
+            "metrics.port=null",
+            "store.kind=sqlite",
+            f"store.path={self.path}",
+            "store.compact_records=5000",
+        )
+        arguments = [part for setting in settings for part in ("--set", setting)]
+        return Process("scheduler", *arguments, cwd=ROOT)
+
+    async def actor(self, name: str) -> None:
+        """Comes back after every broken stream with what it holds and what was not acknowledged."""
+        results: dict[int, fleet_pb.TaskResult] = {}
+        while not self.stopping:
+            async with open_channel(f"127.0.0.1:{self.port}") as channel:
+                stub: Any = FleetServiceStub(channel)
+                call = stub.Connect()
+                try:
+                    await self._session(call, name, results)
+                except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                    await asyncio.sleep(0.05)
+                finally:
+                    call.cancel()
+
+    async def _session(self, call: Any, name: str, results: dict[int, fleet_pb.TaskResult]) -> None:
+        hello = fleet_pb.Hello(actor_id=name, node_id=name, incarnation=1, slots=250, kinds=["noop"])
+        hello.leases.extend(result.lease for result in results.values())
+        await call.write(fleet_pb.ConnectRequest(hello=hello, credits=250, results=results.values()))
+        while isinstance(response := await call.read(), fleet_pb.ConnectResponse):
+            if response.HasField("welcome"):
+                standing = {lease.lease_id for lease in response.welcome.leases}
+                for lease_id in [lease_id for lease_id in results if lease_id not in standing]:
+                    del results[lease_id]
+            for lease in (*response.acknowledged, *response.revoked):
+                results.pop(lease.lease_id, None)
+            fresh = [result_of(assignment) for assignment in response.assignments]
+            for result in fresh:
+                results[result.lease.lease_id] = result
+                self.ran[result.lease.task_id] = self.ran.get(result.lease.task_id, 0) + 1
+            if fresh:
+                await call.write(fleet_pb.ConnectRequest(results=fresh, credits=len(fresh)))
+
+    async def submitter(self, tasks: int, batch: int) -> None:
+        """Submits with its own ids and repeats a request until it was answered."""
+        for first in range(0, tasks, batch):
+            request = pb.SubmitTasksRequest(tasks=[noop(f"t{number}") for number in range(first, first + batch)])
+            while True:
+                try:
+                    async with open_channel(f"127.0.0.1:{self.port}") as channel:
+                        stub: Any = SchedulerServiceStub(channel)
+                        answer = await stub.SubmitTasks(request, timeout=SECONDS, wait_for_ready=True)
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.02)
+            self.accepted.update(answer.task_ids)
+
+    async def finished(self) -> bool:
+        async with open_channel(f"127.0.0.1:{self.port}") as channel:
+            stub: Any = SchedulerServiceStub(channel)
+            try:
+                found = await stub.GetStatistics(pb.GetStatisticsRequest(), timeout=SECONDS)
+            except grpc.aio.AioRpcError:
+                return False
+            return bool(found.queued_tasks + found.running_tasks + found.waiting_tasks == 0)
+
+    async def check(self) -> None:
+        """Every accepted task has exactly one outcome, and it is a success."""
+        async with open_channel(f"127.0.0.1:{self.port}") as channel:
+            stub: Any = SchedulerServiceStub(channel)
+            request = pb.WatchTasksRequest(task_ids=sorted(self.accepted))
+            seen: list[str] = []
+            async for response in stub.WatchTasks(request, timeout=SECONDS):
+                for outcome in response.outcomes:
+                    assert outcome.state == task_pb2.TASK_STATE_SUCCEEDED
+                    seen.append(outcome.task_id)
+            assert len(seen) == len(set(seen)) == len(self.accepted)
+
+
+async def kill_under_load(path: Path, *, tasks: int, kills: int, seed: int) -> None:
+    fleet, rng = Fleet(path), random.Random(seed)
+    process = fleet.start()
+    try:
+        process.wait_for("serving")
+        actors = [asyncio.create_task(fleet.actor(name)) for name in ("a", "b")]
+        submitter = asyncio.create_task(fleet.submitter(tasks, batch=500))
+        for _ in range(kills):
+            await asyncio.sleep(rng.uniform(0.05, 0.6))
+            process.kill()
+            with process:
+                process = fleet.start()
+            await asyncio.to_thread(process.wait_for, "serving")
+        await asyncio.wait_for(submitter, 60)
+        await wait_until_async(fleet.finished, 60)
+        await fleet.check()
+        assert len(fleet.accepted) == tasks
+        fleet.stopping = True
+        process.terminate()
+        await asyncio.to_thread(process.assert_exits, 0)
+        for actor in actors:
+            actor.cancel()
+        await asyncio.gather(*actors, return_exceptions=True)
+    finally:
+        with process:
+            fleet.stopping = True
+
+
+async def test_nothing_accepted_is_lost_or_doubled_when_the_scheduler_is_killed_under_load(tmp_path: Path) -> None:
+    await kill_under_load(tmp_path / "s.sqlite", tasks=10_000, kills=3, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(2))
+async def test_nothing_accepted_is_lost_or_doubled_in_twenty_kills(tmp_path: Path, seed: int) -> None:
+    await kill_under_load(tmp_path / "s.sqlite", tasks=100_000, kills=20, seed=seed)
+
+
+def test_a_second_scheduler_on_the_same_file_refuses_to_start(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "s.sqlite")
+    with fleet.start() as first:
+        first.wait_for("serving")
+        fleet.port = free_port()
+        with fleet.start() as second:
+            assert second.wait() == 1
+            assert any("in use by another scheduler" in line for line in second.lines)
+
+
+def test_a_damaged_journal_stops_the_start_with_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    path.write_bytes(b"garbage" * 1000)
+    with Fleet(path).start() as process:
+        assert process.wait() == 1
+        assert any(line.startswith("error: ") and "damaged" in line for line in process.lines)
+
+
+def test_sigterm_stops_an_idle_scheduler_cleanly(tmp_path: Path) -> None:
+    with Fleet(tmp_path / "s.sqlite").start() as process:
+        process.wait_for("serving")
+        process.terminate()
+        process.assert_exits(0)
+        assert process.events("stopped")
