@@ -52,7 +52,7 @@ class Link:
         self._prefix = f"{config.submitter or 'client'}-{life}-"
         self._count = 0
         self._rng = random.Random()  # noqa: S311 - spreads retries
-        self._sender = Sender(channel, self.pending, config, self._rng, search=self._search)
+        self._sender = Sender(channel, self.pending, config, self._rng, search=self._search, cancel=self._cancel_later)
         self._follower = Follower(
             self.stub,
             submitter,
@@ -98,8 +98,9 @@ class Link:
 
     async def close(self) -> None:
         """Ends every wait; tasks that were accepted go on without this client."""
-        if self._farewells:
-            await asyncio.wait(self._farewells, timeout=_FAREWELL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FAREWELL_SECONDS):
+                await self._farewell()
         self._end(Unavailable("the controller was closed", reason="CLOSED"))
         if self._keeper is not None:
             self._keeper.cancel()
@@ -157,7 +158,7 @@ class Link:
         """Nobody waits for the sink's tasks any more: they are forgotten here and cancelled there."""
         left = self.pending.leave(sink)
         if left:
-            self._cancel_later([task_id for task_id, _ in left])
+            self._sender.give_up(task_id for task_id, _ in left)
         return left
 
     async def call(self, method: Callable[..., Awaitable[T]], request: Any, seconds: float | None = None) -> T:
@@ -230,14 +231,20 @@ class Link:
             async with asyncio.timeout(seconds):
                 await parcel.receipt
         except TimeoutError:
-            # It may have been accepted all the same.
-            self._cancel_later(parcel.task_ids)
+            # It may be accepted all the same.
+            self._sender.give_up(parcel.task_ids)
             raise DeadlineExceeded(
                 f"the scheduler at {self._address} accepted no tasks within {seconds:g} s", address=self._address
             ) from None
         except asyncio.CancelledError:
-            self._cancel_later(parcel.task_ids)
+            self._sender.give_up(parcel.task_ids)
             raise
+
+    async def _farewell(self) -> None:
+        if self._error is None:
+            await self._sender.nothing_given_up()
+        if self._farewells:
+            await asyncio.wait(self._farewells)
 
     def _cancel_later(self, task_ids: Sequence[str]) -> None:
         if self._error is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from parlmesh.errors import FleetError
@@ -63,6 +63,11 @@ class Parcel:
         )
 
 
+def wanted(parcels: Iterable[Parcel], pending: Container[str]) -> list[Parcel]:
+    """What someone still waits for of each."""
+    return [kept for parcel in parcels if (kept := parcel.wanted(pending)) is not None]
+
+
 def halves(parcels: Sequence[Parcel]) -> tuple[list[Parcel], list[Parcel]] | None:
     """The same tasks as two requests, in order; None when a refusal can only mean what is left."""
     if len(parcels) > 1:
@@ -115,6 +120,12 @@ class Outgoing:
         if not taken:
             self.ready.clear()
         return taken
+
+    def prune(self, pending: Container[str]) -> set[str]:
+        """Drops what nobody waits for any more; the ids of what was dropped."""
+        before = {task_id for parcel in self.parcels for task_id in parcel.task_ids}
+        self.parcels = deque(wanted(self.parcels, pending))
+        return before - {task_id for parcel in self.parcels for task_id in parcel.task_ids}
 
     def refuse_all(self, error: FleetError) -> None:
         """Nothing will be sent any more."""

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import grpc.aio
@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 
 from .config import ClientConfig
 from .outcomes import refused
-from .outgoing import Outgoing, Parcel, halves
+from .outgoing import Outgoing, Parcel, halves, wanted
 from .pending import Pending
 from .retrying import passes, pause_after
 
@@ -36,6 +36,7 @@ class Sender:
         rng: random.Random,
         *,
         search: Callable[[Sequence[str]], None],
+        cancel: Callable[[Sequence[str]], None],
     ) -> None:
         # Requests are encoded by hand and the answer only repeats the ids: both stay bytes.
         self._submit: Callable[..., Any] = channel.unary_unary(SUBMIT)
@@ -43,7 +44,11 @@ class Sender:
         self._config = config
         self._rng = rng
         self._search = search
+        self._cancel = cancel
         self._under_way: list[Sequence[Parcel]] = []
+        self._given_up: set[str] = set()
+        self._nothing_given_up = asyncio.Event()
+        self._nothing_given_up.set()
         self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=config.message_bytes - _RESERVE_BYTES)
         self.connections = 0
         """Raised by one whenever outcomes may have been missed."""
@@ -57,8 +62,25 @@ class Sender:
 
     def unanswered(self) -> set[str]:
         """Ids of tasks that the scheduler has not yet accepted or refused."""
-        parcels = itertools.chain(self.outgoing.parcels, *self._under_way)
-        return {task_id for parcel in parcels for task_id in parcel.task_ids}
+        return _ids(itertools.chain(self.outgoing.parcels, *self._under_way))
+
+    def give_up(self, task_ids: Iterable[str]) -> None:
+        """Cancels tasks that nobody waits for: at once, or as soon as the request that carries them is answered."""
+        unsent = self.outgoing.prune(self._pending)
+        under_way = _ids(itertools.chain(*self._under_way))
+        accepted = []
+        for task_id in task_ids:
+            if task_id in under_way:
+                self._given_up.add(task_id)
+                self._nothing_given_up.clear()
+            elif task_id not in unsent:
+                accepted.append(task_id)
+        if accepted:
+            self._cancel(accepted)
+
+    async def nothing_given_up(self) -> None:
+        """Waits until no request is under way that carries tasks to be cancelled."""
+        await self._nothing_given_up.wait()
 
     async def _send(self) -> None:
         outgoing = self.outgoing
@@ -74,6 +96,16 @@ class Sender:
                 self._under_way.remove(parcels)
                 # A parcel may have waited for these to be accepted.
                 outgoing.ready.set()
+            if self._given_up:
+                self._cancel_given_up(parcels)
+
+    def _cancel_given_up(self, parcels: Sequence[Parcel]) -> None:
+        sent = [task_id for parcel in parcels for task_id in parcel.task_ids if task_id in self._given_up]
+        self._given_up.difference_update(sent)
+        if sent:
+            self._cancel(sent)
+        if not self._given_up:
+            self._nothing_given_up.set()
 
     async def _deliver(self, parcels: Sequence[Parcel]) -> None:
         """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving."""
@@ -105,16 +137,16 @@ class Sender:
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
-            # Those who gave up meanwhile want nothing to run. All who wait have deadlines, so this ends.
-            parcels = [kept for parcel in parcels if (kept := parcel.wanted(self._pending)) is not None]
+            # Those who gave up want nothing to run. All who wait have deadlines, so this ends.
+            parcels = wanted(parcels, self._pending)
         return None, parcels
 
     def _accepted(self, parcel: Parcel, *, missed: bool) -> None:
         self.submitted += len(parcel.tasks)
         parcel.accept()
-        wanted = parcel.task_ids if missed else parcel.chosen_ids
-        if wanted:
-            self._search(wanted)
+        unsure = parcel.task_ids if missed else parcel.chosen_ids
+        if unsure:
+            self._search(unsure)
 
     def _refuse(self, parcel: Parcel, error: FleetError) -> None:
         self.refused += len(parcel.tasks)
@@ -123,3 +155,7 @@ class Sender:
         else:
             for task_id in parcel.task_ids:
                 self._pending.settle(refused(task_id, 0, error))
+
+
+def _ids(parcels: Iterable[Parcel]) -> set[str]:
+    return {task_id for parcel in parcels for task_id in parcel.task_ids}

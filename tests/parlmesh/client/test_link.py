@@ -235,6 +235,34 @@ async def test_tasks_of_a_call_that_gave_up_are_not_sent_again(controller: PARLC
     assert [spec.kind for spec in fake.specs.values()] == ["noop"]
 
 
+async def test_tasks_that_are_accepted_after_their_call_gave_up_are_cancelled_then(
+    controller: PARLController, fake: FakeTasks
+) -> None:
+    fake.run = lambda spec: None
+    fake.hold = asyncio.Event()
+    call = asyncio.ensure_future(controller.execute_parallel(TASKS))
+    await fake.until(lambda: len(fake.unfinished) == 20)
+    call.cancel()
+    await asyncio.wait([call])
+    assert fake.cancelled == []
+    fake.hold.set()
+    await fake.until(lambda: not fake.unfinished)
+    assert len(fake.cancelled) == 20
+
+
+async def test_a_submit_that_is_cancelled_takes_its_tasks_back_once_they_are_accepted(fake: FakeTasks) -> None:
+    fake.run = lambda spec: None
+    fake.hold = asyncio.Event()
+    async with serve([fake.service]) as address, PARLController(address) as controller:
+        submit = asyncio.ensure_future(controller.submit_tasks(TASKS))
+        await fake.until(lambda: len(fake.unfinished) == 20)
+        submit.cancel()
+        await asyncio.wait([submit])
+        fake.hold.set()
+    # Closing has waited for it.
+    assert fake.unfinished == []
+
+
 @pytest.fixture
 async def guarded(fake: FakeTasks, tmp_path: Path) -> AsyncIterator[str]:
     tokens = tmp_path / "tokens.yaml"

@@ -125,3 +125,12 @@ async def test_a_whole_parcel_is_wanted_whole_or_not_at_all() -> None:
     assert whole.wanted(set()) is whole
     whole.receipt.cancel()
     assert whole.wanted({"t0", "t1"}) is None
+
+
+def test_what_nobody_waits_for_is_dropped_before_it_is_sent() -> None:
+    outgoing = Outgoing(most_tasks=10, most_bytes=100)
+    outgoing.put(parcel(1, 1))
+    outgoing.put(parcel(1, first=2))
+    outgoing.put(parcel(1, first=3))
+    assert outgoing.prune({"t1", "t3"}) == {"t0", "t2"}
+    assert ids(outgoing.take(others_in_flight=False)) == ["t1", "t3"]
