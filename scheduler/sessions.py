@@ -103,10 +103,8 @@ class Sessions:
                 self._life.revoke(actor, lease)
             else:
                 task.expires_at = expires_at
-        if policy_version:
-            actor.policy_version = policy_version
-            if policy_version > self._policy_version:
-                self._policy_version, self._policy_seen_at = policy_version, now
+        if policy_version and policy_version != actor.policy_version:
+            self._see_policy(actor, policy_version, now)
 
     def command(self, actor: Actor, command: ActorCommand, now: float) -> None:
         if command is ActorCommand.PAUSE:
@@ -143,7 +141,7 @@ class Sessions:
         if self._policy_seen_at is None:
             return
         users = [actor for actor in self.by_number.values() if actor.policy_version and not actor.silent]
-        if all(actor.policy_version >= self._policy_version for actor in users):
+        if all(actor.policy_version == self._policy_version for actor in users):
             self.policy_update_seconds, self._policy_seen_at = now - self._policy_seen_at, None
 
     def forgive_stall(self, gap: float, now: float) -> None:
@@ -155,6 +153,13 @@ class Sessions:
             actor.last_seen = actor.lost_at = now
             for task in actor.leases.values():
                 task.expires_at = expires_at
+
+    def _see_policy(self, actor: Actor, version: int, now: float) -> None:
+        # Versions grow within a run; a lower one than the same actor had is the first sight of another run.
+        newest = version > self._policy_version or version < actor.policy_version
+        if newest and version != self._policy_version:
+            self._policy_version, self._policy_seen_at = version, now
+        actor.policy_version = version
 
     def _reattach(self, actor: Actor, leases: Sequence[LeaseName], now: float) -> list[LeaseName]:
         standing = []

@@ -101,6 +101,7 @@ def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
         labels=dict(actor.labels),
         last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
         incarnation=max(0, actor.incarnation),
+        policy_version=actor.policy_version,
     )
 
 

@@ -99,7 +99,9 @@ class Hello(_message.Message):
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """Leases it still works on after a broken stream; those that still stand are kept."""
+        """Leases it still holds after a broken stream: those it works on, those that wait for a slot, and those whose
+        results are not acknowledged. Those that still stand are kept.
+        """
 
     def __init__(
         self,
@@ -132,7 +134,9 @@ class Heartbeat(_message.Message):
     """Newest policy version it acts with; 0 = none."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """Leases it works on; each is renewed. A lease the scheduler no longer knows comes back in `revoked`."""
+        """Leases it holds, those that wait for a slot included; each is renewed. A lease the scheduler no longer knows
+        comes back in `revoked`.
+        """
 
     def __init__(
         self,
@@ -198,7 +202,9 @@ class ConnectRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
-    """How many more assignments it will take, on top of those granted before."""
+    """How many more assignments it will take, on top of those granted before. An assignment uses one, and the actor
+    may grant it again when the assignment has ended or was revoked. A new stream starts with none.
+    """
     leaving: _builtins.bool
     """Says that the actor leaves once its running tasks have ended."""
     @_builtins.property

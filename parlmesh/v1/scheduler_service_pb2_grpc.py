@@ -120,7 +120,8 @@ class SchedulerServiceServicer:
 
     def WatchTasks(self, request, context):
         """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-        been answered; follows one submitter for ever when no id is named.
+        been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
+        is in place: no outcome after them is missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,7 +43,8 @@ class SchedulerServiceStub:
     """Newest first."""
     WatchTasks: _grpc.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]
     """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-    been answered; follows one submitter for ever when no id is named.
+    been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
+    is in place: no outcome after them is missed.
     """
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]
     """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone."""
@@ -75,7 +76,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """Newest first."""
     WatchTasks: _aio.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
     """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-    been answered; follows one submitter for ever when no id is named.
+    been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
+    is in place: no outcome after them is missed.
     """
     CancelTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
     """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone."""
@@ -128,7 +130,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.WatchTasksResponse], _abc.AsyncIterator[_scheduler_service_pb2.WatchTasksResponse]]:
         """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-        been answered; follows one submitter for ever when no id is named.
+        been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
+        is in place: no outcome after them is missed.
         """
 
     @_abc_1.abstractmethod

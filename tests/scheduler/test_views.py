@@ -76,6 +76,20 @@ def test_the_time_a_policy_takes_to_reach_every_actor_is_measured(harness: Harne
     harness.report(second, heartbeat=(), policy_version=2)
     harness.pass_time(0.1)
     assert views.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(1100, abs=20)
+    (shown, _) = views.list_actors(harness.core, pb.ListActorsRequest()).actors
+    assert shown.policy_version == 2
+
+
+def test_a_new_run_that_counts_from_one_again_is_measured_too(harness: Harness) -> None:
+    first, second = harness.connect("a"), harness.connect("b")
+    for actor in (first, second):
+        harness.report(actor, heartbeat=(), policy_version=500)
+    harness.pass_time(0.1)
+    harness.report(first, heartbeat=(), policy_version=1)
+    harness.pass_time(2.0, alive=[first, second])
+    harness.report(second, heartbeat=(), policy_version=1)
+    harness.pass_time(0.1)
+    assert views.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(2100, abs=20)
 
 
 def test_pages_show_every_task_once_and_the_newest_first(harness: Harness) -> None:
