@@ -12,7 +12,6 @@ from .committer import Committer
 from .config import SchedulerConfig, StoreConfig
 from .core import Core
 from .fleet_servicer import FleetServicer
-from .records import decode
 from .registration import services
 from .servicer import SchedulerServicer
 from .shell import Shell
@@ -41,7 +40,7 @@ class Scheduler:
         started, wall_time = time.monotonic(), time.time()
         opened = self._store.open(wall_time)
         self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
-        self.core.recover((decode(batch) for batch in opened.batches), started)
+        self.core.recover(opened.batches, started)
         log.info(
             "recovered",
             store=config.store.kind,
@@ -83,11 +82,13 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     """Serves until `stop` is set."""
     configure_logging(config.log, "scheduler")
     log.info("configured", config=effective(config))
+    _calm_garbage_collector()
     scheduler = Scheduler(config)
     page = serve_metrics(config.metrics)
     try:
         await scheduler.start()
-        _calm_garbage_collector()
+        # What is there now stays: the modules, and the tasks that were rebuilt.
+        gc.freeze()
         server = scheduler.server
         log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
         await scheduler.shell.run(stop)
@@ -103,6 +104,4 @@ def _calm_garbage_collector() -> None:
 
     Young objects are still looked at; the old ones are left alone.
     """
-    gc.collect()
-    gc.freeze()
     gc.set_threshold(10_000, 20, 1_000_000)

@@ -1,6 +1,6 @@
 """Shortens a journal: what remains rebuilds the same state. Works on encoded records and decodes almost none."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from .actions import Paused
@@ -10,8 +10,8 @@ SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
 RETURNED, FINISHED = int(RecordKind.RETURNED), int(RecordKind.FINISHED)
 
 
-class _Trail:
-    """What is left to say about one task."""
+class Trail:
+    """The records that are left to say about one task; empty where there is none."""
 
     __slots__ = ("finished", "leased", "returned", "submitted")
 
@@ -23,38 +23,29 @@ class _Trail:
 
 
 class Condenser:
-    """Reads batches in order; then gives out batches that say the same."""
+    """Reads batches in order; what it holds then says the same, by task number."""
 
     def __init__(self) -> None:
-        self._unfinished: dict[int, _Trail] = {}
+        self.unfinished: dict[int, Trail] = {}
         # In the order in which they finished, because that is the order in which they are forgotten.
-        self._finished: dict[int, _Trail] = {}
-        self._paused: dict[str, bytes] = {}
+        self.finished: dict[int, Trail] = {}
+        self.paused: dict[str, bytes] = {}
 
     @property
     def tasks(self) -> int:
-        return len(self._unfinished) + len(self._finished)
+        return len(self.unfinished) + len(self.finished)
+
+    def read_all(self, batches: Iterable[bytes]) -> None:
+        for batch in batches:
+            self.read(batch)
 
     def read(self, batch: bytes) -> None:
         try:
             self._read(batch)
         except KeyError as error:
-            raise DamagedJournal(f"the journal speaks of task number {error} before it was submitted") from None
-
-    def _read(self, batch: bytes) -> None:
-        for kind, number, raw in split(batch):
-            if kind == SUBMITTED:
-                self._unfinished[number] = _Trail(raw)
-            elif kind == LEASED:
-                self._unfinished[number].leased = raw
-            elif kind == RETURNED:
-                trail = self._unfinished[number]
-                trail.returned, trail.leased = raw, b""
-            elif kind == FINISHED:
-                trail = self._finished[number] = self._unfinished.pop(number)
-                trail.finished = raw
-            else:
-                self._read_rare(raw)
+            raise DamagedJournal(
+                f"the journal speaks of task number {error} before it was submitted or after its end"
+            ) from None
 
     def write(self, batch_bytes: int) -> Iterator[bytes]:
         """Batches of about this size."""
@@ -69,19 +60,35 @@ class Condenser:
         if parts:
             yield b"".join(parts)
 
-    def _parts(self) -> Iterator[bytes]:
-        for trail in self._unfinished.values():
-            yield trail.submitted + trail.returned + trail.leased
-        for trail in self._finished.values():
-            yield trail.submitted + trail.finished
-        yield from self._paused.values()
+    def _read(self, batch: bytes) -> None:
+        unfinished = self.unfinished
+        for kind, number, raw in split(batch):
+            if kind == SUBMITTED:
+                unfinished[number] = Trail(raw)
+            elif kind == LEASED:
+                unfinished[number].leased = raw
+            elif kind == FINISHED:
+                trail = self.finished[number] = unfinished.pop(number)
+                trail.finished = raw
+            elif kind == RETURNED:
+                trail = unfinished[number]
+                trail.returned, trail.leased = raw, b""
+            else:
+                self._read_rare(raw)
 
     def _read_rare(self, raw: bytes) -> None:
         for record in decode(raw):
             if isinstance(record, Forgotten):
-                for number in list(islice(self._finished, record.tasks)):
-                    del self._finished[number]
+                for number in list(islice(self.finished, record.tasks)):
+                    del self.finished[number]
             elif isinstance(record, Paused):
-                self._paused.pop(record.actor_id, None)
+                self.paused.pop(record.actor_id, None)
                 if record.paused:
-                    self._paused[record.actor_id] = raw
+                    self.paused[record.actor_id] = raw
+
+    def _parts(self) -> Iterator[bytes]:
+        for trail in self.unfinished.values():
+            yield trail.submitted + trail.returned + trail.leased
+        for trail in self.finished.values():
+            yield trail.submitted + trail.finished
+        yield from self.paused.values()

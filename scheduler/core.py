@@ -15,7 +15,6 @@ from .actions import Action, Assign, Command, Notify, Revoke
 from .config import SchedulerConfig
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
-from .records import StoredRecord
 from .recovery import Recovery
 from .sessions import Hello, Sessions
 from .task import NO_LEASE, SUCCEEDED, Failure, LeaseName, Task, TaskState
@@ -53,12 +52,9 @@ class Core:
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
 
-    def recover(self, batches: Iterable[Iterable[StoredRecord]], now: float) -> None:
+    def recover(self, batches: Iterable[bytes], now: float) -> None:
         """Rebuilds the state from a journal; before any other event."""
-        recovery = Recovery(self.life, now)
-        for batch in batches:
-            recovery.replay(batch)
-        recovery.finish()
+        Recovery(self.life, now).recover(batches)
 
     def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""

@@ -238,13 +238,6 @@ class Lifecycle:
     def unfinished(self) -> Iterator[Task]:
         return (task for task in self.tasks.values() if not task.final)
 
-    def leave_finished(self, task: Task) -> None:
-        """Moves a task whose end a journal speaks of out of the unfinished."""
-        self.statistics.by_state[WAITING] -= 1
-        self.statistics.unfinished_bytes -= len(task.body)
-        task.task_class.unfinished -= 1
-        self.retention.keep(task)
-
     def settle_successes(self, tasks: list[Task], latency: float, now: float) -> None:
         """Counts tasks that the core ended itself in one go: off their actor, with a result, nobody waiting for them.
 
@@ -255,7 +248,7 @@ class Lifecycle:
         statistics.by_state[SUCCEEDED] += count
         statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
         statistics.count_outcomes(count, latency, now)
-        self.retention.keep_all(tasks)
+        self.retention.keep(tasks)
         self.finished += tasks
 
     def forget(self, tasks: list[Task]) -> None:
@@ -289,7 +282,7 @@ class Lifecycle:
         task.state = state
         task.end_time = now
         task.task_class.unfinished -= 1
-        self.retention.keep(task)
+        self.retention.keep([task])
         self.finished.append(task)
 
     def _note_return(self, task: Task) -> None:

@@ -155,6 +155,12 @@ class TaskClass:
             heapreplace(heap, fresh)
         return None
 
+    def sweep(self) -> None:
+        """Removes entries that were superseded, or whose lane is gone: a new lane may have the same numbers."""
+        for priority, heap in enumerate(self.heaps):
+            self.heaps[priority] = [entry for entry in heap if entry is entry[2].entry]
+            heapify(self.heaps[priority])
+
 
 class ReadyQueue:
     """Every ready task, by class, priority and submitter."""
@@ -279,8 +285,8 @@ class ReadyQueue:
                 del self._unplaced[task_class.kind]
         for task_class in self.classes.values():
             for account in [account for account, lane in task_class.lanes.items() if lane.head() is None]:
-                lane = task_class.lanes.pop(account)
-                lane.entry = None
+                task_class.lanes.pop(account).entry = None
+            task_class.sweep()
         for accounts in self._accounts:
             for submitter in [account.submitter for account in accounts.values() if not account.ready]:
                 del accounts[submitter]

@@ -88,6 +88,7 @@ _FORGOTTEN = struct.Struct("<I")
 _PAUSED = struct.Struct("<?")
 _LENGTH = struct.Struct("<H")
 _NONE = -1.0
+_STATES = {int(state): state for state in TaskState}
 # Plain numbers: looking up a member of an enum class is slow.
 _KIND_SUBMITTED, _KIND_LEASED, _KIND_RETURNED, _KIND_FINISHED, _KIND_FORGOTTEN, _KIND_PAUSED = map(int, RecordKind)
 
@@ -123,16 +124,30 @@ def decode(batch: bytes) -> Iterator[StoredRecord]:
 def split(batch: bytes) -> Iterator[tuple[int, int, bytes]]:
     """(kind, task number, the whole record) of each, without decoding it."""
     position, end = 0, len(batch)
+    unpack, size = _HEAD.unpack_from, _HEAD.size
     while position < end:
         try:
-            kind, length, number = _HEAD.unpack_from(batch, position)
+            kind, length, number = unpack(batch, position)
         except struct.error:
             raise DamagedJournal(f"a record head is cut off at byte {position} of {end}") from None
-        stop = position + _HEAD.size + length
+        stop = position + size + length
         if stop > end:
             raise DamagedJournal(f"a record at byte {position} needs {stop - end} bytes more than there are")
         yield kind, number, batch[position:stop]
         position = stop
+
+
+def peek_task_id(submitted: bytes) -> str:
+    """The id in a SUBMITTED record, without reading the rest."""
+    size = _SUBMITTED.unpack_from(submitted, _HEAD.size)[5]
+    start = _HEAD.size + _SUBMITTED.size
+    return submitted[start : start + size].decode()
+
+
+def peek_finished(finished: bytes) -> tuple[TaskState, float]:
+    """State and wall time of a FINISHED record."""
+    fields = _FINISHED.unpack_from(finished, _HEAD.size)
+    return _STATES[fields[4]], fields[0]
 
 
 def seal(batch: bytes) -> bytes:

@@ -2,94 +2,77 @@
 
 from collections.abc import Iterable
 
-from .actions import Paused, Returned
+from .actions import Returned
+from .condensing import Condenser, Trail
 from .lifecycle import Lifecycle
 from .placement import Actor
-from .records import DamagedJournal, Ended, Forgotten, Leased, StoredRecord, Submitted
-from .task import NO_LEASE, Task, TaskState
+from .records import DamagedJournal, Leased, Submitted, decode
+from .stored_task import StoredTask
+from .task import Task
 
 
 class Recovery:
-    """Takes every record in order, then brings the tables to life."""
+    """Reads every batch, then brings the tables to life."""
 
     def __init__(self, life: Lifecycle, now: float) -> None:
         self._life = life
         self._now = now
-        self._by_number: dict[int, Task] = {}
-        self._leased: dict[int, str] = {}
+        self._offset = life.wall_offset
 
-    def replay(self, records: Iterable[StoredRecord]) -> None:
-        for record in records:
-            self._apply(record)
+    def recover(self, batches: Iterable[bytes]) -> None:
+        condenser = Condenser()
+        condenser.read_all(batches)
+        finished = [
+            StoredTask(number, trail.submitted, trail.finished, self._monotonic)
+            for number, trail in condenser.finished.items()
+        ]
+        unfinished = [self._unfinished(number, trail) for number, trail in sorted(condenser.unfinished.items())]
+        life = self._life
+        # Lists are by number; a condensed journal has the finished tasks last.
+        life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=lambda task: task.number)}
+        life.next_number = 1 + max((task.number for task in life.tasks.values()), default=0)
+        life.retention.keep_stored(finished)
+        self._revive(unfinished)
+        for actor_id in condenser.paused:
+            self._actor(actor_id).paused = True
 
-    def finish(self) -> None:
+    def _unfinished(self, number: int, trail: Trail) -> Task:
+        records = list(decode(trail.submitted + trail.returned + trail.leased))
+        submitted = records[0]
+        assert isinstance(submitted, Submitted)
+        task = submitted.task
+        task.submit_time = self._monotonic(submitted.wall_time)
+        for record in records[1:]:
+            if isinstance(record, Returned):
+                task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses
+            elif isinstance(record, Leased):
+                task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
+                task.leased_before = True
+            else:
+                raise DamagedJournal(f"task number {number} is unfinished and has a record {record}")
+        return task
+
+    def _revive(self, tasks: list[Task]) -> None:
         """Counts dependencies, fills the queue, and keeps every lease for an actor that may come back for it."""
         life = self._life
-        # A condensed journal has the finished tasks last; lists are by number.
-        life.tasks = {task.task_id: task for task in sorted(life.tasks.values(), key=lambda task: task.number)}
         newest = float("-inf")
-        for task in life.tasks.values():
+        for task in tasks:
             # The wall clock may have jumped between two submits; their order is what counts.
             task.submit_time = newest = max(newest, task.submit_time)
-        waiting: list[Task] = []
-        for task in [task for task in life.tasks.values() if not task.final]:
-            actor_id = self._leased.get(task.number)
-            if actor_id is None:
-                waiting.append(task)
-            else:
-                life.hold(task, self._actor(actor_id), self._now)
+            life.enter(task)
+        for task in tasks:
+            if task.leased_before:
+                life.hold(task, self._actor(task.actor_id), self._now)
+        waiting = [task for task in tasks if not task.leased_before]
         life.make_ready([task for task in waiting if not task.dependencies], self._now)
         for task in waiting:
             if task.dependencies:
                 life.attach(task, self._now)
         life.fresh.clear()
 
-    def _apply(self, record: StoredRecord) -> None:
-        life = self._life
-        if isinstance(record, Submitted):
-            task = record.task
-            life.next_number = max(life.next_number, task.number + 1)
-            task.submit_time = self._monotonic(record.wall_time)
-            self._by_number[task.number] = task
-            life.enter(task)
-        elif isinstance(record, Leased):
-            task = self._task(record.number)
-            task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
-            task.leased_before = True
-            self._leased[record.number] = record.actor_id
-            life.last_lease = max(life.last_lease, record.lease_id)
-        elif isinstance(record, Returned):
-            task = self._task(record.number)
-            task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses
-            task.lease_id = NO_LEASE
-            self._leased.pop(record.number, None)
-        elif isinstance(record, Ended):
-            self._end(record)
-        elif isinstance(record, Forgotten):
-            for task in life.retention.drop(record.tasks):
-                del life.tasks[task.task_id]
-        elif isinstance(record, Paused):
-            self._actor(record.actor_id).paused = record.paused
-
-    def _end(self, record: Ended) -> None:
-        task = self._task(record.number)
-        self._leased.pop(record.number, None)
-        del self._by_number[record.number]
-        task.state, task.attempts, task.actor_id = record.state, record.attempts, record.actor_id
-        task.ran, task.result, task.failure = record.ran, record.result, record.failure
-        task.end_time = self._monotonic(record.wall_time)
-        task.lease_time = task.submit_time + record.queued
-        self._life.leave_finished(task)
-
     def _monotonic(self, wall_time: float) -> float:
         """The same moment on this scheduler's clock, never in the future."""
-        return min(self._now, wall_time - self._life.wall_offset)
-
-    def _task(self, number: int) -> Task:
-        task = self._by_number.get(number)
-        if task is None or task.state >= TaskState.SUCCEEDED:
-            raise DamagedJournal(f"the journal speaks of task number {number} before it was submitted or after its end")
-        return task
+        return min(self._now, wall_time - self._offset)
 
     def _actor(self, actor_id: str) -> Actor:
         actor = self._life.fleet.actors.get(actor_id)

@@ -1,9 +1,10 @@
 """Finished tasks, kept for a bounded time, number and size. The first to finish is the first to go."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .config import RetentionConfig
+from .stored_task import StoredTask
 from .task import Task
 
 
@@ -13,18 +14,23 @@ class Retention:
     def __init__(self, config: RetentionConfig) -> None:
         self._config = config
         self._finished: deque[Task] = deque()
+        # Beside the tasks, because a stored one would have to be opened to be weighed.
+        self._sizes: deque[int] = deque()
         self._bytes = 0
 
     def __len__(self) -> int:
         return len(self._finished)
 
-    def keep(self, task: Task) -> None:
-        self._finished.append(task)
-        self._bytes += len(task.body) + len(task.result)
-
-    def keep_all(self, tasks: list[Task]) -> None:
+    def keep(self, tasks: Sequence[Task]) -> None:
+        sizes = [len(task.body) + len(task.result) for task in tasks]
         self._finished += tasks
-        self._bytes += sum([len(task.body) + len(task.result) for task in tasks])
+        self._sizes += sizes
+        self._bytes += sum(sizes)
+
+    def keep_stored(self, tasks: Sequence[StoredTask]) -> None:
+        self._finished += tasks
+        self._sizes += [task.size for task in tasks]
+        self._bytes += sum(task.size for task in tasks)
 
     def newest_first(self) -> Iterator[Task]:
         return reversed(self._finished)
@@ -38,14 +44,6 @@ class Retention:
             or self._bytes > config.max_bytes
             or finished[0].end_time <= now - config.max_seconds
         ):
-            gone.append(self._drop())
+            self._bytes -= self._sizes.popleft()
+            gone.append(finished.popleft())
         return gone
-
-    def drop(self, count: int) -> list[Task]:
-        """What a journal says was forgotten."""
-        return [self._drop() for _ in range(min(count, len(self._finished)))]
-
-    def _drop(self) -> Task:
-        task = self._finished.popleft()
-        self._bytes -= len(task.body) + len(task.result)
-        return task

@@ -13,7 +13,7 @@ from parlmesh.errors import FleetError
 from ..actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
 from ..config import SchedulerConfig
 from ..core import Core
-from ..records import decode, encode
+from ..records import encode
 from ..sessions import Hello
 from ..store import MemoryStore
 from ..task import LeaseName, Task
@@ -134,7 +134,7 @@ class World:
             lease_floor=opened.lease_floor,
             rng=random.Random(self._rng.random()),  # noqa: S311
         )
-        core.recover([decode(batch) for batch in opened.batches], self.monotonic())
+        core.recover(opened.batches, self.monotonic())
         self.books.check_restart(core)
         self.core = core
         self.perform()
@@ -156,7 +156,7 @@ class World:
     def _check_copy(self, core: Core) -> None:
         """A core rebuilt from the journal knows what the living one knows."""
         copy = Core(self._config, now=self.monotonic(), wall_time=self._wall())
-        copy.recover([decode(batch) for batch in self._store.open(self._wall()).batches], self.monotonic())
+        copy.recover(self._store.open(self._wall()).batches, self.monotonic())
         for task_id, task in core.life.tasks.items():
             other = copy.life.tasks.get(task_id)
             if other is None or _durable(task) != _durable(other):

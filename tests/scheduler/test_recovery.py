@@ -3,7 +3,6 @@
 from scheduler.config import SchedulerConfig
 from scheduler.core import Core
 from scheduler.placement import ActorCommand, ActorState
-from scheduler.records import decode
 from scheduler.sessions import Hello
 from scheduler.task import Priority, Task
 from tests.scheduler.conftest import Harness
@@ -19,7 +18,7 @@ def rebuilt(harness: Harness, *, wall_jump: float = 0.0) -> Harness:
         wall_time=harness.now + wall_jump,
         lease_floor=2 << 32,
     )
-    copy.core.recover([decode(batch) for batch, _ in harness.records], copy.now)
+    copy.core.recover([batch for batch, _ in harness.records], copy.now)
     copy._collect()
     return copy
 

@@ -91,7 +91,7 @@ def test_a_compacted_journal_rebuilds_the_same_core(make_store: Make) -> None:
     store.close()
     _, batches, floor = reopen(make_store)
     copy = Core(SchedulerConfig(), now=harness.now, wall_time=harness.now, lease_floor=floor)
-    copy.recover([decode(batch) for batch in batches], harness.now)
+    copy.recover(batches, harness.now)
     added = copy.life.tasks.pop("t9999")
     assert added.state is TaskState.QUEUED
     assert summary(copy) == summary(harness.core)
