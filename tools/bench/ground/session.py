@@ -1,5 +1,6 @@
 """One benchmark from its command line to its last line: installs, measures in turns, prints."""
 
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from .venvs import PeerUnavailable, peer_python
 
 def measure(measurements: Sequence[Measurement], options: Options) -> Findings:
     """Everything that was asked for; what was not, or cannot be had, is there with the reason."""
+    # Ends as Ctrl-C does, so that the process that is being measured ends too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     findings = Findings()
     interpreters: dict[str, Path] = {"": Path(sys.executable)}
     unavailable: dict[str, str] = {}
