@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.security.guard import Guard
 from parlmesh.telemetry import get_logger
 
@@ -166,6 +166,9 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any
 
 def _internal_error(error: Exception, method: str) -> FleetError:
     """What the client may know of a defect: an id to find it in the log."""
+    if type(error).__name__ == "_ServerStoppedError":
+        # No defect: grpc raises it from a stream's read when the server stops, and gives it no public name.
+        return Unavailable("the server is stopping", reason="STOPPING")
     error_id = secrets.token_hex(4)
     log.exception("internal_error", error, error_id=error_id, method=method)
     return FleetError(f"internal error {error_id}", reason="INTERNAL", error_id=error_id)
