@@ -10,12 +10,11 @@ import pytest
 from learner.build import build_run, build_services
 from learner.config import LearnerConfig
 from learner.progress import RunState
-from parlmesh.config import ListenConfig
 from parlmesh.errors import FailedPrecondition
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.rpc import FleetServer, error_from_rpc, error_from_status, open_channel
-from parlmesh.security import SecurityConfig
+from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
+from parlmesh.testing import serve
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import policy_service_pb2 as policy_pb
 from parlmesh.v1 import training_service_pb2 as training_pb
@@ -29,9 +28,8 @@ WAIT = 10.0
 
 
 class Fixture:
-    def __init__(self, run, server, channel, delivered):
+    def __init__(self, run, channel, delivered):
         self.run = run
-        self.stop = server.drain
         self.delivered = delivered
         self.policies = PolicyServiceStub(channel)
         self.experience = ExperienceServiceStub(channel)
@@ -56,11 +54,9 @@ async def learner(tmp_path):
     config = LearnerConfig(run_dir=tmp_path, training=TRAINING, experience={"max_trajectory_bytes": 20_000})
     parts, delivered, stopping = build_run(config), [], asyncio.Event()
     parts.run.publish()
-    services = build_services(config, parts.run, delivered.append, stopping)
-    listen = ListenConfig(drain_seconds=0.2)
-    async with FleetServer(listen=listen, security=SecurityConfig(), services=services) as server:
-        channel = open_channel(server.address)
-        yield Fixture(parts.run, server, channel, delivered)
+    async with serve(build_services(config, parts.run, delivered.append, stopping)) as address:
+        channel = open_channel(address)
+        yield Fixture(parts.run, channel, delivered)
         stopping.set()
         await channel.close()
     parts.recorder.close()
@@ -144,17 +140,6 @@ async def test_a_message_over_the_transport_limit_is_resource_exhausted(learner)
     assert learner.run.queue.received == 0
     (receipt,) = await learner.upload(learner.trajectory())
     assert receipt.status.code == 0
-
-
-async def test_a_server_that_stops_ends_an_open_stream_without_an_internal_error(learner, caplog):
-    stream = learner.experience.UploadTrajectories(timeout=WAIT)
-    await stream.write(experience_pb.UploadTrajectoriesRequest(trajectory=learner.trajectory()))
-    assert (await stream.read()).status.code == 0
-    await learner.stop()
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await stream.read()
-    assert raised.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-    assert "internal_error" not in caplog.text
 
 
 async def fetch(learner, **request):

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from grpc._cython import cygrpc
 from prometheus_client import REGISTRY
 
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
@@ -159,6 +160,13 @@ async def test_a_defect_leaks_nothing_and_is_logged_with_its_id(shape: str, capl
     assert fields == {"error_id": details.removeprefix("internal error "), "method": f"/test.Shapes/{shape}"}
     assert record.exc_info is not None
     assert SECRET in str(record.exc_info[1])
+
+
+async def test_a_read_that_the_server_s_end_breaks_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    stopped: type[Exception] = cygrpc._ServerStoppedError
+    error = await failure(raising(stopped("Server already stopped")), "StreamStream")
+    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the server is stopping")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
