@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
-from grpc._cython import cygrpc
+from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import REGISTRY
 
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
