@@ -18,7 +18,8 @@ import pytest
 from parlmesh.client import ActorState, ClientConfig, OutcomeState, PARLController, Priority, TaskRequest
 from parlmesh.client.sync import Controller
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound
-from parlmesh.testing import wait_until, wait_until_async
+from parlmesh.testing import serve, wait_until, wait_until_async
+from parlmesh.testing.fleet import FakeLearner, random_policy
 
 pytestmark = pytest.mark.e2e
 
@@ -261,6 +262,36 @@ async def test_outcomes_still_arrive_after_an_actor_process_was_killed() -> None
         service(processes, "actor").kill()
         outcomes = await call
         assert [outcome.error for outcome in outcomes if not outcome.ok] == []
+
+
+async def test_update_policy_returns_when_the_acting_workers_act_with_the_newest_version() -> None:
+    learner = FakeLearner()
+    await learner.publish("run", 1, random_policy(1))
+    async with serve(learner.services) as address, PARLController(learner=address) as controller:
+        await controller.initialize(2)
+        nobody = await controller.update_policy("run")
+        assert (nobody.version, nobody.actors) == (1, 0)
+        rollout = {
+            "run_id": "run",
+            "environment": {"id": "CartPole-v1"},
+            "num_envs": 2,
+            "fragment_steps": 8,
+            "fragments": 1,
+            "seed": 1,
+        }
+        outcomes = await controller.execute_parallel([TaskRequest("rollout", rollout)] * 4)
+        assert [outcome.error for outcome in outcomes] == [None] * 4
+        await wait_until_async(lambda: _acting(controller), 30)
+        await learner.publish("run", 2, random_policy(2))
+        update = await controller.update_policy("run")
+        assert (update.run_id, update.version) == ("run", 2)
+        assert update.actors >= 1
+        versions = {actor.policy_version for actor in await controller.list_actors()}
+        assert versions <= {0, 2}
+
+
+async def _acting(controller: PARLController) -> bool:
+    return any(actor.policy_version for actor in await controller.list_actors())
 
 
 def test_handlers_of_ones_own_run_on_the_local_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
