@@ -212,7 +212,7 @@ class Core:
         runs: dict[str, list[float]] = {}
         for task_id, lease_id, result, failure, ran in results:
             task = tasks.get(task_id)
-            if task is None or task.lease_id != lease_id or lease_id == NO_LEASE or task.state >= SUCCEEDED:
+            if task is None or task.state >= SUCCEEDED or task.lease_id != lease_id or lease_id == NO_LEASE:
                 life.statistics.stale_results += 1
                 continue
             task.ran = ran
@@ -292,25 +292,30 @@ class Core:
     def _dispatch(self, now: float) -> None:
         """Brings ready tasks and idle actors together until there is no pair left."""
         self._now = now
+        fleet = self.life.fleet
+        changed = [actor for actor in self.sessions.unsettled if actor.profile is not None]
+        self.sessions.unsettled.clear()
+        for actor in changed:
+            fleet.settle(actor)
+        if self.life.fresh:
+            self._spread(now)
+        # Last, so that what was taken from an actor goes to a free slot and not back to it.
+        for actor in changed:
+            self._fill(actor, now)
+
+    def _spread(self, now: float) -> None:
+        """Gives tasks that became ready to actors with room."""
         life = self.life
-        unsettled = self.sessions.unsettled
-        while unsettled:
-            changed, _ = unsettled.popitem()
-            if changed.profile is not None:
-                self._fill(changed, now)
-        if not life.fresh:
-            return
-        fleet, queue = life.fleet, life.queue
         for task_class in life.fresh:
             while task_class.ready:
-                actor = fleet.choose(task_class)
+                actor = life.fleet.choose(task_class)
                 if actor is None:
                     break
                 # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
                 free = actor.slots - len(actor.leases)
                 part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
-                tasks = queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
+                tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
                 assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
                 life.grant(tasks, actor, now)
-                fleet.settle(actor)
+                life.fleet.settle(actor)
         life.fresh.clear()

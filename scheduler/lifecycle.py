@@ -4,7 +4,7 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from . import dependencies, retries
 from .actions import Paused, Persist, Returned
@@ -234,9 +234,6 @@ class Lifecycle:
         if actor.paused != paused:
             actor.paused = paused
             self.pauses.append(Paused(actor.actor_id, paused))
-
-    def unfinished(self) -> Iterator[Task]:
-        return (task for task in self.tasks.values() if not task.final)
 
     def settle_successes(self, tasks: list[Task], latency: float, now: float) -> None:
         """Counts tasks that the core ended itself in one go: off their actor, with a result, nobody waiting for them.

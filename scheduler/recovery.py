@@ -41,7 +41,8 @@ class Recovery:
         submitted = records[0]
         assert isinstance(submitted, Submitted)
         task = submitted.task
-        task.submit_time = self._monotonic(submitted.wall_time)
+        # When its earlier attempts were leased is not kept; it matters only if it ends without another.
+        task.submit_time = task.lease_time = self._monotonic(submitted.wall_time)
         for record in records[1:]:
             if isinstance(record, Returned):
                 task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses

@@ -111,6 +111,17 @@ def test_attempts_and_losses_are_remembered(harness: Harness) -> None:
     assert copy.states("t") == ["QUARANTINED"]
 
 
+def test_a_task_that_failed_before_the_restart_can_end_without_another_attempt(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(Task("t", "noop"))
+    harness.fail(actor, harness.take(actor)[0])
+    copy = rebuilt(harness)
+    copy.cancel("t")
+    assert copy.states("t") == ["CANCELLED"]
+    assert (copy.outcomes[0].attempts, copy.outcomes[0].queued_seconds) == (1, 0.0)
+    assert copy.records
+
+
 def test_a_paused_actor_is_still_paused(harness: Harness) -> None:
     harness.connect("a")
     harness.connect("b")

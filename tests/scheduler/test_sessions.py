@@ -386,6 +386,17 @@ def test_rebalancing_moves_what_has_not_started_to_free_slots(harness: Harness) 
     assert len(harness.core.actor("slow").leases) == 2
 
 
+def test_what_rebalancing_takes_is_not_given_back_to_the_same_actor(harness: Harness) -> None:
+    slow = harness.connect("slow", credits=50)
+    harness.core.actor("slow").depth = 4
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    assert len(harness.take(slow)) == 4
+    quick = harness.connect("quick", slots=2)
+    assert harness.rebalance() == 2
+    assert len(harness.take(quick)) == 2
+    assert harness.take(slow) == []
+
+
 def test_time_alone_moves_held_tasks_off_a_slow_actor(harness: Harness) -> None:
     slow = harness.connect("slow", credits=4)
     harness.core.actor("slow").depth = 4
