@@ -1,5 +1,6 @@
 """SchedulerService over gRPC: decode, ask the shell, encode."""
 
+import asyncio
 from typing import Any
 
 from parlmesh.errors import InvalidInput
@@ -11,6 +12,7 @@ from .explain import explain
 from .outbox import messages
 from .placement import ActorCommand
 from .shell import Shell
+from .trace import to_json
 
 Context = Any
 
@@ -71,7 +73,9 @@ class SchedulerServicer:
         return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())
 
     async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> pb.GetTraceResponse:
-        return pb.GetTraceResponse(trace_json=views.trace(self._shell.core, request.seconds, self._shell.now()))
+        core = self._shell.core
+        attempts = views.attempts(core, request.seconds, self._shell.now())
+        return pb.GetTraceResponse(trace_json=await asyncio.to_thread(to_json, attempts, core.life.wall_offset))
 
 
 def _command(number: int) -> ActorCommand:

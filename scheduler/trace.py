@@ -10,6 +10,8 @@ from .task import Task
 
 MICROSECONDS = 1e6
 MAX_EVENTS = 20_000
+# Leaves room in a message of 8 MiB.
+MAX_BYTES = 4 * 1024 * 1024
 
 
 class Attempt(NamedTuple):
@@ -44,25 +46,40 @@ class Trace:
     def add_retried(self, task: Task) -> None:
         self._retried.append(attempt_of(task, "RETRIED"))
 
-    def to_json(self, finished: Iterable[Task], now: float, seconds: float, wall_offset: float) -> str:
-        """Of the attempts that ended in the window the newest that fit in a message. `finished` is newest first."""
+    def attempts(self, finished: Iterable[Task], now: float, seconds: float) -> list[Attempt]:
+        """Those that ended in the window, by their start; of very many the newest. `finished` is newest first."""
         recent = takewhile(lambda task: task.end_time >= now - seconds, finished)
         final = (attempt_of(task, task.state.name) for task in recent if task.attempts)
-        attempts = list(islice(final, MAX_EVENTS))
-        attempts += [attempt for attempt in self._retried if attempt.end >= now - seconds]
-        attempts.sort()
-        processes: dict[str, int] = {}
-        rows: dict[str, list[float]] = {}
-        events: list[dict[str, Any]] = []
-        for attempt in attempts:
-            process = processes.setdefault(attempt.actor_id, len(processes) + 1)
-            row = _row(rows.setdefault(attempt.actor_id, []), attempt.start, attempt.end)
-            events.append(_event(attempt, process, row, wall_offset))
-        names = [
-            {"name": "process_name", "ph": "M", "pid": process, "args": {"name": actor_id}}
-            for actor_id, process in processes.items()
-        ]
-        return json.dumps({"traceEvents": names + events}, separators=(",", ":"))
+        found = list(islice(final, MAX_EVENTS))
+        found += [attempt for attempt in self._retried if attempt.end >= now - seconds]
+        found.sort()
+        return found
+
+
+def to_json(attempts: list[Attempt], wall_offset: float) -> str:
+    """As much of the newest as fits into a message."""
+    processes: dict[str, int] = {}
+    rows: dict[str, list[float]] = {}
+    placed = []
+    for attempt in attempts:
+        process = processes.setdefault(attempt.actor_id, len(processes) + 1)
+        placed.append((attempt, process, _row(rows.setdefault(attempt.actor_id, []), attempt.start, attempt.end)))
+    parts = [
+        _dumps({"name": "process_name", "ph": "M", "pid": process, "args": {"name": actor_id}})
+        for actor_id, process in processes.items()
+    ]
+    size = sum(map(len, parts))
+    for attempt, process, row in reversed(placed):
+        part = _dumps(_event(attempt, process, row, wall_offset))
+        size += len(part) + 1
+        if size > MAX_BYTES:
+            break
+        parts.append(part)
+    return '{"traceEvents":[' + ",".join(parts) + "]}"
+
+
+def _dumps(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict[str, Any]:

@@ -1,39 +1,42 @@
 """Answers that only look at the core: lists, numbers, the trace."""
 
-from itertools import islice
-
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from . import translation
 from .core import Core
 from .placement import ActorState
-from .task import TaskState
+from .task import Task, TaskState
+from .trace import Attempt
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
+MAX_LOOKED_AT = 100_000
 DEFAULT_TRACE_SECONDS = 60
 MAX_TRACE_SECONDS = 3600
 
 
 def list_tasks(core: Core, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
-    """Newest first; the page token is the number of the last task shown."""
+    """Newest first; the page token is the number of the last task looked at.
+
+    A page that looks for rare tasks among very many may be short, so that the other callers need not wait for it.
+    """
     size = _page_size(request.page_size)
     before = _page_token(request.page_token)
     states = frozenset[int](request.states)
-    found = (
-        task
-        for task in reversed(core.life.tasks.values())
-        if (before is None or task.number < before)
-        and (not states or task.state in states)
-        and (not request.kind or task.kind == request.kind)
-    )
-    page = list(islice(found, size + 1))
+    page: list[Task] = []
+    token, last = "", 0
+    older = (task for task in reversed(core.life.tasks.values()) if before is None or task.number < before)
+    for looked_at, task in enumerate(older):
+        if len(page) == size or looked_at == MAX_LOOKED_AT:
+            token = str(last)
+            break
+        last = task.number
+        if (not states or task.state in states) and (not request.kind or task.kind == request.kind):
+            page.append(task)
     offset = core.life.wall_offset
-    return pb.ListTasksResponse(
-        tasks=[translation.task_to_proto(task, offset, payload=False) for task in page[:size]],
-        next_page_token=str(page[size - 1].number) if len(page) > size else "",
-    )
+    tasks = [translation.task_to_proto(task, offset, payload=False) for task in page]
+    return pb.ListTasksResponse(tasks=tasks, next_page_token=token)
 
 
 def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
@@ -65,11 +68,12 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
     )
 
 
-def trace(core: Core, seconds: int, now: float) -> str:
+def attempts(core: Core, seconds: int, now: float) -> list[Attempt]:
+    """What a trace of the last `seconds` shows."""
     if seconds > MAX_TRACE_SECONDS:
         raise InvalidInput(f"seconds is {seconds}; it must be 0 to {MAX_TRACE_SECONDS}", reason="INVALID_WINDOW")
     life = core.life
-    return life.trace.to_json(life.retention.newest_first(), now, seconds or DEFAULT_TRACE_SECONDS, life.wall_offset)
+    return life.trace.attempts(life.retention.newest_first(), now, seconds or DEFAULT_TRACE_SECONDS)
 
 
 def _page_size(size: int) -> int:

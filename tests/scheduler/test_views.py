@@ -7,7 +7,7 @@ import pytest
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from scheduler import views
+from scheduler import trace, views
 from scheduler.placement import ActorCommand
 from scheduler.task import Task
 from tests.scheduler.conftest import Harness
@@ -137,9 +137,9 @@ def test_the_trace_has_one_event_per_attempt_on_the_row_of_a_slot(harness: Harne
     harness.finish(actor, second, ran=4.0)
     harness.pass_time(0.2, step=0.1, alive=[actor])
     harness.finish(actor, first, ran=0.1)
-    trace = json.loads(views.trace(harness.core, 0, harness.now))
-    names = [event["args"]["name"] for event in trace["traceEvents"] if event["ph"] == "M"]
-    events = {(e["args"]["task_id"], e["args"]["attempt"]): e for e in trace["traceEvents"] if e["ph"] == "X"}
+    found = json.loads(trace.to_json(views.attempts(harness.core, 0, harness.now), 0.0))
+    names = [event["args"]["name"] for event in found["traceEvents"] if event["ph"] == "M"]
+    events = {(e["args"]["task_id"], e["args"]["attempt"]): e for e in found["traceEvents"] if e["ph"] == "X"}
     assert names == ["a"]
     assert {key: event["args"]["state"] for key, event in events.items()} == {
         ("1", 1): "RETRIED",
@@ -158,7 +158,34 @@ def test_the_trace_shows_only_the_window(harness: Harness) -> None:
     harness.pass_time(100, alive=[actor])
     harness.submit(Task("new", "noop"))
     harness.finish(actor)
-    events = json.loads(views.trace(harness.core, 50, harness.now))["traceEvents"]
-    assert [event["args"]["task_id"] for event in events if event["ph"] == "X"] == ["new"]
+    assert [attempt.task_id for attempt in views.attempts(harness.core, 50, harness.now)] == ["new"]
     with pytest.raises(InvalidInput, match="3600"):
-        views.trace(harness.core, 3601, harness.now)
+        views.attempts(harness.core, 3601, harness.now)
+
+
+def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MAX_BYTES", 1000)
+    actor = harness.connect("a")
+    for number in range(50):
+        harness.submit(Task(str(number), "noop"))
+        harness.now += 0.1
+        harness.finish(actor)
+    text = trace.to_json(views.attempts(harness.core, 0, harness.now), 0.0)
+    assert len(text) <= 1100
+    events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
+    assert 1 < len(events) < 50
+    assert events[0]["args"]["task_id"] == "49"
+
+
+def test_a_search_among_very_many_tasks_ends_its_page_early(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "MAX_LOOKED_AT", 10)
+    harness.submit(*[Task(str(number), "rare" if number == 3 else "noop") for number in range(25)])
+    token, found, pages = "", [], 0
+    while True:
+        page = views.list_tasks(harness.core, pb.ListTasksRequest(kind="rare", page_token=token))
+        found += [task.spec.task_id for task in page.tasks]
+        pages += 1
+        token = page.next_page_token
+        if not token:
+            break
+    assert (found, pages) == (["3"], 3)
