@@ -1,7 +1,6 @@
 """The one place where the scheduler's parts are chosen and put together."""
 
 import asyncio
-import gc
 import time
 
 from parlmesh.config import effective
@@ -12,6 +11,7 @@ from .committer import Committer
 from .config import SchedulerConfig, StoreConfig
 from .core import Core
 from .fleet_servicer import FleetServicer
+from .garbage import calm_collector, keep_present
 from .registration import services
 from .servicer import SchedulerServicer
 from .shell import Shell
@@ -82,13 +82,12 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     """Serves until `stop` is set."""
     configure_logging(config.log, "scheduler")
     log.info("configured", config=effective(config))
-    _calm_garbage_collector()
+    calm_collector()
     scheduler = Scheduler(config)
     page = serve_metrics(config.metrics)
     try:
         await scheduler.start()
-        # What is there now stays: the modules, and the tasks that were rebuilt.
-        gc.freeze()
+        keep_present()
         server = scheduler.server
         log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
         await scheduler.shell.run(stop)
@@ -97,11 +96,3 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
         if page is not None:
             page.close()
     log.info("stopped")
-
-
-def _calm_garbage_collector() -> None:
-    """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
-
-    Young objects are still looked at; the old ones are left alone.
-    """
-    gc.set_threshold(10_000, 20, 1_000_000)

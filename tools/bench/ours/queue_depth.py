@@ -11,6 +11,7 @@ from scheduler.actions import Assign
 from scheduler.config import QueueConfig, SchedulerConfig
 from scheduler.core import Core
 from scheduler.encoding import assignment_body
+from scheduler.garbage import calm_collector
 from scheduler.sessions import Hello
 from scheduler.task import Priority, Task
 
@@ -63,6 +64,8 @@ def main() -> None:
     parser.add_argument("--queued", type=int, required=True)
     parser.add_argument("--tasks", type=int, default=100_000)
     arguments = parser.parse_args()
+    # As the service does.
+    calm_collector()
     driver = Driver(arguments.queued * 2 + BATCH * 2)
     before = resident_bytes()
     for start in range(0, arguments.queued, SUBMITTED_AT_ONCE):
