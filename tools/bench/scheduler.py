@@ -43,15 +43,16 @@ FIGURES = (
 
 
 def plan(quick: bool) -> list[Measurement]:
-    runs, tasks, trips, peer_tasks = (1, "20000", "300", "3000") if quick else (3, "50000", "1000", "10000")
+    runs, tasks, peer_tasks = (1, "20000", "2000") if quick else (3, "50000", "10000")
+    trips, dask_trips = ("300", "100") if quick else ("1000", "500")
     ours = ("-m", "tools.bench.ours.tasks", "--tasks", tasks, "--trips", trips, "--store")
     depth = ("-m", "tools.bench.ours.queue_depth", "--queued")
     ray, dask = str(PEERS / "ray_tasks.py"), str(PEERS / "dask_tasks.py")
     measurements = [
         Measurement("memory", (*ours, "memory"), runs, 120),
-        Measurement("ray", (ray, "--tasks", peer_tasks), runs, 120, "ray"),
+        Measurement("ray", (ray, "--tasks", peer_tasks, "--trips", trips), runs, 120, "ray"),
         Measurement("sqlite", (*ours, "sqlite"), runs, 120),
-        Measurement("dask", (dask, "--tasks", peer_tasks), runs, 180, "dask"),
+        Measurement("dask", (dask, "--tasks", peer_tasks, "--trips", dask_trips), runs, 180, "dask"),
         Measurement("crowd", ("-m", "tools.bench.ours.crowd"), runs, 120),
         Measurement("shallow", (*depth, str(FEW)), runs, 120),
         Measurement("deep", (*depth, str(MANY)), runs, 300),
@@ -68,7 +69,7 @@ def rows(findings: Findings) -> list[Row]:
     ]
 
 
-def ratios(findings: Findings) -> dict[str, float | None]:
+def derived(findings: Findings) -> dict[str, float | None]:
     def speed(name: str) -> Samples | None:
         return findings.samples(name, "tasks_per_second")
 
@@ -85,7 +86,7 @@ def ratios(findings: Findings) -> dict[str, float | None]:
 
 def main(options: Options) -> None:
     findings = measure(plan(options.quick), options)
-    print_report(rows(findings), ratios(findings), findings, options, packages=PACKAGES)
+    print_report(rows(findings), derived(findings), findings, options, packages=PACKAGES)
 
 
 if __name__ == "__main__":

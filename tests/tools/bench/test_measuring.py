@@ -1,13 +1,16 @@
 import json
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from parlmesh.testing import wait_until
 from tools.bench.ground.measuring import (
     Findings,
     Measurement,
     MeasurementFailed,
+    end_group,
     in_turns,
     last_object,
     run_in_turns,
@@ -58,17 +61,27 @@ def test_a_process_that_fails_gives_its_last_words() -> None:
         run_once(_measurement("a", 'import sys; sys.exit("first\\nno fleet today\\n")'), PYTHON, 0)
 
 
-def test_a_process_that_takes_too_long_is_ended_with_its_children(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pid"
+def test_a_process_that_takes_too_long_is_ended() -> None:
+    with pytest.raises(MeasurementFailed, match="no figure within 0 s"):
+        run_once(_measurement("a", "import time; time.sleep(600)", limit_seconds=0.1), PYTHON, 0)
+
+
+def test_a_process_is_ended_with_its_children(tmp_path: Path) -> None:
+    note = tmp_path / "pid"
     code = (
-        "import subprocess, sys, pathlib\n"
+        "import pathlib, subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
-        f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))\n"
+        f"note = pathlib.Path({str(note)!r})\n"
+        "note.with_suffix('.new').write_text(str(child.pid))\n"
+        "note.with_suffix('.new').rename(note)\n"
         "child.wait()\n"
     )
-    with pytest.raises(MeasurementFailed, match="no figure within 2 s"):
-        run_once(_measurement("a", code, limit_seconds=2.0), PYTHON, 0)
-    assert not _alive(int(pid_file.read_text()))
+    process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, text=True)
+    try:
+        wait_until(note.exists, 60.0)
+    finally:
+        end_group(process)
+    wait_until(lambda: not _alive(int(note.read_text())), 60.0)
 
 
 def test_what_failed_is_not_run_again_and_the_others_go_on() -> None:

@@ -138,7 +138,7 @@ def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
     except subprocess.TimeoutExpired:
         raise MeasurementFailed(f"no figure within {measurement.limit_seconds:.0f} s") from None
     finally:
-        _end_group(process)
+        end_group(process)
     if process.returncode != 0:
         raise MeasurementFailed(last_words(errors) or f"exit code {process.returncode}")
     return last_object(output)
@@ -170,7 +170,7 @@ def _headline(result: Result) -> str:
     return "done"
 
 
-def _end_group(process: subprocess.Popen[str]) -> None:
+def end_group(process: subprocess.Popen[str]) -> None:
     """First politely: a fleet that is told to end leaves nothing behind. Then whatever is left."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:

@@ -28,11 +28,11 @@ def table(rows: Sequence[Row]) -> str:
     )
 
 
-def json_line(rows: Sequence[Row], ratios: Mapping[str, float | None], context: Mapping[str, Any]) -> str:
+def json_line(rows: Sequence[Row], derived: Mapping[str, float | None], context: Mapping[str, Any]) -> str:
     """Every key is there; a figure that was not measured is null."""
     measured = [(row.key, row.samples) for row in rows if row.samples is not None]
     content: dict[str, Any] = {row.key: None if row.samples is None else rounded(row.samples.median) for row in rows}
-    content |= {key: None if ratio is None else rounded(ratio) for key, ratio in ratios.items()}
+    content |= {key: None if value is None else rounded(value) for key, value in derived.items()}
     content["spread"] = {key: [rounded(value) for value in samples.spread] for key, samples in measured}
     content["runs"] = {key: len(samples.values) for key, samples in measured}
     return json.dumps({**content, **context}, ensure_ascii=False)

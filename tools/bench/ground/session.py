@@ -9,7 +9,7 @@ from typing import Any
 from .machine import facts
 from .measuring import Findings, Measurement, run_in_turns
 from .options import Options
-from .report import Row, json_line, table
+from .report import Row, json_line, shown, table
 from .venvs import PeerUnavailable, peer_python
 
 
@@ -37,7 +37,7 @@ def measure(measurements: Sequence[Measurement], options: Options) -> Findings:
 
 def print_report(
     rows: Sequence[Row],
-    ratios: Mapping[str, float | None],
+    derived: Mapping[str, float | None],
     findings: Findings,
     options: Options,
     *,
@@ -48,8 +48,8 @@ def print_report(
     machine = facts(packages)
     _say("")
     _say(table(rows))
-    for key, ratio in ratios.items():
-        _say(f"{key} {'-' if ratio is None else f'{ratio:.2f}'}")
+    for key, value in derived.items():
+        _say(f"{key} {'-' if value is None else shown(value)}")
     for note in notes:
         _say(note)
     _say(", ".join(f"{name} {value}" for name, value in machine.items()))
@@ -63,7 +63,7 @@ def print_report(
         "command": options.command,
         "machine": machine,
     }
-    _say(json_line(rows, ratios, context))
+    _say(json_line(rows, derived, context))
 
 
 def _say(text: str) -> None:

@@ -9,7 +9,6 @@ import logging
 import time
 
 WARM_UP_TASKS = 1000
-ROUND_TRIPS = 300
 
 
 def noop(index: int) -> int:
@@ -19,6 +18,7 @@ def noop(index: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--trips", type=int, default=1000)
     arguments = parser.parse_args()
     import distributed
 
@@ -38,15 +38,15 @@ def main() -> None:
         seconds = time.perf_counter() - started
         assert answers == list(range(arguments.tasks))
         trips = []
-        for index in range(ROUND_TRIPS):
+        for index in range(arguments.trips):
             started = time.perf_counter()
             client.submit(noop, arguments.tasks + index).result()
             trips.append((time.perf_counter() - started) * 1e3)
     trips.sort()
     result = {
         "tasks_per_second": arguments.tasks / seconds,
-        "roundtrip_p50_ms": trips[ROUND_TRIPS // 2 - 1],
-        "roundtrip_p99_ms": trips[ROUND_TRIPS * 99 // 100 - 1],
+        "roundtrip_p50_ms": trips[len(trips) // 2 - 1],
+        "roundtrip_p99_ms": trips[len(trips) * 99 // 100 - 1],
         "version": distributed.__version__,
     }
     print(json.dumps(result))

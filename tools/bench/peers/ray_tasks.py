@@ -13,7 +13,6 @@ os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZER
 import ray
 
 WARM_UP_TASKS = 2000
-ROUND_TRIPS = 1000
 CROWD, CROWD_TASKS, SLEEP_SECONDS = 100, 1500, 0.1
 
 
@@ -32,6 +31,7 @@ class Sleeper:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=10_000)
+    parser.add_argument("--trips", type=int, default=1000)
     parser.add_argument("--crowd", action="store_true", help="the 100 actors, and nothing else")
     arguments = parser.parse_args()
     ray.init(
@@ -42,27 +42,27 @@ def main() -> None:
         object_store_memory=1 << 30,
         log_to_driver=False,
     )
-    result = crowd() if arguments.crowd else noops(arguments.tasks)
+    result = crowd() if arguments.crowd else noops(arguments.tasks, arguments.trips)
     print(json.dumps(result | {"version": ray.__version__}), flush=True)
     ray.shutdown()
 
 
-def noops(tasks: int) -> dict[str, float]:
+def noops(tasks: int, round_trips: int) -> dict[str, float]:
     ray.get([noop.remote(index) for index in range(WARM_UP_TASKS)])
     started = time.perf_counter()
     answers = ray.get([noop.remote(index) for index in range(tasks)])
     seconds = time.perf_counter() - started
     assert answers == list(range(tasks))
     trips = []
-    for index in range(ROUND_TRIPS):
+    for index in range(round_trips):
         started = time.perf_counter()
         ray.get(noop.remote(index))
         trips.append((time.perf_counter() - started) * 1e3)
     trips.sort()
     return {
         "tasks_per_second": tasks / seconds,
-        "roundtrip_p50_ms": trips[ROUND_TRIPS // 2 - 1],
-        "roundtrip_p99_ms": trips[ROUND_TRIPS * 99 // 100 - 1],
+        "roundtrip_p50_ms": trips[round_trips // 2 - 1],
+        "roundtrip_p99_ms": trips[round_trips * 99 // 100 - 1],
     }
 
 
