@@ -111,10 +111,13 @@ class Core:
         """One message of an actor. Every result in it is recorded or refused for good, and so may be acknowledged
         once what `take_actions` asks to persist is durable."""
         actor = self.sessions.by_number.get(session)
+        if actor is None:
+            return
         if results:
             self._complete(actor, results, now)
-        if actor is None:
+        if actor.session != session:
             # A stream that was replaced: its results count, its credits do not.
+            self._freed(actor)
             self._dispatch(now)
             return
         self.sessions.hear(actor, now, credits=credits, leaving=leaving)
@@ -204,7 +207,7 @@ class Core:
             if task_id not in self.life.tasks:
                 return task_id
 
-    def _complete(self, sender: Actor | None, results: Sequence[AttemptEnd], now: float) -> None:
+    def _complete(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> None:
         life = self.life
         tasks = life.tasks
         plain: list[Task] = []
@@ -212,14 +215,19 @@ class Core:
         runs: dict[str, list[float]] = {}
         for task_id, lease_id, result, failure, ran in results:
             task = tasks.get(task_id)
-            if task is None or task.state >= SUCCEEDED or task.lease_id != lease_id or lease_id == NO_LEASE:
+            if (
+                task is None
+                or task.state >= SUCCEEDED
+                or task.lease_id != lease_id
+                or lease_id == NO_LEASE
+                or task.actor_id != sender.actor_id
+            ):
                 life.statistics.stale_results += 1
                 continue
             task.ran = ran
-            actor = task.actor
-            if failure is None and actor is not None and actor is sender and task.children is None:
+            if failure is None and task.actor is not None and task.children is None:
                 # By far the most frequent end, without a call per task.
-                del actor.leases[lease_id]
+                del sender.leases[lease_id]
                 task.actor = None
                 task.result = result
                 task.failure = None
@@ -236,22 +244,16 @@ class Core:
                 runs[task.kind] = [ran]
         if plain:
             life.settle_successes(plain, latency, now)
-        if sender is not None:
             sender.completed += len(plain)
-            self._measure(sender, runs)
+        self._measure(sender, runs)
 
-    def _end_attempt(
-        self, task: Task, sender: Actor | None, result: bytes, failure: Failure | None, now: float
-    ) -> None:
-        if task.actor is not None and task.actor is not sender:
-            self._freed(task.actor)
+    def _end_attempt(self, task: Task, sender: Actor, result: bytes, failure: Failure | None, now: float) -> None:
         if failure is None:
             self.life.succeed(task, result, now)
+            sender.completed += 1
         else:
             self.life.fail_attempt(task, failure, now)
-        if sender is not None:
-            sender.completed += failure is None
-            sender.failed += failure is not None
+            sender.failed += 1
 
     def _measure(self, actor: Actor, runs: dict[str, list[float]]) -> None:
         for kind, seconds in runs.items():
@@ -278,7 +280,7 @@ class Core:
         return len(tasks)
 
     def _freed(self, actor: Actor) -> None:
-        """A lease of this actor ends by another's doing; its place in the pools is looked at in `_dispatch`."""
+        """A lease of this actor ended outside its own message; `_dispatch` looks at its room again."""
         self.sessions.unsettled[actor] = None
 
     def _fill(self, actor: Actor, now: float) -> None:

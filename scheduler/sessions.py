@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
@@ -34,6 +34,7 @@ class Sessions:
     def __init__(self, life: Lifecycle) -> None:
         self._life = life
         self._config = life.config.leases
+        # Every open stream; one that was replaced stays until it ends, so that its last results count.
         self.by_number: dict[int, Actor] = {}
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
@@ -45,20 +46,9 @@ class Sessions:
     def connect(self, hello: Hello, now: float) -> list[Action]:
         _check(hello)
         fleet = self._life.fleet
-        actor = fleet.actors.get(hello.actor_id)
-        actions: list[Action] = []
-        if actor is None:
-            actor = Actor(hello.actor_id)
-        elif hello.incarnation < actor.incarnation:
-            raise FailedPrecondition(
-                f'actor "{hello.actor_id}" has incarnation {actor.incarnation} already; '
-                f"incarnation {hello.incarnation} is an older start of it",
-                reason="OLD_INCARNATION",
-                actor_id=hello.actor_id,
-            )
-        if actor.session:
-            actions.append(Close(actor.session))
-            del self.by_number[actor.session]
+        actor = fleet.actors.get(hello.actor_id) or Actor(hello.actor_id)
+        _check_claim(actor, hello)
+        actions: list[Action] = [Close(actor.session)] if actor.session else []
         restarted = 0 <= actor.incarnation < hello.incarnation
         fleet.displace(actor)
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
@@ -78,7 +68,7 @@ class Sessions:
 
     def disconnect(self, session: int, now: float) -> None:
         actor = self.by_number.pop(session, None)
-        if actor is None:
+        if actor is None or actor.session != session:
             return
         self._life.fleet.displace(actor)
         actor.session, actor.credits, actor.lost_at = 0, 0, now
@@ -167,10 +157,10 @@ class Sessions:
             task = self._life.tasks.get(lease.task_id)
             if task is None or task.final or task.lease_id != lease.lease_id or lease.lease_id == NO_LEASE:
                 continue
-            if task.actor is None:
-                self._life.reclaim(task, actor, now)
-            elif task.actor is actor:
+            if task.actor is actor:
                 task.expires_at = now + self._config.duration_seconds
+            elif task.actor is None and task.actor_id == actor.actor_id:
+                self._life.reclaim(task, actor, now)
             else:
                 continue
             standing.append(task.lease)
@@ -218,6 +208,24 @@ class Sessions:
             self._life.lose(task, now)
         else:
             self._life.take_back(task, now)
+
+
+def _check_claim(actor: Actor, hello: Hello) -> None:
+    """Whether this hello may speak for the actor that is known by its id."""
+    if hello.incarnation < actor.incarnation:
+        raise FailedPrecondition(
+            f'actor "{hello.actor_id}" has incarnation {actor.incarnation} already; '
+            f"incarnation {hello.incarnation} is an older start of it",
+            reason="OLD_INCARNATION",
+            actor_id=hello.actor_id,
+        )
+    if actor.incarnation >= 0 and actor.node_id != hello.node_id and (actor.session or actor.leases):
+        raise AlreadyExists(
+            f'actor "{hello.actor_id}" is at work on node "{actor.node_id}"; '
+            f'an actor on node "{hello.node_id}" needs an id of its own',
+            reason="ACTOR_OF_ANOTHER_NODE",
+            actor_id=hello.actor_id,
+        )
 
 
 def _check(hello: Hello) -> None:

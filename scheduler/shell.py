@@ -139,10 +139,11 @@ class Shell:
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
+        replaced = actor is None or actor.session != session
         self._outboxes.pop(session, None)
         self.core.disconnect(session, self._clock())
         self._perform()
-        if actor is not None:
+        if actor is not None and not replaced:
             log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
 
     def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from parlmesh.errors import FailedPrecondition, InvalidInput, NotFound
+from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
 from scheduler.placement import ActorCommand, ActorState
 from scheduler.task import Failure, Placement, Priority, Task
 from tests.scheduler.conftest import Harness
@@ -94,6 +94,32 @@ def test_a_second_result_of_the_same_lease_is_refused(harness: Harness) -> None:
     harness.report(actor, results=[(*lease[:2], b"twice", None, 1.0)])
     assert harness.states("t") == ["WAITING"]
     assert harness.core.life.statistics.stale_results == 1
+
+
+def test_an_actor_cannot_answer_for_another(harness: Harness) -> None:
+    holder = harness.connect("holder")
+    thief = harness.connect("thief", credits=0)
+    harness.submit(noop("t"))
+    (task,) = harness.take(holder)
+    harness.report(thief, results=[(*task.lease[:2], b"forged", None, 1.0)])
+    assert harness.outcomes == []
+    assert harness.core.life.statistics.stale_results == 1
+    harness.disconnect(holder)
+    harness.pass_time(4, alive=[thief])
+    back = harness.connect("thief", credits=0, incarnation=2, leases=[task.lease])
+    assert harness.welcomes["thief"] == []
+    harness.report(back, results=[(*task.lease[:2], b"forged", None, 1.0)])
+    assert harness.states("t") == ["QUEUED"]
+
+
+def test_an_actor_of_another_node_cannot_take_over_an_id_that_is_at_work(harness: Harness) -> None:
+    first = harness.connect("a", node_id="node-1")
+    with pytest.raises(AlreadyExists, match="node-1"):
+        harness.connect("a", node_id="node-2", incarnation=9)
+    assert harness.core.actor("a").session == first
+    harness.disconnect(first)
+    harness.connect("a", node_id="node-2", incarnation=9)
+    assert harness.core.actor("a").node_id == "node-2"
 
 
 def test_heartbeats_keep_a_lease_for_ever(harness: Harness) -> None:
