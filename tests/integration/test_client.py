@@ -113,8 +113,8 @@ def test_no_process_survives_a_program_that_is_stopped(end: signal.Signals, tmp_
         started = children(process.pid)
         assert len(started) == 2
         process.send_signal(end)
-        process.wait(20)
-    wait_until(lambda: not any(child.is_running() for child in started), 20)
+        process.wait(60)
+    wait_until(lambda: not any(child.is_running() for child in started), 60)
     assert not is_open(address)
 
 
@@ -219,7 +219,7 @@ async def test_with_one_worker_the_urgent_run_first_and_equals_in_order() -> Non
     async with PARLController() as controller:
         await controller.initialize(1)
         blocker = await controller.submit_task("sleep", {"seconds": 1.0})
-        await wait_until_async(lambda: _running(controller), 30)
+        await wait_until_async(lambda: _running(controller), 60)
         requests = [
             TaskRequest("sleep", {"seconds": 0}, priority=priority)
             for priority in (Priority.LOW, Priority.LOW, Priority.NORMAL, Priority.CRITICAL, Priority.CRITICAL)
@@ -240,12 +240,12 @@ async def test_outcomes_still_arrive_after_the_scheduler_was_killed() -> None:
         processes = list(set(children()) - before)
         waiting = await controller.submit_task("sleep", {"seconds": 0.5})
         tasks = [TaskRequest("sleep", {"seconds": 0.01}) for _ in range(300)]
-        call = asyncio.ensure_future(controller.execute_parallel(tasks, timeout=60))
-        await wait_until_async(lambda: _running(controller), 30)
+        call = asyncio.ensure_future(controller.execute_parallel(tasks, timeout=90))
+        await wait_until_async(lambda: _running(controller), 60)
         service(processes, "scheduler").kill()
         outcomes = await call
         assert [outcome.index for outcome in outcomes if outcome.ok] == list(range(300))
-        assert (await controller.result(waiting, timeout=60)).ok
+        assert (await controller.result(waiting, timeout=90)).ok
         counts = (await controller.get_statistics()).client
         assert counts.reconnects >= 1
         assert counts.pending_tasks == 0
@@ -258,7 +258,7 @@ async def test_outcomes_still_arrive_after_an_actor_process_was_killed() -> None
         processes = list(set(children()) - before)
         tasks = [TaskRequest("sleep", {"seconds": 0.05}) for _ in range(100)]
         call = asyncio.ensure_future(controller.execute_parallel(tasks, timeout=90))
-        await wait_until_async(lambda: _running(controller), 30)
+        await wait_until_async(lambda: _running(controller), 60)
         service(processes, "actor").kill()
         outcomes = await call
         assert [outcome.error for outcome in outcomes if not outcome.ok] == []
@@ -281,7 +281,7 @@ async def test_update_policy_returns_when_the_acting_workers_act_with_the_newest
         }
         outcomes = await controller.execute_parallel([TaskRequest("rollout", rollout)] * 4)
         assert [outcome.error for outcome in outcomes] == [None] * 4
-        await wait_until_async(lambda: _acting(controller), 30)
+        await wait_until_async(lambda: _acting(controller), 60)
         await learner.publish("run", 2, random_policy(2))
         update = await controller.update_policy("run")
         assert (update.run_id, update.version) == ("run", 2)
