@@ -90,7 +90,11 @@ def test_no_process_survives_a_program_that_is_stopped(end: signal.Signals, tmp_
     program.write_text(
         textwrap.dedent("""
             import asyncio
+            import signal
             from parlmesh.client import PARLController, TaskRequest
+
+            # Tests that a shell runs in the background are started with SIGINT ignored.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
             async def main():
                 async with PARLController() as controller:
