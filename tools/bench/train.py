@@ -63,8 +63,8 @@ def plan(quick: bool) -> list[Measurement]:
         Measurement("sb3_own_threads", sb3_default, 3, 300, "sb3", seeded=True),
         Measurement("sb3_like_ours", (sb3, "--like-ours", "--steps", "61440"), 3, 120, "sb3", seeded=True),
         Measurement("sb3_goal", (str(PEERS / "sb3_goal.py"),), 5, 300, "sb3", seeded=True),
-        Measurement("rllib_ppo", (rllib, "--algorithm", "ppo"), 3, 180, "rllib", seeded=True),
-        Measurement("rllib_impala", (rllib, "--algorithm", "impala"), 3, 180, "rllib", seeded=True),
+        Measurement("rllib_ppo", (rllib, "--algorithm", "ppo"), 3, 300, "rllib", seeded=True),
+        Measurement("rllib_impala", (rllib, "--algorithm", "impala"), 3, 300, "rllib", seeded=True),
         Measurement("sample_factory", (factory,), 3, 240, "samplefactory", seeded=True),
     ]
 
