@@ -126,6 +126,39 @@ async def test_an_unreachable_learner_is_named_when_the_time_is_up() -> None:
                 await uploads.upload(Trajectory(sequence=1))
 
 
+class _Dying:
+    """A stream that breaks in the very turn in which its reader is cancelled."""
+
+    def __init__(self) -> None:
+        self.reading = asyncio.Event()
+
+    def UploadTrajectories(self) -> "_Dying":
+        return self
+
+    async def read(self) -> None:
+        self.reading.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise Unavailable("the stream broke") from None
+
+    async def write(self, request: object) -> None:
+        await asyncio.Event().wait()
+
+    def cancel(self) -> None:
+        """Nothing is left to cancel."""
+
+
+async def test_leaving_while_the_stream_breaks_still_leaves() -> None:
+    stub: Any = _Dying()
+    limits, metrics = LimitsConfig(upload_seconds=0.05), ActorMetrics(CollectorRegistry())
+    async with asyncio.timeout(10):
+        async with Uploads(stub, limits=limits, metrics=metrics, rng=random.Random(0)) as uploads:
+            with pytest.raises(DeadlineExceeded):
+                await uploads.upload(Trajectory(sequence=1))
+            assert stub.reading.is_set()
+
+
 async def test_a_trajectory_too_large_for_a_message_is_refused_here() -> None:
     async with _uploading(message_bytes=64 << 10) as up:
         with pytest.raises(ResourceExhausted, match=r"the limit is 65536 \(limits\.message_bytes\)"):
