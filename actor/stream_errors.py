@@ -1,7 +1,5 @@
 """Why a stream with two tasks on it ended."""
 
-import asyncio
-
 import grpc.aio
 
 from parlmesh.errors import FleetError
@@ -11,13 +9,7 @@ STREAM_ERRORS = (grpc.aio.AioRpcError, FleetError, ExceptionGroup)
 
 
 def meaning_of(error: Exception) -> FleetError:
-    """The first error of a stream's tasks. A group that holds anything else is a defect and raised again.
-
-    So is a cancellation that the group swallowed because a task of it failed in the same turn (cpython gh-116720).
-    """
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError from error
+    """The first error of a stream's tasks. A group that holds anything else is a defect and raised again."""
     if isinstance(error, FleetError):
         return error
     if isinstance(error, grpc.aio.AioRpcError):

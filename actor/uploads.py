@@ -133,6 +133,9 @@ class Uploads:
                 await self._session()
             except STREAM_ERRORS as error:
                 cause = meaning_of(error)
+            if self._closed:
+                # A task group swallows a cancellation when a task of it fails in the same turn (cpython gh-116720).
+                return
             self._last_error = cause.message
             self._in_flight.clear()
             self._unsent = deque(sorted(self._pending))
