@@ -51,7 +51,7 @@ def plan(quick: bool) -> list[Measurement]:
     measurements = [
         Measurement("fleet", (*training, "--steps", str(steps)), runs, 120, seeded=True),
         Measurement("sb3_one_thread", (*sb3_default, "--threads", "1"), 1 if quick else 3, 300, "sb3", seeded=True),
-        Measurement("serial", (*training, "--serial", "--steps", str(steps)), runs, 120, seeded=True),
+        Measurement("serial", (*training, "--serial", "--steps", str(steps)), 1 if quick else runs, 120, seeded=True),
         Measurement("goal", training, 1 if quick else 5, 180, seeded=True),
         *(Measurement(name, (*acting, str(count)), 1 if quick else runs, 60) for _, name, count in ACTING),
     ]

@@ -68,10 +68,11 @@ def run_in_turns(
     quiet_seconds: float,
     say: Callable[[str], None],
     settle: Callable[[float], float] = wait_until_quiet,
+    clear: Callable[[], None] = lambda: None,
 ) -> None:
     """Every first run, then every second run, and so on. What fails once is not tried again.
 
-    A run that others disturb is repeated as long as `quiet_seconds` last.
+    A run that others disturb is repeated as long as `quiet_seconds` last. `clear` ends what a run left behind.
     """
     for turn, measurement in in_turns(measurements):
         name = measurement.name
@@ -79,7 +80,7 @@ def run_in_turns(
             continue
         python = interpreters.get(measurement.peer, Path(sys.executable))
         try:
-            attempt = _calmest(measurement, python, turn, quiet_seconds, settle)
+            attempt = _calmest(measurement, python, turn, quiet_seconds, settle, clear)
         except MeasurementFailed as failure:
             findings.reasons[name] = str(failure)
             say(f"{name}: {failure}")
@@ -100,14 +101,22 @@ class _Attempt:
 
 
 def _calmest(
-    measurement: Measurement, python: Path, turn: int, quiet_seconds: float, settle: Callable[[float], float]
+    measurement: Measurement,
+    python: Path,
+    turn: int,
+    quiet_seconds: float,
+    settle: Callable[[float], float],
+    clear: Callable[[], None],
 ) -> _Attempt:
     """One run that others did not disturb, or the least disturbed one that was had within `quiet_seconds`."""
     began, attempts = time.monotonic(), list[_Attempt]()
     while True:
         before = settle(max(0.0, quiet_seconds - (time.monotonic() - began)))
         watch, started = OthersWatch(), time.monotonic()
-        result = run_once(measurement, python, turn)
+        try:
+            result = run_once(measurement, python, turn)
+        finally:
+            clear()
         now = time.monotonic()
         attempts.append(_Attempt(result, now - started, max(before, watch.cores())))
         if attempts[-1].others <= QUIET_CORES or now - began >= quiet_seconds:

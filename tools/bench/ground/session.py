@@ -9,6 +9,7 @@ from typing import Any
 from .machine import facts
 from .measuring import Findings, Measurement, run_in_turns
 from .options import Options
+from .orphans import adopt_orphans, end_orphans
 from .report import Row, json_line, shown, table
 from .venvs import PeerUnavailable, peer_python
 
@@ -31,7 +32,8 @@ def measure(measurements: Sequence[Measurement], options: Options) -> Findings:
     for measurement in measurements:
         if measurement.peer in unavailable:
             findings.reasons[measurement.name] = unavailable[measurement.peer]
-    run_in_turns(measurements, interpreters, findings, quiet_seconds=options.quiet_seconds, say=_say)
+    adopt_orphans()
+    run_in_turns(measurements, interpreters, findings, quiet_seconds=options.quiet_seconds, say=_say, clear=end_orphans)
     return findings
 
 
