@@ -4,12 +4,8 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
-from parlmesh.errors import ConfigError
-from parlmesh.policies import PolicySpec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.v1 import experience_service_pb2_grpc, policy_service_pb2_grpc, training_service_pb2_grpc
@@ -19,13 +15,12 @@ from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, ExperienceQueue, TrajectorySchema
 from .fleet import FleetSource
-from .model import DenseModel, Model
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
 from .serial import SERIAL_INCARNATION, SerialSource
 from .servicer import ExperienceServicer, PolicyServicer, TrainingServicer
-from .trainer import PpoTrainer
+from .trainers import policy_for, trainer_for
 
 log = get_logger("parlmesh.learner")
 
@@ -43,15 +38,8 @@ def build_run(config: LearnerConfig) -> Parts:
     """A run as configured, from its newest checkpoint when there is one."""
     training = config.training
     environment = environment_spec(training.environment.model_dump())
-    policy = PolicySpec.for_environment(
-        environment,
-        network=training.network,
-        hidden=training.hidden,
-        activation=training.activation,
-        normalised=training.normalise_observations,
-    )
-    rng = np.random.default_rng(training.seed)
-    trainer = PpoTrainer(policy, training.ppo, _model(training, policy, rng), rng)
+    policy = policy_for(training, environment)
+    trainer = trainer_for(training, policy)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     found = checkpoints.newest()
     first_version = _first_version(found, training)
@@ -167,17 +155,6 @@ def build_services(
             lambda server: training_service_pb2_grpc.add_TrainingServiceServicer_to_server(trainings, server),
         ),
     )
-
-
-def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
-    if config.backend == "numpy" and config.network != "mlp":
-        raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
-    if config.backend == "torch" or config.network != "mlp":
-        # Only who asks for torch waits for its import.
-        from .torch_model import TorchModel
-
-        return TorchModel(policy, config.ppo, rng)
-    return DenseModel(policy, config.ppo, rng)
 
 
 def _first_version(found: Checkpoint | None, config: TrainingConfig) -> int:

@@ -22,7 +22,7 @@ from .pacing import rollouts_wanted
 from .progress import Progress, Rate, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
-from .trainer import PpoTrainer, Update
+from .trainer import Trainer, Update
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ class TrainingRun:
         self,
         config: TrainingConfig,
         *,
-        trainer: PpoTrainer,
+        trainer: Trainer,
         registry: PolicyRegistry,
         queue: ExperienceQueue,
         checkpoints: CheckpointFolder,

@@ -3,8 +3,8 @@ import pytest
 
 from learner.config import PpoConfig
 from learner.model import DenseModel
+from learner.ppo_trainer import PpoTrainer
 from learner.torch_model import TorchModel
-from learner.trainer import PpoTrainer
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
