@@ -7,45 +7,9 @@ from pydantic import Field
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
 from parlmesh.security import SecurityConfig
+from parlmesh.training.ppo_config import PpoConfig
 
 MEBIBYTE = 1024 * 1024
-
-
-class PpoConfig(Config):
-    """Proximal policy optimisation. The defaults hold 475 on CartPole-v1 after about 60,000 steps."""
-
-    learning_rate: float = Field(default=3e-3, gt=0.0, le=1.0)
-    """Adam's step size at the start."""
-    final_learning_rate_fraction: float = Field(default=0.1, ge=0.0, le=1.0)
-    """Share of the step size that is left when the step budget is used up; falls linearly."""
-    epochs: int = Field(default=4, ge=1, le=100)
-    """Passes over each batch."""
-    minibatch_steps: int = Field(default=256, ge=1)
-    """Steps per gradient step."""
-    targets: Literal["gae", "vtrace"] = "gae"
-    """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices."""
-    discount: float = Field(default=0.98, ge=0.0, le=1.0)
-    """Worth of a reward one step later (gamma)."""
-    smoothing: float = Field(default=0.8, ge=0.0, le=1.0)
-    """Reach of the advantage estimate (lambda)."""
-    clip: float = Field(default=0.2, gt=0.0, le=1.0)
-    """Largest change of an action's probability ratio that still pays."""
-    value_coefficient: float = Field(default=0.5, ge=0.0)
-    """Weight of the value error in the loss."""
-    entropy_coefficient: float = Field(default=0.0, ge=0.0)
-    """Weight of the entropy bonus in the loss."""
-    gradient_norm: float = Field(default=1.0, gt=0.0)
-    """Longer gradients are shortened to this norm."""
-    target_kl: float = Field(default=0.03, gt=0.0)
-    """An epoch whose mean KL divergence exceeds this is the last of its update."""
-    normalise_advantages: bool = True
-    """Give each batch's advantages mean 0 and deviation 1."""
-    reward_scale: float = Field(default=1.0, gt=0.0)
-    """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
-    initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
-    """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
-    torch_threads: int = Field(default=1, ge=1, le=256)
-    """Threads of torch, when the backend is torch."""
 
 
 class EnvironmentConfig(Config):

@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.telemetry import get_logger
+from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
 
 from . import metrics
@@ -22,7 +23,6 @@ from .pacing import rollouts_wanted
 from .progress import Progress, Rate, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
-from .trainer import Trainer, Update
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")

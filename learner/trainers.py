@@ -4,12 +4,12 @@ import numpy as np
 
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec
+from parlmesh.training.model import DenseModel, Model
+from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
 from .config import TrainingConfig
-from .model import DenseModel, Model
-from .ppo_trainer import PpoTrainer
-from .trainer import Trainer
 
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
@@ -34,7 +34,7 @@ def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator)
         raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
     if config.backend == "torch" or config.network != "mlp":
         # Only who asks for torch waits for its import.
-        from .torch_model import TorchModel
+        from parlmesh.training.torch_model import TorchModel
 
         return TorchModel(policy, config.ppo, rng)
     return DenseModel(policy, config.ppo, rng)

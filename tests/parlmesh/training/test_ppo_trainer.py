@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from learner.config import PpoConfig
-from learner.model import DenseModel
-from learner.ppo_trainer import PpoTrainer
-from learner.torch_model import TorchModel
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
+from parlmesh.training.model import DenseModel
+from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.torch_model import TorchModel
 from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
 
 CARTPOLE = {"id": "CartPole-v1"}

@@ -12,7 +12,7 @@ from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import Likelihood, masked
 from parlmesh.types import Array
 
-from .config import PpoConfig
+from .ppo_config import PpoConfig
 
 
 class Memory(NamedTuple):

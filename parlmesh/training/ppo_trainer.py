@@ -25,8 +25,8 @@ from parlmesh.types import (
     Fragment,
 )
 
-from .config import PpoConfig
 from .model import Memory, Minibatch, Model
+from .ppo_config import PpoConfig
 from .trainer import Update
 
 

@@ -14,8 +14,8 @@ from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import Array
 
-from .config import PpoConfig
 from .model import Memory, Minibatch
+from .ppo_config import PpoConfig
 
 
 class TorchModel:
