@@ -14,13 +14,15 @@ from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, ExperienceQueue, TrajectorySchema
+from .experience_servicer import ExperienceServicer
 from .fleet import FleetSource
+from .policy_servicer import PolicyServicer
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
 from .serial import SERIAL_INCARNATION, SerialSource
-from .servicer import ExperienceServicer, PolicyServicer, TrainingServicer
 from .trainers import policy_for, trainer_for
+from .training_servicer import TrainingServicer
 
 log = get_logger("parlmesh.learner")
 
