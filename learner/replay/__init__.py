@@ -1,0 +1,6 @@
+"""Experience that is trained on more than once: rings of columns, what is drawn from them, and how often."""
+
+from .rate_limiter import RateLimiter
+from .replay import PrioritisedReplay, Replay, Sample, UniformReplay
+
+__all__ = ["PrioritisedReplay", "RateLimiter", "Replay", "Sample", "UniformReplay"]

@@ -1,0 +1,71 @@
+"""Columns of fixed room, allocated once; when they are full the oldest rows go first."""
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from parlmesh.types import Array
+
+Columns = Mapping[str, tuple[str, tuple[int, ...]]]
+"""The dtype and the shape of one row, by the column's name."""
+
+
+class Overwritten(NamedTuple):
+    """What an `add` changed."""
+
+    slots: Array
+    rows: dict[str, Array]
+    inserted: int
+
+
+def row_bytes(columns: Columns) -> int:
+    """Of all columns together."""
+    return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values())
+
+
+class Ring:
+    """Row i, counted from the first ever inserted, lies in slot i modulo the capacity."""
+
+    def __init__(self, columns: Columns, capacity: int) -> None:
+        self.capacity = capacity
+        # Rows inserted since the beginning, those gone again included.
+        self.inserted = 0
+        self._columns = {name: np.empty((capacity, *shape), dtype) for name, (dtype, shape) in columns.items()}
+
+    def __len__(self) -> int:
+        return min(self.inserted, self.capacity)
+
+    def add(self, rows: Mapping[str, Array]) -> Overwritten:
+        """The same as adding them one by one, in order."""
+        count = len(next(iter(rows.values())))
+        # Of a batch larger than the ring only the end would survive.
+        kept = min(count, self.capacity)
+        slots = np.arange(self.inserted + count - kept, self.inserted + count) % self.capacity
+        overwritten = Overwritten(slots, self.rows(slots), self.inserted)
+        for name, column in self._columns.items():
+            column[slots] = rows[name][count - kept :]
+        self.inserted += count
+        return overwritten
+
+    def undo(self, overwritten: Overwritten) -> None:
+        """Takes back the last `add`."""
+        for name, column in self._columns.items():
+            column[overwritten.slots] = overwritten.rows[name]
+        self.inserted = overwritten.inserted
+
+    def rows(self, slots: Array) -> dict[str, Array]:
+        """Copies."""
+        return {name: column[slots] for name, column in self._columns.items()}
+
+    def tensors(self) -> dict[str, Array]:
+        """The filled part and the count."""
+        filled = {f"replay.{name}": column[: len(self)].copy() for name, column in self._columns.items()}
+        return {**filled, "replay.inserted": np.array([self.inserted], np.int64)}
+
+    def restore(self, tensors: Mapping[str, Array]) -> None:
+        """The inverse of `tensors`, for a ring of the same capacity."""
+        self.inserted = int(tensors["replay.inserted"][0])
+        for name, column in self._columns.items():
+            column[: len(self)] = tensors[f"replay.{name}"]
