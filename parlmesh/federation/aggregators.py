@@ -1,0 +1,148 @@
+"""How the updates of a round become one: a rule gives the function from a block [n, b] of them to the joint one [b].
+
+Sums run in float64 and in the order of the rows, which is that of node ids: the same updates give the same bits,
+whatever the order in which they came and however often a round is resumed.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+from .updates import Updates, blocks, gram, squared_distances
+
+Combination: TypeAlias = Callable[[Array], Array]
+
+_WEISZFELD_STEPS = 100
+_WEISZFELD_CHANGE = 1e-10
+# Keeps a point that the median falls on from dividing by zero (Pillutla et al. 2022, arXiv:1912.13445).
+_SMOOTHING = 1e-6
+
+
+def mean(weights: Sequence[float]) -> Combination:
+    """Σ wₖ Δₖ / Σ wₖ (McMahan et al. 2017, arXiv:1602.05629)."""
+    return weighted_sum(shares(weights))
+
+
+def clipped_mean(weights: Sequence[float], norms: Sequence[float], limit: float = 0.0) -> Combination:
+    """The mean of updates shortened to `limit`; 0 = the median of their norms."""
+    bound = limit or float(np.median(np.asarray(norms, np.float64)))
+    return weighted_sum(shares(weights) * clip_factors(norms, bound))
+
+
+def median() -> Combination:
+    """Each number's median, whatever the weights."""
+    return lambda block: np.asarray(np.median(block.astype(np.float64), axis=0))
+
+
+def trimmed_mean(count: int, trim: int) -> Combination:
+    """Each number's mean without its `trim` smallest and largest (Yin et al. 2018, arXiv:1803.01498)."""
+    check_trim(count, trim)
+
+    def combine(block: Array) -> Array:
+        kept = np.sort(block, axis=0)[trim : count - trim]
+        return np.asarray(kept.mean(axis=0, dtype=np.float64))
+
+    return combine
+
+
+def krum(updates: Updates, liars: int, chosen: int = 1) -> Combination:
+    """The update nearest to its n − f − 2 neighbours, or the mean of the best few (Blanchard et al. 2017)."""
+    check_krum(updates.count, liars, chosen)
+    scores = krum_scores(squared_distances(gram(updates)), liars)
+    best = np.argsort(scores, kind="stable")[:chosen]
+    coefficients = np.zeros(updates.count)
+    coefficients[best] = 1.0 / chosen
+    return weighted_sum(coefficients)
+
+
+def geometric_median(updates: Updates, weights: Sequence[float]) -> Combination:
+    """The point with the smallest weighted sum of distances, by Weiszfeld's steps.
+
+    Every step stays a mixture z = Σ aₖ Δₖ, and |Δₖ − z|² follows from inner products: the updates are read once.
+    """
+    products, given = gram(updates), shares(weights)
+    mixture = given.copy()
+    scale = max(float(np.sqrt(np.diag(products).max(initial=0.0))), 1e-300)
+    for _ in range(_WEISZFELD_STEPS):
+        squares = np.diag(products) - 2.0 * (products @ mixture) + mixture @ products @ mixture
+        distances = np.sqrt(np.maximum(squares, 0.0))
+        pulled = given / np.maximum(distances, _SMOOTHING * scale)
+        pulled /= pulled.sum()
+        change = float(np.abs(pulled - mixture).max())
+        mixture = pulled
+        if change < _WEISZFELD_CHANGE:
+            break
+    return weighted_sum(mixture)
+
+
+def weighted_sum(coefficients: Array) -> Combination:
+    """Σ cₖ Δₖ, row by row."""
+
+    def combine(block: Array) -> Array:
+        total, part = np.zeros(block.shape[1]), np.empty(block.shape[1])
+        for coefficient, row in zip(coefficients, block, strict=True):
+            # A refused or unchosen update must not count, not even as 0 · inf.
+            if coefficient:
+                np.multiply(row, coefficient, out=part, casting="unsafe", dtype=np.float64)
+                total += part
+        return total
+
+    return combine
+
+
+def shares(weights: Sequence[float]) -> Array:
+    """Weights that sum to 1; InvalidInput unless every one is above 0 and finite."""
+    found = np.asarray(weights, np.float64)
+    if not len(found):
+        raise InvalidInput("there are no updates to join")
+    if not (np.isfinite(found).all() and (found > 0.0).all()):
+        raise InvalidInput(f"node weights must be finite and > 0, got {found.tolist()}", reason="NODE_WEIGHT")
+    return np.asarray(found / found.sum())
+
+
+def clip_factors(norms: Sequence[float], limit: float) -> Array:
+    """What each update is multiplied by so that none is longer than `limit`; 1 below it."""
+    found = np.asarray(norms, np.float64)
+    return np.minimum(1.0, limit / np.maximum(found, 1e-300))
+
+
+def krum_scores(distances: Array, liars: int) -> Array:
+    """Sum of each update's n − f − 2 smallest squared distances to others."""
+    count = len(distances)
+    neighbours = np.sort(distances + np.diag(np.full(count, np.inf)), axis=1)
+    return np.asarray(neighbours[:, : count - liars - 2].sum(axis=1))
+
+
+def joint_update(updates: Updates, combination: Combination) -> Array:
+    """The whole joint update, float64 [size]; for callers that have room for it."""
+    joint = np.empty(updates.size)
+    for start, stop, block in blocks(updates):
+        joint[start:stop] = combination(block)
+    return joint
+
+
+def check_trim(count: int, trim: int) -> None:
+    """InvalidInput when nothing would be left."""
+    if trim < 0 or count <= 2 * trim:
+        raise InvalidInput(
+            f"trimmed mean of {count} updates cannot drop {trim} on each side;"
+            f" it needs at least {2 * trim + 1} updates",
+            reason="IMPOSSIBLE_RULE",
+        )
+
+
+def check_krum(count: int, liars: int, chosen: int = 1) -> None:
+    """InvalidInput when so few updates say nothing about so many liars."""
+    if liars < 0 or count < 2 * liars + 3:
+        raise InvalidInput(
+            f"Krum against {liars} liars needs at least {2 * liars + 3} updates, got {count}", reason="IMPOSSIBLE_RULE"
+        )
+    if not 1 <= chosen <= count - liars:
+        raise InvalidInput(
+            f"multi-Krum of {count} updates and {liars} liars can choose 1 to {count - liars}, got {chosen}",
+            reason="IMPOSSIBLE_RULE",
+        )

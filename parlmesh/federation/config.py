@@ -1,0 +1,162 @@
+"""What a federation can be told; the string under a field is its help text. Impossible settings are refused here."""
+
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from parlmesh.config import Config
+from parlmesh.errors import InvalidInput
+
+from .aggregators import check_krum, check_trim
+
+
+class SelectionConfig(Config):
+    """Which nodes are asked in a round."""
+
+    min_nodes: int = Field(default=1, ge=1, le=100_000)
+    """A round begins when so many nodes are connected."""
+    fraction: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the connected nodes whose updates a round wants, chosen at random."""
+    over_selection: float = Field(default=1.0, ge=1.0, le=10.0)
+    """So many times more nodes are asked than wanted; the round closes when the wanted number has answered."""
+    labels: dict[str, str] = Field(default_factory=dict)
+    """Only nodes with all of these labels."""
+
+
+class RuleConfig(Config):
+    """How updates are joined."""
+
+    name: Literal["mean", "clipped_mean", "median", "trimmed_mean", "krum", "multi_krum", "geometric_median"] = "mean"
+    """mean is FedAvg's; the others hold against nodes that lie."""
+    liars: int = Field(default=1, ge=0, le=10_000)
+    """Liars that krum, multi_krum and trimmed_mean must stand."""
+    chosen: int = Field(default=0, ge=0, le=100_000)
+    """Updates that multi_krum averages; 0 = all but the liars."""
+    clip_norm: float = Field(default=0.0, ge=0.0)
+    """Longest update of clipped_mean; 0 = the median of the round."""
+
+
+class ServerConfig(Config):
+    """What the server does with the joint update."""
+
+    optimiser: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
+    """fedavg takes the step as it is; the others have moments."""
+    learning_rate: float = Field(default=1.0, ge=0.0, le=100.0)
+    """Share of the joint update that is applied."""
+    momentum: float = Field(default=0.9, ge=0.0, lt=1.0)
+    """Of the first moment (beta 1)."""
+    beta2: float = Field(default=0.99, ge=0.0, lt=1.0)
+    """Of the second moment."""
+    tau: float = Field(default=1e-3, gt=0.0)
+    """Added to the root of the second moment."""
+
+
+class GateConfig(Config):
+    """What an update must be to count. Identity, round, nonce, schema and size are always checked."""
+
+    finite: bool = True
+    """Refuse updates with a number that is not finite. Only to see what happens without."""
+    max_norm: float = Field(default=0.0, ge=0.0)
+    """Longest update accepted; 0 = any."""
+    outlier_factor: float = Field(default=5.0, ge=0.0)
+    """Updates longer than so many times the round's median are left out; 0 = none is."""
+    max_samples: int = Field(default=0, ge=0)
+    """Most samples a node is believed; 0 = any number."""
+    weight_cap_factor: float = Field(default=4.0, ge=0.0)
+    """A node weighs at most so many times the median; 0 = no cap."""
+
+
+class PrivacyConfig(Config):
+    """Differential privacy of nodes."""
+
+    mode: Literal["none", "central", "local"] = "none"
+    """central: the learner clips and adds noise to the mean; local: every node does so before it sends."""
+    clip_norm: float = Field(default=1.0, gt=0.0)
+    """Longest update that counts."""
+    noise_multiplier: float = Field(default=1.0, gt=0.0, le=1_000.0)
+    """Deviation of the noise in units of clip_norm."""
+    delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
+    """Probability that the guarantee does not hold."""
+    epsilon_budget: float = Field(default=0.0, ge=0.0)
+    """The federation ends before it gives away more; 0 = no budget."""
+
+
+class CompressionConfig(Config):
+    """How updates are packed."""
+
+    encoding: Literal["none", "int8", "top_k"] = "none"
+    """none is float32; both others keep what they leave out for the next round."""
+    ratio: float = Field(default=0.01, gt=0.0, le=1.0)
+    """Share of the numbers that top_k sends."""
+
+
+class EvaluationConfig(Config):
+    """How models are judged: by nodes, on data of their own that they do not train on."""
+
+    interval_rounds: int = Field(default=1, ge=0, le=100_000)
+    """Rounds between two evaluations; the last model is always judged. 0 = never."""
+    nodes: int = Field(default=0, ge=0, le=100_000)
+    """Most nodes that are asked; 0 = all that are connected."""
+    seconds: float = Field(default=30.0, gt=0.0, le=86_400.0)
+    """Longest wait for them."""
+
+
+class FederationConfig(Config):
+    """A series of rounds on one model."""
+
+    task: str = Field(default="digits", min_length=1, max_length=100)
+    """Learning task that the nodes' operators installed: model, data and local training."""
+    settings: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the learning task."""
+    rounds: int = Field(default=50, ge=1, le=1_000_000)
+    """Rounds that are aggregated before the federation ends."""
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Decides first weights, selection and local training."""
+    quorum: int = Field(default=1, ge=1, le=100_000)
+    """Fewest updates that a round may be made of; below it, it is abandoned and the model stays."""
+    round_seconds: float = Field(default=60.0, gt=0.0, le=86_400.0)
+    """A round closes after so long, with what has come."""
+    wait_seconds: float = Field(default=60.0, gt=0.0, le=86_400.0)
+    """Longest wait for enough nodes before the federation fails."""
+    max_abandoned: int = Field(default=3, ge=1, le=1_000)
+    """Rounds in a row without a quorum after which the federation fails."""
+    buffer_size: int = Field(default=0, ge=0, le=100_000)
+    """0 = rounds; otherwise every so many updates make a version, and no node waits for another (FedBuff)."""
+    max_staleness: int = Field(default=20, ge=0, le=10_000)
+    """Versions that an update may be behind when there is a buffer."""
+    selection: SelectionConfig = SelectionConfig()
+    rule: RuleConfig = RuleConfig()
+    server: ServerConfig = ServerConfig()
+    gate: GateConfig = GateConfig()
+    privacy: PrivacyConfig = PrivacyConfig()
+    compression: CompressionConfig = CompressionConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @property
+    def fewest_updates(self) -> int:
+        """What a round is made of at least."""
+        return self.buffer_size or self.quorum
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        """A rule must be able to work with the smallest round that can happen."""
+        fewest = self.fewest_updates
+        try:
+            if self.rule.name in ("krum", "multi_krum"):
+                check_krum(fewest, self.rule.liars, self.rule.chosen or 1)
+            if self.rule.name == "trimmed_mean":
+                check_trim(fewest, self.rule.liars)
+        except InvalidInput as error:
+            name = "buffer_size" if self.buffer_size else "quorum"
+            raise ValueError(f"{error.message}; {name} is {fewest}") from error
+        if self.quorum > self.selection.min_nodes and not self.buffer_size:
+            raise ValueError(f"quorum must be <= selection.min_nodes, got {self.quorum} and {self.selection.min_nodes}")
+        if self.privacy.mode == "central" and self.rule.name != "mean":
+            raise ValueError(
+                f"central privacy bounds what one node adds to a mean; rule.name must be mean, got {self.rule.name}"
+            )
+        if self.privacy.mode == "central" and self.buffer_size:
+            raise ValueError("central privacy needs rounds, in which a node counts once; buffer_size must be 0")
+        if self.privacy.mode != "none" and self.compression.encoding != "none":
+            raise ValueError("error feedback would carry what privacy cut off; compression.encoding must be none")
+        return self

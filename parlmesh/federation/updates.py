@@ -1,0 +1,74 @@
+"""The updates of one round as the rules read them: rows in the order of node ids, block by block.
+
+A rule never sees more than one block, so its memory does not grow with nodes or parameters, whatever the rule.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+import numpy as np
+
+from parlmesh.types import Array
+
+_BLOCK_BYTES = 16 << 20
+_SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 18
+
+
+class Updates(Protocol):
+    """`count` updates of `size` numbers each."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    def block(self, start: int, stop: int) -> Array:
+        """float32 [count, stop - start]; row k is always the same node's."""
+        ...
+
+
+class MemoryUpdates:
+    """Updates that are in memory, sorted by node id: the order in which they came does not matter."""
+
+    def __init__(self, by_node: Mapping[str, Array]) -> None:
+        self._rows = [np.asarray(by_node[node], np.float32).reshape(-1) for node in sorted(by_node)]
+
+    @property
+    def count(self) -> int:
+        """Nodes."""
+        return len(self._rows)
+
+    @property
+    def size(self) -> int:
+        """Numbers in one update."""
+        return len(self._rows[0])
+
+    def block(self, start: int, stop: int) -> Array:
+        """A copy of some columns."""
+        return np.stack([row[start:stop] for row in self._rows])
+
+
+def blocks(updates: Updates) -> Iterator[tuple[int, int, Array]]:
+    """(start, stop, block) over all columns; the more rows, the fewer columns at a time."""
+    width = min(max(_BLOCK_BYTES // (4 * max(1, updates.count)), _SMALLEST_BLOCK), _LARGEST_BLOCK)
+    for start in range(0, updates.size, width):
+        stop = min(start + width, updates.size)
+        yield start, stop, updates.block(start, stop)
+
+
+def gram(updates: Updates) -> Array:
+    """Inner products [n, n] of the updates in float64; distances and norms follow from them."""
+    products = np.zeros((updates.count, updates.count))
+    for _, _, block in blocks(updates):
+        wide = block.astype(np.float64)
+        products += wide @ wide.T
+    return products
+
+
+def squared_distances(products: Array) -> Array:
+    """Squared distances [n, n] between updates, from their inner products."""
+    norms = np.diag(products)
+    distances = norms[:, None] + norms[None, :] - 2.0 * products
+    np.fill_diagonal(distances, 0.0)
+    return np.asarray(np.maximum(distances, 0.0))
