@@ -20,7 +20,7 @@ from .policy_servicer import PolicyServicer
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
-from .serial import SERIAL_INCARNATION, SerialSource
+from .serial import SerialSource
 from .trainers import policy_for, trainer_for
 from .training_servicer import TrainingServicer
 
@@ -33,7 +33,7 @@ class Parts:
 
     run: TrainingRun
     recorder: Recorder
-    resumed: bool
+    found: Checkpoint | None
 
 
 def build_run(config: LearnerConfig) -> Parts:
@@ -44,7 +44,7 @@ def build_run(config: LearnerConfig) -> Parts:
     trainer = trainer_for(training, policy)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     found = checkpoints.newest()
-    first_version = _first_version(found, training)
+    first_version = _first_version(checkpoints, training)
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
     schema = TrajectorySchema(
         environment, policy.state_size, fragment_steps=training.fragment_steps, num_envs=training.num_envs
@@ -67,10 +67,8 @@ def build_run(config: LearnerConfig) -> Parts:
         max_policy_lag=max_policy_lag,
     )
     if found is not None:
-        trainer.restore(found.tensors)
-        run.progress.restore(found.counters)
-        log.info("run_resumed", checkpoint_version=found.version, first_version=first_version, steps=run.progress.steps)
-    return Parts(run, recorder, resumed=found is not None)
+        run.restore(found)
+    return Parts(run, recorder, found)
 
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
@@ -121,12 +119,13 @@ async def _run_fleet(run: TrainingRun, fleet: FleetSource, stop: asyncio.Event) 
 
 
 async def _run_serial(config: LearnerConfig, parts: Parts, stop: asyncio.Event) -> None:
-    # A resumed run must not play the games of its first life again.
-    incarnation = SERIAL_INCARNATION + (parts.run.progress.version if parts.resumed else 0)
-    source = SerialSource(config.training, parts.run.registry, parts.run.receive, incarnation)
+    run, found = parts.run, parts.found
+    source = SerialSource(config.training, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
+    if found is not None:
+        await source.go_on(found.of_source, run.policy_blob(), found.version)
     async with asyncio.TaskGroup() as group:
-        ending = group.create_task(_stop_with(stop, parts.run))
-        await parts.run.train(source)
+        ending = group.create_task(_stop_with(stop, run))
+        await run.train(source)
         ending.cancel()
     source.close()
 
@@ -159,6 +158,7 @@ def build_services(
     )
 
 
-def _first_version(found: Checkpoint | None, config: TrainingConfig) -> int:
+def _first_version(checkpoints: CheckpointFolder, config: TrainingConfig) -> int:
     """Versions never go back: a restart skips past every version that may have been published since the checkpoint."""
-    return 1 if found is None else found.version + config.checkpoint_interval_versions + 1
+    highest = checkpoints.highest_version
+    return highest + config.checkpoint_interval_versions + 1 if highest else 1

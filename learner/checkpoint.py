@@ -19,6 +19,7 @@ from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
+_SOURCE_PREFIX = "source."
 log = get_logger("parlmesh.learner")
 
 
@@ -29,6 +30,24 @@ class Checkpoint:
     version: int
     counters: Mapping[str, Any]
     tensors: Mapping[str, Array]
+
+    @property
+    def of_trainer(self) -> dict[str, Array]:
+        """The tensors that are the trainer's."""
+        return {name: value for name, value in self.tensors.items() if not name.startswith(_SOURCE_PREFIX)}
+
+    @property
+    def of_source(self) -> dict[str, Array]:
+        """The tensors that are the source's of experience."""
+        found = self.tensors.items()
+        return {name.removeprefix(_SOURCE_PREFIX): value for name, value in found if name.startswith(_SOURCE_PREFIX)}
+
+    @classmethod
+    def of(
+        cls, version: int, counters: Mapping[str, Any], trainer: Mapping[str, Array], source: Mapping[str, Array]
+    ) -> "Checkpoint":
+        """Puts the tensors of both under one roof."""
+        return cls(version, counters, {**trainer, **{_SOURCE_PREFIX + name: value for name, value in source.items()}})
 
 
 class CheckpointFolder:
@@ -70,8 +89,13 @@ class CheckpointFolder:
                 log.error("checkpoint_damaged", path=str(folder), error=repr(error))
         return None
 
+    @property
+    def highest_version(self) -> int:
+        """Of all checkpoints, damaged ones included; 0 when there is none."""
+        return max((int(folder.name[1:]) for folder in self._folders()), default=0)
+
     def _folders(self) -> list[Path]:
-        return sorted(folder for folder in self.path.glob("v*") if folder.is_dir())
+        return sorted(folder for folder in self.path.glob("v*") if folder.is_dir() and folder.name[1:].isdigit())
 
 
 def _read(folder: Path) -> Checkpoint:

@@ -37,6 +37,9 @@ class TrainingConfig(Config):
     """Environments stepped together by one slot."""
     fragment_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment in one trajectory."""
+    restart_steps: int = Field(default=4_096, ge=0)
+    """Steps after which an environment is started anew from a fresh seed, so that a serial run can be resumed exactly;
+    0 = never, and a resumed serial run plays other games."""
     batch_fragments: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import grpc.aio
 
 from parlmesh.errors import FleetError
-from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import get_logger
+from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 from . import metrics
 from .config import ExperienceConfig, TrainingConfig
 from .dispatch import Dispatcher
-from .run import Evaluation
+from .source import Evaluation
 
 log = get_logger("parlmesh.learner")
 
@@ -63,9 +63,9 @@ class FleetSource:
         """The trajectory of a rollout is here; its outcome may follow later."""
         self._rollouts.discard(task_id)
 
-    async def evaluate(self, version: int) -> Evaluation:
+    async def evaluate(self, version: int, seed: int) -> Evaluation:
         """Submits one task of normal priority and waits for it; the caller's deadline bounds the wait."""
-        (task_id,) = self._dispatcher.submit([self._evaluation(version)])
+        (task_id,) = self._dispatcher.submit([self._evaluation(version, seed)])
         future = self._evaluations[task_id] = asyncio.get_running_loop().create_future()
         try:
             outcome = await future
@@ -81,6 +81,10 @@ class FleetSource:
             max_return=float(result["max_return"]),
             episodes=int(result["episodes"]),
         )
+
+    def tensors(self, *, untrained: int) -> dict[str, Array]:
+        """Nothing: the actors' environments go on by themselves."""
+        return {}
 
     async def close(self) -> None:
         """Takes back what nobody waits for any more."""
@@ -112,6 +116,7 @@ class FleetSource:
             "num_envs": self._config.num_envs,
             "fragment_steps": self._config.fragment_steps,
             "fragments": 1,
+            "restart_steps": self._config.restart_steps,
             "seed": self._config.seed,
             "min_policy_version": min_version,
         }
@@ -121,12 +126,12 @@ class FleetSource:
         spec.run_timeout.FromNanoseconds(round(self._experience.rollout_timeout_seconds * 1e9))
         return spec
 
-    def _evaluation(self, version: int) -> pb.TaskSpec:
+    def _evaluation(self, version: int, seed: int) -> pb.TaskSpec:
         parameters = {
             "run_id": self._run_id,
             "environment": self._config.environment.model_dump(),
             "episodes": self._config.evaluation_episodes,
-            "seed": evaluation_seed(self._config.seed, version),
+            "seed": seed,
             "version": version,
         }
         return pb.TaskSpec(

@@ -4,6 +4,7 @@ import enum
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 _WINDOW_SECONDS = 3.0
 
@@ -32,6 +33,8 @@ class Progress:
     reason: str = ""
     steps: int = 0
     version: int = 0
+    # Applied ones. Unlike versions, which skip some after a restart, they are the same in a resumed run.
+    updates: int = 0
     episodes: int = 0
     bad_updates: int = 0
     elapsed_seconds: float = 0.0
@@ -42,6 +45,8 @@ class Progress:
     best_version: int = 0
     # Evaluations that reached the goal, without a miss between them.
     goals_in_a_row: int = 0
+    # Steps at which the next evaluation is due; 0 before the run has begun.
+    next_evaluation: int = 0
     recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
     @property
@@ -49,21 +54,32 @@ class Progress:
         """Mean of the last 100 episodes."""
         return sum(self.recent_returns) / len(self.recent_returns) if self.recent_returns else None
 
-    def counters(self) -> dict[str, float | int]:
+    def counters(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {
-            "steps": self.steps,
-            "episodes": self.episodes,
-            "elapsed_seconds": self.elapsed_seconds,
-            "max_policy_lag_seen": self.max_policy_lag_seen,
-        }
+        kept = {name: getattr(self, name) for name in _KEPT}
+        return {**kept, "recent_returns": list(self.recent_returns)}
 
-    def restore(self, counters: Mapping[str, float | int]) -> None:
+    def restore(self, counters: Mapping[str, Any]) -> None:
         """The inverse of `counters`."""
-        self.steps = int(counters["steps"])
-        self.episodes = int(counters["episodes"])
-        self.elapsed_seconds = float(counters["elapsed_seconds"])
-        self.max_policy_lag_seen = int(counters["max_policy_lag_seen"])
+        for name in _KEPT:
+            setattr(self, name, counters[name])
+        self.recent_returns.extend(counters["recent_returns"])
+
+
+_KEPT = (
+    "steps",
+    "updates",
+    "episodes",
+    "elapsed_seconds",
+    "policy_lag",
+    "max_policy_lag_seen",
+    "bad_updates",
+    "evaluation_return",
+    "best_evaluation_return",
+    "best_version",
+    "goals_in_a_row",
+    "next_evaluation",
+)
 
 
 class Rate:

@@ -5,12 +5,12 @@ The same loop serves a fleet and a serial run; they differ only in their source 
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from parlmesh.errors import FailedPrecondition, FleetError
+from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
@@ -23,6 +23,7 @@ from .pacing import rollouts_wanted
 from .progress import Progress, Rate, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
+from .source import Evaluation, Source
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
@@ -30,31 +31,6 @@ T = TypeVar("T")
 # A wait this long for one batch is worth a line in the log.
 _PATIENCE_SECONDS = 10.0
 _EVALUATION_SECONDS = 120.0
-
-
-@dataclass(frozen=True, slots=True)
-class Evaluation:
-    """Greedy play of one version."""
-
-    version: int
-    mean_return: float
-    min_return: float
-    max_return: float
-    episodes: int
-
-
-class Source(Protocol):
-    """Where experience comes from."""
-
-    @property
-    def outstanding(self) -> int:
-        """Trajectories asked for that have neither arrived nor failed."""
-
-    async def request(self, count: int, min_version: int) -> None:
-        """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
-
-    async def evaluate(self, version: int) -> Evaluation:
-        """Plays whole episodes greedily with exactly this version."""
 
 
 class TrainingRun:
@@ -89,20 +65,38 @@ class TrainingRun:
         self._update_seconds = self._waited_seconds = 0.0
         self._stop_reason: str | None = None
         self._failure: str | None = None
-        self._next_evaluation = 0
+        self._pause_unsaved = False
         self._evaluation: asyncio.Task[Evaluation | None] | None = None
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Goes back to a checkpoint, before `train`."""
+        self._trainer.restore(checkpoint.of_trainer)
+        self.progress.restore(checkpoint.counters)
+        if checkpoint.counters["goal_return"] != self.config.goal_return:
+            self.progress.goals_in_a_row = 0
+        log.info(
+            "run_resumed",
+            checkpoint_version=checkpoint.version,
+            first_version=self.progress.version + 1,
+            steps=self.progress.steps,
+        )
+
+    def policy_blob(self) -> bytes:
+        """The policy in training."""
+        return self._trainer.policy_blob()
 
     async def train(self, source: Source) -> None:
         """Runs to the end; `progress` says how it ended."""
         self._set_state(RunState.RUNNING)
         self._ticked = self._clock()
         self.rate.mark(self.progress.elapsed_seconds, self.progress.steps)
-        self._next_evaluation = self.progress.steps + self.config.evaluation_interval_steps
+        if not self.progress.next_evaluation:
+            self.progress.next_evaluation = self.config.evaluation_interval_steps
         self.publish()
         try:
             await self._loop(source)
-            await self._close()
+            await self._close(source)
         except Exception as error:
             log.exception("run_failed", error)
             self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
@@ -110,6 +104,11 @@ class TrainingRun:
             if self._evaluation is not None:
                 self._evaluation.cancel()
             self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def ending(self) -> bool:
+        """Whether the run was told to end."""
+        return self._failure is not None or self._stop_reason is not None
 
     def publish(self) -> None:
         """Serves the trainer's policy as the next version."""
@@ -119,8 +118,11 @@ class TrainingRun:
 
     def receive(self, trajectory: Trajectory) -> None:
         """Queues a trajectory, or raises why not."""
-        self.queue.put(trajectory, self.progress.version)
-        self.wake()
+        try:
+            self.queue.put(trajectory, self.progress.version)
+        finally:
+            # Also when it was refused: another may have to be asked for.
+            self.wake()
 
     def wake(self) -> None:
         """Lets the loop look again: something arrived or failed."""
@@ -140,7 +142,9 @@ class TrainingRun:
         """Asks for nothing and trains on nothing until resumed."""
         if self.progress.state is not RunState.RUNNING:
             raise FailedPrecondition(f"only a running run can be paused; this one is {self.progress.state.value}")
+        self._pause_unsaved = True
         self._set_state(RunState.PAUSED)
+        self.wake()
 
     def resume(self) -> None:
         """Goes on after a pause."""
@@ -155,6 +159,8 @@ class TrainingRun:
         await self._changed.wait()
 
     async def _loop(self, source: Source) -> None:
+        # A run that was killed between a checkpoint and the evaluation due then.
+        await self._evaluate_if_due(source)
         while (batch := await self._next_batch(source)) is not None:
             fragments = [trajectory.fragment for trajectory in batch]
             share = self.progress.steps / self.config.step_budget
@@ -164,17 +170,15 @@ class TrainingRun:
             self.queue.finish(len(batch), applied=update.applied)
             self._tick()
             self._account(batch, update)
-            if self.progress.version % self.config.checkpoint_interval_versions == 0:
-                await self._in_thread(self._save)
-            if self.progress.steps >= self._next_evaluation:
-                await self._start_evaluation(source)
+            if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
+                await self._save(source)
+            await self._evaluate_if_due(source)
         # Who stops a run may have stopped the actors too: then there is nobody to evaluate.
-        if self._failure is not None or self._stop_reason is not None or self._goal_reached():
+        if self.ending or self._goal_reached():
             return
         if self._evaluation is None:
             await self._start_evaluation(source)
-        if self._evaluation is not None:
-            await self._settle_evaluation(await self._evaluation)
+        await self._await_evaluation()
 
     async def _next_batch(self, source: Source) -> list[Trajectory] | None:
         """A batch, or None when the run is over."""
@@ -186,6 +190,9 @@ class TrainingRun:
                     await self._settle_evaluation(self._evaluation.result())
                 if self._over():
                     return None
+                if self.progress.state is RunState.PAUSED and self._pause_unsaved:
+                    self._pause_unsaved = False
+                    await self._save(source)
                 if self.progress.state is RunState.RUNNING:
                     await self._top_up(source)
                 # The top-up took time; the run may have been paused in it.
@@ -198,7 +205,8 @@ class TrainingRun:
                         await self._wake.wait()
                 except TimeoutError:
                     waited = round(self._clock() - started, 1)
-                    log.warning("waiting_for_experience", seconds=waited, outstanding=source.outstanding)
+                    if self.progress.state is RunState.RUNNING:
+                        log.warning("waiting_for_experience", seconds=waited, outstanding=source.outstanding)
         finally:
             self._waited_seconds = self._clock() - started
             metrics.IDLE_SECONDS.inc(self._waited_seconds)
@@ -215,12 +223,7 @@ class TrainingRun:
             await source.request(wanted, self.progress.version)
 
     def _over(self) -> bool:
-        return (
-            self._failure is not None
-            or self._stop_reason is not None
-            or self._goal_reached()
-            or self.progress.steps >= self.config.step_budget
-        )
+        return self.ending or self._goal_reached() or self.progress.steps >= self.config.step_budget
 
     def _goal_reached(self) -> bool:
         return self.progress.goals_in_a_row >= self.config.goal_evaluations
@@ -238,6 +241,7 @@ class TrainingRun:
             return
         lags = [progress.version - trajectory.policy_version for trajectory in batch]
         progress.bad_updates = 0
+        progress.updates += 1
         progress.steps += update.steps
         progress.policy_lag = sum(lags) / len(lags)
         progress.max_policy_lag_seen = max(progress.max_policy_lag_seen, *lags)
@@ -260,21 +264,35 @@ class TrainingRun:
         self._recorder.record(progress.steps, values)
         self._notify()
 
+    async def _evaluate_if_due(self, source: Source) -> None:
+        if self.progress.steps >= self.progress.next_evaluation:
+            await self._start_evaluation(source)
+
     async def _start_evaluation(self, source: Source) -> None:
         """At lag 0 the run waits for the verdict, so that it ends where a serial run ends."""
         if self._evaluation is not None:
             return
-        self._next_evaluation = self.progress.steps + self.config.evaluation_interval_steps
-        version = self.progress.version
-        self._evaluation = self._task(self._evaluate(source, version))
+        progress = self.progress
+        progress.next_evaluation = progress.steps + self.config.evaluation_interval_steps
+        seed = evaluation_seed(self.config.seed, progress.updates)
+        self._evaluation = self._task(self._evaluate(source, progress.version, seed))
         if self._max_lag == 0:
-            await self._settle_evaluation(await self._evaluation)
+            await self._await_evaluation()
             self._ticked = self._clock()
 
-    async def _evaluate(self, source: Source, version: int) -> Evaluation | None:
+    async def _await_evaluation(self) -> None:
+        """Returns with the verdict, or without one when the run is to end: a stop does not wait for whole episodes."""
+        while self._evaluation is not None and not self.ending:
+            self._wake.clear()
+            if self._evaluation.done():
+                await self._settle_evaluation(self._evaluation.result())
+            else:
+                await self._wake.wait()
+
+    async def _evaluate(self, source: Source, version: int, seed: int) -> Evaluation | None:
         try:
             async with asyncio.timeout(_EVALUATION_SECONDS):
-                return await source.evaluate(version)
+                return await source.evaluate(version, seed)
         except (FleetError, TimeoutError) as error:
             metrics.EVALUATIONS.labels("failed").inc()
             log.warning("evaluation_failed", version=version, error=str(error) or type(error).__name__)
@@ -302,9 +320,12 @@ class TrainingRun:
         log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=progress.steps)
         self._notify()
 
-    async def _close(self) -> None:
+    async def _close(self, source: Source) -> None:
         progress = self.progress
-        await self._in_thread(self._save)
+        if self._evaluation is not None:
+            # Nobody waits for it any more: it is due again when the run goes on.
+            progress.next_evaluation = progress.steps
+        await self._save(source)
         if self._failure is not None:
             state, reason = RunState.FAILED, self._failure
         elif self._stop_reason is not None:
@@ -318,8 +339,14 @@ class TrainingRun:
         await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         self._end(state, reason)
 
-    def _save(self) -> None:
-        checkpoint = Checkpoint(self.progress.version, self.progress.counters(), self._trainer.tensors())
+    async def _save(self, source: Source) -> None:
+        # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
+        counters = {**self.progress.counters(), "goal_return": self.config.goal_return}
+        await self._in_thread(self._write, source, counters, len(self.queue))
+
+    def _write(self, source: Source, counters: Mapping[str, Any], untrained: int) -> None:
+        of_source = source.tensors(untrained=untrained)
+        checkpoint = Checkpoint.of(self.progress.version, counters, self._trainer.tensors(), of_source)
         self._checkpoints.save(checkpoint)
 
     def _end(self, state: RunState, reason: str) -> None:

@@ -1,14 +1,16 @@
 """Stepping many environments with a policy: the one loop that actors, serial runs and evaluations share."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from parlmesh.environments import Environments
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.policies import Policy
+from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -34,30 +36,79 @@ def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0
     return np.random.SeedSequence([run_seed, actor, incarnation, slot])
 
 
-def evaluation_seed(run_seed: int, version: int) -> int:
-    """Other games for every version, the same wherever it is evaluated."""
-    return int(np.random.SeedSequence([run_seed, version]).generate_state(1)[0])
+def evaluation_seed(run_seed: int, updates: int) -> int:
+    """Other games after every update, the same wherever the policy is evaluated."""
+    return int(np.random.SeedSequence([run_seed, updates + 1]).generate_state(1)[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Where a collector stands between two fragments: enough to bring another one there."""
+
+    starts: int
+    actions: tuple[Array, ...]
+    rng: Array
+    observation: Array
+    memory: Array | None
+
+    def tensors(self) -> dict[str, Array]:
+        """For a checkpoint. Choices take the smallest type that holds them."""
+        found = {"starts": np.array([self.starts], np.int64), "rng": self.rng, "observation": self.observation}
+        if self.actions:
+            actions = np.concatenate(self.actions)
+            kind = np.min_scalar_type(int(actions.max())) if actions.dtype.kind == "i" else actions.dtype
+            found["actions"] = actions.astype(kind)
+        return found if self.memory is None else {**found, "memory": self.memory}
 
 
 class Collector:
-    """Steps its environments from fragment to fragment; episodes go on across them."""
+    """Steps its environments from fragment to fragment; episodes go on across them.
 
-    def __init__(self, environment: Mapping[str, Any], num_envs: int, seed: np.random.SeedSequence) -> None:
+    After `restart_steps` steps of each environment it starts them anew with seeds of their own; 0 = never. One that is
+    `repeatable` remembers its actions since, which is all that it takes to bring environments to the same state again.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, Any],
+        num_envs: int,
+        seed: np.random.SeedSequence,
+        *,
+        restart_steps: int = 0,
+        repeatable: bool = False,
+    ) -> None:
         if num_envs < 1:
             raise InvalidInput(f"num_envs must be >= 1, got {num_envs}")
-        environment_seed, action_seed = seed.spawn(2)
+        self._num_envs = num_envs
+        self._seed = seed
+        self._restart_steps = restart_steps
+        self._repeatable = repeatable
         self._envs = Environments(environment, num_envs)
+        self._start(1)
+
+    def _start(self, number: int) -> None:
+        """Environments and random numbers of the `number`-th start, each from a stream of its own."""
+        first = 2 * (number - 1)
+        environment_seed, action_seed = (
+            np.random.SeedSequence(self._seed.entropy, spawn_key=(*self._seed.spawn_key, child))
+            for child in (first, first + 1)
+        )
+        self._starts = number
+        self._steps = 0
         self._rng = np.random.default_rng(action_seed)
         self._seen = self._envs.reset(int(environment_seed.generate_state(1)[0]))
         self._state: Array | None = None
-        self._ended = np.zeros(num_envs, dtype=np.bool_)
-        self._returns = np.zeros(num_envs, dtype=np.float64)
-        self._lengths = np.zeros(num_envs, dtype=np.int64)
+        self._actions: list[Array] = []
+        self._ended = np.zeros(self._num_envs, dtype=np.bool_)
+        self._returns = np.zeros(self._num_envs, dtype=np.float64)
+        self._lengths = np.zeros(self._num_envs, dtype=np.int64)
 
     def collect(self, policy: Policy, steps: int) -> Fragment:
         """`steps` steps of every environment, acting with one policy."""
+        if 0 < self._restart_steps <= self._steps:
+            self._start(self._starts + 1)
         seen = self._seen
-        state = self._state if self._state is not None else policy.initial_state(len(self._ended))
+        state = self._state if self._state is not None else policy.initial_state(self._num_envs)
         columns = self._columns(steps, state)
         masks = columns.get(ACTION_MASK)
         observations, actions, log_probs = columns[OBSERVATION], columns[ACTION], columns[LOG_PROB]
@@ -80,7 +131,33 @@ class Collector:
                 state = np.where(valid[:, None], state, np.float32(0.0))
             self._ended = self._account(reward, valid, terminated | truncated, episodes)
         self._seen, self._state = seen, state
+        self._steps += steps
+        if self._repeatable:
+            self._actions.append(actions)
         return Fragment(columns, episodes)
+
+    def mark(self) -> Mark:
+        """Where this collector stands now."""
+        observation = self._seen.observation.copy()
+        return Mark(self._starts, tuple(self._actions), pack_random_state(self._rng), observation, self._state)
+
+    def go_to(self, tensors: Mapping[str, Array], policy: Policy) -> bool:
+        """Plays the actions of a mark again. False when that does not lead to where the mark was taken."""
+        self._start(int(tensors["starts"][0]))
+        actions = tensors.get("actions")
+        if actions is not None:
+            spec = self._envs.spec.action
+            if actions.shape[1:] != (self._num_envs, *spec.shape):
+                return False
+            for action in actions.astype(spec.dtype):
+                seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
+                self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
+                self._seen = seen
+            self._steps = len(actions)
+            self._actions = [actions.astype(spec.dtype)]
+        self._state = tensors.get("memory")
+        restore_random_state(self._rng, tensors["rng"])
+        return np.array_equal(self._seen.observation, tensors["observation"])
 
     def close(self) -> None:
         """Frees the environments."""
@@ -117,7 +194,14 @@ class Collector:
         return ended
 
 
-def evaluate(policy: Policy, environment: Mapping[str, Any], episodes: int, seed: int) -> Array:
+def evaluate(
+    policy: Policy,
+    environment: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    *,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Array:
     """Returns [episodes] of greedy play: one whole episode in each environment, so that short ones count no more."""
     envs = Environments(environment, episodes)
     try:
@@ -125,6 +209,8 @@ def evaluate(policy: Policy, environment: Mapping[str, Any], episodes: int, seed
         returns = np.zeros(episodes, dtype=np.float64)
         running = np.ones(episodes, dtype=np.bool_)
         for _ in range(_LONGEST_EVALUATION_STEPS):
+            if cancelled():
+                raise Unavailable("the evaluation was cancelled", reason="CANCELLED")
             action, _, state = policy.greedy(seen.observation, seen.mask, state)
             seen, reward, terminated, truncated = envs.step(policy.to_environment(action))
             returns += np.where(running, reward, 0.0)

@@ -40,11 +40,13 @@ class RolloutParameters(Parameters):
     fragments: int = Field(default=1, ge=1, le=1_000_000)
     seed: int = Field(default=0, ge=0, lt=1 << 53)
     min_policy_version: int = Field(default=1, ge=0, lt=1 << 53)
+    restart_steps: int = Field(default=0, ge=0, lt=1 << 53)
 
     @property
     def collector_key(self) -> str:
         """Tasks with the same key go on with each other's episodes."""
-        return json.dumps([self.run_id, self.environment, self.num_envs, self.seed], sort_keys=True)
+        collected = [self.run_id, self.environment, self.num_envs, self.seed, self.restart_steps]
+        return json.dumps(collected, sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -107,7 +109,7 @@ class Rollout:
         self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
-        """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version}"""
+        """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version, restart_steps}"""
         wanted = parse_parameters(RolloutParameters, self.kind, parameters)
         tally = _Tally()
         uploads: deque[_Upload] = deque()
@@ -173,7 +175,8 @@ class Rollout:
             entry = None
         if entry is None:
             seed = self._seed(wanted.seed, slot)
-            entry = _Kept(wanted.collector_key, Collector(wanted.environment, wanted.num_envs, seed))
+            collector = Collector(wanted.environment, wanted.num_envs, seed, restart_steps=wanted.restart_steps)
+            entry = _Kept(wanted.collector_key, collector)
         try:
             yield entry.collector
         except BaseException:

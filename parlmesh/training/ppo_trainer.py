@@ -11,6 +11,7 @@ from parlmesh.algorithms.vtrace import vtrace
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
+from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -91,25 +92,15 @@ class PpoTrainer:
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next update: the model, its optimiser, the statistics, the random state."""
-        state = self._rng.bit_generator.state["state"]
-        packed = b"".join(int(state[word]).to_bytes(16, "little") for word in ("state", "inc"))
         statistics = self._normaliser.tensors() if self._normaliser is not None else {}
-        return {**self._model.tensors(), **statistics, "rng": np.frombuffer(packed, np.uint8)}
+        return {**self._model.tensors(), **statistics, "rng": pack_random_state(self._rng)}
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
         self._model.restore(tensors)
         if self._normaliser is not None:
             self._normaliser.restore(tensors)
-        packed = tensors["rng"].tobytes()
-        state = dict(self._rng.bit_generator.state)
-        state["state"] = {
-            "state": int.from_bytes(packed[:16], "little"),
-            "inc": int.from_bytes(packed[16:32], "little"),
-        }
-        # A permutation draws whole 64-bit words; a left-over half must not survive the restore.
-        state["has_uint32"], state["uinteger"] = 0, 0
-        self._rng.bit_generator.state = state
+        restore_random_state(self._rng, tensors["rng"])
 
     def _prepare(self, columns: Mapping[str, Array]) -> Minibatch:
         """The whole batch as one minibatch: flat without memory, [T, E, ...] with it."""

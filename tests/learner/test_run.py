@@ -7,8 +7,8 @@ import numpy as np
 from learner.build import build_run
 from learner.config import LearnerConfig
 from learner.progress import RunState
-from learner.run import Evaluation
 from learner.serial import SerialSource
+from learner.source import Evaluation
 from parlmesh.errors import Unavailable
 from parlmesh.testing import wait_until_async
 
@@ -20,9 +20,9 @@ class Serial(SerialSource):
 
     verdict = None
 
-    async def evaluate(self, version):
+    async def evaluate(self, version, seed):
         if self.verdict is None:
-            return await super().evaluate(version)
+            return await super().evaluate(version, seed)
         outcome = self.verdict(version)
         if isinstance(outcome, Exception):
             raise outcome
@@ -32,8 +32,12 @@ class Serial(SerialSource):
 def build(tmp_path, **changes):
     config = LearnerConfig(mode="serial", run_dir=tmp_path, training={**TRAINING, **changes})
     parts = build_run(config)
-    source = Serial(config.training, parts.run.registry, parts.run.receive, 1)
-    return parts, source
+    return parts, source_of(parts)
+
+
+def source_of(parts, kind=Serial):
+    run = parts.run
+    return kind(run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
 
 
 async def train(parts, source):
@@ -116,7 +120,7 @@ async def test_a_resumed_run_goes_on_past_every_version_that_may_have_been_seen(
     parts, source = build(tmp_path, checkpoint_interval_versions=4)
     first = await train(parts, source)
     parts, source = build(tmp_path, checkpoint_interval_versions=4, step_budget=600)
-    assert parts.resumed
+    assert parts.found is not None
     second = await train(parts, source)
     assert first.steps < 600 <= second.steps
     assert second.version - parts.run.queue.trained == first.version + 4 + 1
@@ -125,8 +129,8 @@ async def test_a_resumed_run_goes_on_past_every_version_that_may_have_been_seen(
 class Gated(Serial):
     """Hands over what it collected only when the test says so."""
 
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
         self.asked, self.open = asyncio.Event(), asyncio.Event()
 
     async def request(self, count, min_version):
@@ -138,7 +142,7 @@ class Gated(Serial):
 
 async def test_a_paused_run_trains_nothing_until_it_is_resumed(tmp_path):
     parts, _ = build(tmp_path, step_budget=10_000)
-    source = Gated(parts.run.config, parts.run.registry, parts.run.receive, 1)
+    source = source_of(parts, Gated)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         running = group.create_task(train(parts, source))
         await source.asked.wait()

@@ -4,6 +4,8 @@ import gymnasium
 import numpy as np
 import pytest
 
+from parlmesh.environments import environment_spec
+from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
@@ -84,6 +86,65 @@ def test_equal_seeds_collect_equal_fragments():
     assert all(np.array_equal(first[name], again[name]) for name in first)
     for other in [(4, "actor-0", 1), (3, "actor-1", 1), (3, "actor-0", 2), (3, "actor-0", 1, 1)]:
         assert not np.array_equal(first[ACTION], collect(*other)[ACTION])
+
+
+def test_a_collector_starts_its_environments_anew_with_other_games():
+    once = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=20)
+    first, second, third = (once.collect(policy(), 10).columns for _ in range(3))
+    np.testing.assert_array_equal(first[OBSERVATION][-1], second[OBSERVATION][0])
+    assert np.abs(third[OBSERVATION][0]).max() <= 0.05
+    assert not np.array_equal(third[OBSERVATION][0], first[OBSERVATION][0])
+    assert not np.array_equal(third[ACTION], first[ACTION])
+
+
+ANYWHERE = {
+    "native vector": ({"id": "CartPole-v1"}, {}),
+    "states": ({"id": "FrozenLake-v1"}, {}),
+    "continuous": ({"id": "Pendulum-v1"}, {}),
+    "memory": ({"id": "Acrobot-v1"}, {"network": "recurrent", "hidden": (8, 8)}),
+}
+
+
+@pytest.mark.parametrize("name", ANYWHERE)
+@pytest.mark.parametrize("fragments", [0, 3, 7])
+def test_a_collector_that_is_brought_to_a_mark_goes_on_exactly_as_the_original(name, fragments):
+    environment, settings = ANYWHERE[name]
+    spec = PolicySpec.for_environment(environment_spec(environment), **{"hidden": (8,), **settings})
+    acting = load_policy(some_policy(spec))
+    settings = {"restart_steps": 100, "repeatable": True}
+    original = Collector(environment, 3, collector_seed(0, "a", 1), **settings)
+    for _ in range(fragments):
+        original.collect(acting, 33)
+    mark = original.mark().tensors()
+    expected = [original.collect(acting, 33) for _ in range(3)]
+    copy = Collector(environment, 3, collector_seed(0, "a", 1), **settings)
+    assert copy.go_to(mark, acting)
+    for fragment in expected:
+        found = copy.collect(acting, 33)
+        assert all(np.array_equal(found.columns[each], fragment.columns[each]) for each in fragment.columns)
+        assert found.episodes == fragment.episodes
+
+
+def test_a_mark_of_other_environments_is_recognised():
+    settings = {"restart_steps": 100, "repeatable": True}
+    original = Collector(CARTPOLE, 3, collector_seed(0, "a", 1), **settings)
+    original.collect(policy(), 10)
+    mark = original.mark().tensors()
+    assert not Collector(CARTPOLE, 4, collector_seed(0, "a", 1), **settings).go_to(mark, policy())
+    assert not Collector(CARTPOLE, 3, collector_seed(1, "a", 1), **settings).go_to(mark, policy())
+
+
+def some_policy(spec):
+    """Random weights for any network."""
+    from parlmesh.policies.network import ActorCritic
+
+    weights = ActorCritic(spec).named_weights()
+    return pack_policy(spec, {name: weight for name, weight in weights.items() if not name.startswith("value.")})
+
+
+def test_a_cancelled_evaluation_ends_at_once():
+    with pytest.raises(Unavailable, match="cancelled"):
+        evaluate(policy(), CARTPOLE, 2, seed=0, cancelled=lambda: True)
 
 
 def test_an_evaluation_plays_one_whole_episode_per_environment(environment):
