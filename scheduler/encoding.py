@@ -6,6 +6,7 @@ numbers are the field tags of the contract; a test parses everything written her
 
 from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 from .task import SUCCEEDED, LeaseName, Task
 
@@ -14,7 +15,9 @@ PART_BYTES = 256 * 1024
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
-_OUTCOMES = b"\x0a"
+_OUTCOMES = _RECEIPTS = b"\x0a"
+# An empty status is OK.
+ACCEPTED = _RECEIPTS + b"\x00"
 
 
 def _varint(value: int) -> bytes:
@@ -49,6 +52,11 @@ def varint(value: int) -> bytes:
 
 def _delimited(tag: bytes, data: bytes) -> bytes:
     return tag + varint(len(data)) + data
+
+
+def receipt(status: Any) -> bytes:
+    """One receipt of a SubmitTaskStreamResponse, from a google.rpc.Status."""
+    return _delimited(_RECEIPTS, status.SerializeToString())
 
 
 def duration(seconds: float) -> bytes:

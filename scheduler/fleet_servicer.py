@@ -9,7 +9,6 @@ from parlmesh.rpc import caller
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import translation
-from .outbox import Outbox
 from .sessions import Hello
 from .shell import Shell
 
@@ -31,19 +30,13 @@ class FleetServicer:
         outbox = self._shell.connect(_hello(first, session), first)
         try:
             async with asyncio.TaskGroup() as group:
-                writer = group.create_task(_write(outbox, context))
+                writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
                     self._shell.receive(session, request)
                 # The actor closed its side in peace; what is still unsent has no reader.
                 writer.cancel()
         finally:
             self._shell.disconnect(session)
-
-
-async def _write(outbox: Outbox, context: Context) -> None:
-    while True:
-        for message in await outbox.take():
-            await context.write(message)
 
 
 def _hello(data: bytes, session: int) -> Hello:

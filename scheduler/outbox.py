@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 from parlmesh.errors import FleetError
 
@@ -17,6 +18,7 @@ class Outbox:
         self._parts: list[bytes] = []
         self._ready = asyncio.Event()
         self._error: FleetError | None = None
+        self._ended = False
 
     def put(self, parts: Iterable[bytes]) -> None:
         self._parts += parts
@@ -26,6 +28,17 @@ class Outbox:
         """The stream ends with this error once it is read."""
         self._error = error
         self._ready.set()
+
+    def end(self) -> None:
+        """The stream ends in peace once everything is written."""
+        self._ended = True
+        self._ready.set()
+
+    async def write_to(self, context: Any) -> None:
+        """Writes whatever is put until the end."""
+        while not self._ended or self._parts:
+            for message in await self.take():
+                await context.write(message)
 
     async def take(self) -> Iterator[bytes]:
         """Waits for something, then everything, as messages of bounded size."""

@@ -15,8 +15,8 @@ from .servicer import SchedulerServicer
 
 SCHEDULER = scheduler_service_pb2.DESCRIPTOR.services_by_name["SchedulerService"]
 # Methods that take or give messages as bytes.
-READ_ENCODED = frozenset({"SubmitTasks", "Connect"})
-WRITE_ENCODED = frozenset({"WatchTasks", "Connect"})
+READ_ENCODED = frozenset({"SubmitTasks", "SubmitTaskStream", "Connect"})
+WRITE_ENCODED = frozenset({"SubmitTaskStream", "WatchTasks", "Connect"})
 FLEET = fleet_service_pb2.DESCRIPTOR.services_by_name["FleetService"]
 
 

@@ -1,10 +1,14 @@
 """SchedulerService over gRPC: decode, ask the shell, encode."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
-from parlmesh.errors import InvalidInput
-from parlmesh.rpc import caller
+from google.protobuf.message import DecodeError
+
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.rpc import caller, status_from_error
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from . import decoding, encoding, translation, views
@@ -28,6 +32,27 @@ class SchedulerServicer:
         """Reads an encoded SubmitTasksRequest."""
         tasks = decoding.tasks(request, caller().name, self._default_run_timeout)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
+
+    async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Reads encoded SubmitTaskStreamRequests, which are SubmitTasksRequests, and writes encoded receipts."""
+        with self._shell.receipts() as outbox:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(outbox.write_to(context))
+                async for request in requests:
+                    receipt = self._receipt(request)
+                    self._shell.after_commit(partial(outbox.put, [receipt]))
+                await self._shell.committed()
+                outbox.end()
+
+    def _receipt(self, request: bytes) -> bytes:
+        try:
+            self._shell.accept(decoding.tasks(request, caller().name, self._default_run_timeout))
+        except DecodeError:
+            message = f"a message of {len(request)} bytes cannot be parsed"
+            return encoding.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))
+        except FleetError as error:
+            return encoding.receipt(status_from_error(error))
+        return encoding.ACCEPTED
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()

@@ -5,7 +5,8 @@ records, of assignments and of answers is the order of decisions.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
@@ -47,6 +48,7 @@ class Shell:
         # None: nothing is kept, so nobody waits.
         self._committer = committer
         self._outboxes: dict[int, Outbox] = {}
+        self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
         self._exporter = Exporter(core)
         self._sessions = count(1)
@@ -63,6 +65,12 @@ class Shell:
 
     async def submit(self, tasks: Sequence[Task]) -> list[str]:
         """The ids, once the tasks are durable."""
+        task_ids = self.accept(tasks)
+        await self.committed()
+        return task_ids
+
+    def accept(self, tasks: Sequence[Task]) -> list[str]:
+        """The ids; nobody may be told of them before `after_commit`."""
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
@@ -72,8 +80,18 @@ class Shell:
             metrics.REFUSED.labels(error.reason.lower()).inc()
             raise
         self._perform()
-        await self.committed()
         return task_ids
+
+    @contextmanager
+    def receipts(self) -> Iterator[Outbox]:
+        """What a stream of submissions is to be told."""
+        self._refuse_when_stopping()
+        outbox = Outbox()
+        self._receipts.add(outbox)
+        try:
+            yield outbox
+        finally:
+            self._receipts.discard(outbox)
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         cancelled = self.core.cancel(task_ids, self._clock())
@@ -135,7 +153,7 @@ class Shell:
         if leases and outbox is not None:
             for lease in leases:
                 known.pop(lease, None)
-            self._after_commit(partial(outbox.put, encoding.acknowledged(leases)))
+            self.after_commit(partial(outbox.put, encoding.acknowledged(leases)))
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
@@ -155,7 +173,7 @@ class Shell:
         for task in tasks:
             if task.final:
                 # Its end may be decided and not durable yet.
-                self._after_commit(partial(watch.give, task))
+                self.after_commit(partial(watch.give, task))
         return watch
 
     def unwatch(self, watch: Watch) -> None:
@@ -179,7 +197,7 @@ class Shell:
         """Ends every stream; actors and watchers come back to the next scheduler."""
         self._stopping = True
         error = _stopping()
-        for outbox in self._outboxes.values():
+        for outbox in (*self._outboxes.values(), *self._receipts):
             outbox.close(error)
         self._watchers.close(error)
 
@@ -189,7 +207,7 @@ class Shell:
                 if self._committer is not None:
                     self._committer.add(action)
             elif isinstance(action, Notify):
-                self._after_commit(partial(self._watchers.notify, action.tasks))
+                self.after_commit(partial(self._watchers.notify, action.tasks))
             else:
                 outbox = self._outboxes.get(action.session)
                 if outbox is not None:
@@ -199,7 +217,7 @@ class Shell:
         if isinstance(action, Assign):
             parts = encoding.assignments(action.tasks, outbox.leases)
             if action.after_commit:
-                self._after_commit(partial(outbox.put, parts))
+                self.after_commit(partial(outbox.put, parts))
             else:
                 outbox.put(parts)
         elif isinstance(action, Revoke):
@@ -214,7 +232,8 @@ class Shell:
         else:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
 
-    def _after_commit(self, release: Callable[[], None]) -> None:
+    def after_commit(self, release: Callable[[], None]) -> None:
+        """Calls `release` once all that was decided so far is durable, in the order of the calls."""
         if self._committer is None:
             release()
         else:

@@ -21,9 +21,9 @@ class ClientConfig(Config):
     reconnect_seconds: float = Field(default=2.0, gt=0, le=300)
     """Longest pause between two attempts to reach the scheduler again."""
     requests_in_flight: int = Field(default=2, ge=1, le=64)
-    """SubmitTasks calls at once; what becomes ready meanwhile goes into the next one."""
+    """Requests without a receipt at once; what becomes ready meanwhile goes into the next one."""
     tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
-    """Most tasks in one SubmitTasks call."""
+    """Most tasks in one request."""
     message_bytes: int = Field(default=8 << 20, ge=64 << 10, le=1 << 30)
     """Largest gRPC message sent or received."""
     unclaimed_outcomes: int = Field(default=100_000, ge=1)

@@ -1,4 +1,4 @@
-"""Tasks to the bytes of SubmitTasksRequest, written by hand where every task passes.
+"""Tasks to the bytes of SubmitTaskStreamRequest, written by hand where every task passes.
 
 A task on the wire is an id in front of a head that all tasks of one kind and one set of options share, with the
 payload behind it. The numbers are the field tags of the contract; a test reads everything back with the generated
@@ -49,7 +49,7 @@ class Encoder:
         self._heads: dict[tuple[object, ...], bytes] = {}
 
     def task(self, request: TaskRequest, task_id: str) -> bytes:
-        """One `tasks` field of a SubmitTasksRequest; InvalidInput names what cannot be sent."""
+        """One `tasks` field of a SubmitTaskStreamRequest; InvalidInput names what cannot be sent."""
         try:
             name = task_id.encode()
             spec = _TASK_ID + _length(name) + name + self._head(request)

@@ -31,7 +31,7 @@ log = get_logger("parlmesh.client")
 T = TypeVar("T")
 
 TASKS_PER_REQUEST = 10_000
-"""The contract's limit for one SubmitTasks call."""
+"""The contract's limit for one request."""
 _FAREWELL_SECONDS = 1.0
 """Time the last cancellations have to reach the scheduler when a client closes."""
 

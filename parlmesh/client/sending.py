@@ -4,12 +4,11 @@ import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 import grpc.aio
 
 from parlmesh.errors import FleetError
-from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from .config import ClientConfig
@@ -17,10 +16,10 @@ from .outcomes import refused
 from .outgoing import Outgoing, Parcel, halves, wanted
 from .pending import Pending
 from .retrying import passes, pause_after
+from .submissions import Submissions
 
 log = get_logger("parlmesh.client")
 
-SUBMIT = "/parlmesh.v1.SchedulerService/SubmitTasks"
 # Of a message, for what surrounds the tasks.
 _RESERVE_BYTES = 16 << 10
 
@@ -38,8 +37,7 @@ class Sender:
         search: Callable[[Sequence[str]], None],
         cancel: Callable[[Sequence[str]], None],
     ) -> None:
-        # Requests are encoded by hand and the answer only repeats the ids: both stay bytes.
-        self._submit: Callable[..., Any] = channel.unary_unary(SUBMIT)
+        self._submissions = Submissions(channel)
         self._pending = pending
         self._config = config
         self._rng = rng
@@ -57,6 +55,7 @@ class Sender:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Sends until cancelled."""
+        self._submissions.start(group)
         for _ in range(self._config.requests_in_flight):
             group.create_task(self._send())
 
@@ -128,10 +127,10 @@ class Sender:
         while parcels:
             try:
                 tasks = b"".join(task for parcel in parcels for task in parcel.tasks)
-                await self._submit(tasks, timeout=self._config.call_seconds)
+                await self._submissions.submit(tasks, self._config.call_seconds)
                 break
-            except grpc.aio.AioRpcError as rpc_error:
-                error = error_from_rpc(rpc_error)
+            except FleetError as refusal:
+                error = refusal
             if not passes(error):
                 return error, parcels
             pause = pause_after(error, backoff)

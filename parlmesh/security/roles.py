@@ -37,6 +37,7 @@ ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
     "/parlmesh.v1.SchedulerService/ListActors": _READER,
     "/parlmesh.v1.SchedulerService/ListTasks": _READER,
     "/parlmesh.v1.SchedulerService/RebalanceTasks": _NONE,
+    "/parlmesh.v1.SchedulerService/SubmitTaskStream": _NONE,
     "/parlmesh.v1.SchedulerService/SubmitTasks": _NONE,
     "/parlmesh.v1.SchedulerService/UpdateActors": _NONE,
     "/parlmesh.v1.SchedulerService/WatchTasks": _READER,

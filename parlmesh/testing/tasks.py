@@ -6,9 +6,10 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, NotFound
-from parlmesh.rpc import Service
+from parlmesh.rpc import Service, status_from_error
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
@@ -123,6 +124,29 @@ class FakeTasks(SchedulerServiceServicer):
         if self.hold is not None:
             await self.hold.wait()
         return pb.SubmitTasksResponse(task_ids=[spec.task_id for spec in request.tasks])
+
+    async def SubmitTaskStream(
+        self, request_iterator: AsyncIterator[pb.SubmitTaskStreamRequest], context: _Context
+    ) -> AsyncIterator[pb.SubmitTaskStreamResponse]:
+        """Every message as a SubmitTasks of its own."""
+        receipts: asyncio.Queue[asyncio.Task[status_pb2.Status] | None] = asyncio.Queue()
+        async with asyncio.TaskGroup() as group:
+
+            async def read() -> None:
+                async for request in request_iterator:
+                    receipts.put_nowait(group.create_task(self._receipt(request, context)))
+                receipts.put_nowait(None)
+
+            group.create_task(read())
+            while (receipt := await receipts.get()) is not None:
+                yield pb.SubmitTaskStreamResponse(receipts=[await receipt])
+
+    async def _receipt(self, request: pb.SubmitTaskStreamRequest, context: _Context) -> status_pb2.Status:
+        try:
+            await self.SubmitTasks(pb.SubmitTasksRequest(tasks=request.tasks), context)
+        except FleetError as error:
+            return status_from_error(error)
+        return status_pb2.Status()
 
     async def GetTask(self, request: pb.GetTaskRequest, context: _Context) -> pb.GetTaskResponse:
         """The task with its outcome, when it has one."""

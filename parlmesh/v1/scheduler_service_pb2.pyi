@@ -9,6 +9,7 @@ from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 from parlmesh.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
@@ -122,6 +123,54 @@ class SubmitTasksResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitTasksResponse: _TypeAlias = SubmitTasksResponse  # noqa: Y015
+
+@_typing.final
+class SubmitTaskStreamRequest(_message.Message):
+    """Tasks to accept together."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
+        """At most 10,000 per request."""
+
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[_task_pb2.TaskSpec] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitTaskStreamRequest: _TypeAlias = SubmitTaskStreamRequest  # noqa: Y015
+
+@_typing.final
+class SubmitTaskStreamResponse(_message.Message):
+    """What became of the next requests."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]:
+        """One for each request; OK = accepted, and durable when the store is."""
+
+    def __init__(
+        self,
+        *,
+        receipts: _abc.Iterable[_status_pb2.Status] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipts", b"receipts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitTaskStreamResponse: _TypeAlias = SubmitTaskStreamResponse  # noqa: Y015
 
 @_typing.final
 class GetTaskRequest(_message.Message):

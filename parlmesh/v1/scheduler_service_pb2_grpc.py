@@ -40,6 +40,11 @@ class SchedulerServiceStub:
                 request_serializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksRequest.SerializeToString,
                 response_deserializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksResponse.FromString,
                 _registered_method=True)
+        self.SubmitTaskStream = channel.stream_stream(
+                '/parlmesh.v1.SchedulerService/SubmitTaskStream',
+                request_serializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamRequest.SerializeToString,
+                response_deserializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamResponse.FromString,
+                _registered_method=True)
         self.GetTask = channel.unary_unary(
                 '/parlmesh.v1.SchedulerService/GetTask',
                 request_serializer=parlmesh_dot_v1_dot_scheduler__service__pb2.GetTaskRequest.SerializeToString,
@@ -99,6 +104,14 @@ class SchedulerServiceServicer:
     def SubmitTasks(self, request, context):
         """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
         RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SubmitTaskStream(self, request_iterator, context):
+        """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
+        one receipt, in order. A refused request leaves the stream open.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,6 +197,11 @@ def add_SchedulerServiceServicer_to_server(servicer, server):
                     request_deserializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksRequest.FromString,
                     response_serializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksResponse.SerializeToString,
             ),
+            'SubmitTaskStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.SubmitTaskStream,
+                    request_deserializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamRequest.FromString,
+                    response_serializer=parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamResponse.SerializeToString,
+            ),
             'GetTask': grpc.unary_unary_rpc_method_handler(
                     servicer.GetTask,
                     request_deserializer=parlmesh_dot_v1_dot_scheduler__service__pb2.GetTaskRequest.FromString,
@@ -263,6 +281,33 @@ class SchedulerService:
             '/parlmesh.v1.SchedulerService/SubmitTasks',
             parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksRequest.SerializeToString,
             parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitTaskStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/parlmesh.v1.SchedulerService/SubmitTaskStream',
+            parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamRequest.SerializeToString,
+            parlmesh_dot_v1_dot_scheduler__service__pb2.SubmitTaskStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -37,6 +37,10 @@ class SchedulerServiceStub:
     """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
     RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
     """
+    SubmitTaskStream: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]
+    """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
+    one receipt, in order. A refused request leaves the stream open.
+    """
     GetTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]
     """NOT_FOUND when the id is unknown or was finished too long ago."""
     ListTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]
@@ -69,6 +73,10 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     SubmitTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.SubmitTasksRequest, _scheduler_service_pb2.SubmitTasksResponse]  # type: ignore[assignment]
     """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
     RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+    """
+    SubmitTaskStream: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]  # type: ignore[assignment]
+    """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
+    one receipt, in order. A refused request leaves the stream open.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]  # type: ignore[assignment]
     """NOT_FOUND when the id is unknown or was finished too long ago."""
@@ -105,6 +113,16 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scheduler_service_pb2.SubmitTasksResponse, _abc.Awaitable[_scheduler_service_pb2.SubmitTasksResponse]]:
         """Accepts every task of the request or none. Safe to retry when the tasks carry ids.
         RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
+        """
+
+    @_abc_1.abstractmethod
+    def SubmitTaskStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_scheduler_service_pb2.SubmitTaskStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.SubmitTaskStreamResponse], _abc.AsyncIterator[_scheduler_service_pb2.SubmitTaskStreamResponse]]:
+        """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
+        one receipt, in order. A refused request leaves the stream open.
         """
 
     @_abc_1.abstractmethod

@@ -216,6 +216,30 @@ async def test_a_task_goes_out_and_its_result_comes_back_whole(client: Client, m
     assert task.outcome == outcome
 
 
+async def test_a_stream_of_requests_has_a_receipt_for_each_in_order_and_outlives_refusals(client: Client) -> None:
+    requests = [
+        pb.SubmitTaskStreamRequest(tasks=[noop("a"), noop("b")]),
+        pb.SubmitTaskStreamRequest(tasks=[noop("c"), noop("d", dependencies=["nobody"])]),
+        pb.SubmitTaskStreamRequest(tasks=[noop("e")]),
+    ]
+    call = client.stub.SubmitTaskStream(iter(requests), timeout=SECONDS)
+    receipts = [status async for response in call for status in response.receipts]
+    assert [status.code for status in receipts] == [0, grpc.StatusCode.INVALID_ARGUMENT.value[0], 0]
+    assert "nobody" in receipts[1].message
+    answer = await client.call("ListTasks", pb.ListTasksRequest())
+    assert sorted(task.spec.task_id for task in answer.tasks) == ["a", "b", "e"]
+
+
+async def test_a_message_that_is_no_request_is_refused_and_the_stream_goes_on(client: Client) -> None:
+    call: Any = client.channel.stream_stream("/parlmesh.v1.SchedulerService/SubmitTaskStream")(timeout=SECONDS)
+    await call.write(b"\xff\xff\xff")
+    await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a")]).SerializeToString())
+    await call.done_writing()
+    receipts = [status async for data in call for status in pb.SubmitTaskStreamResponse.FromString(data).receipts]
+    assert [status.code for status in receipts] == [grpc.StatusCode.INVALID_ARGUMENT.value[0], 0]
+    assert receipts[0].message == "a message of 3 bytes cannot be parsed"
+
+
 async def test_a_watch_of_a_submitter_misses_nothing_after_its_first_metadata(client: Client, make_actor: Make) -> None:
     actor = await make_actor(credits=10, slots=10)
     watch = client.stub.WatchTasks(pb.WatchTasksRequest(submitter="me"), timeout=SECONDS)

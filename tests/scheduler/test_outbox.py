@@ -28,6 +28,22 @@ async def test_a_closed_outbox_ends_the_stream_with_the_reason() -> None:
         await outbox.take()
 
 
+async def test_an_outbox_that_ends_is_written_to_the_end() -> None:
+    written: list[bytes] = []
+
+    class Stream:
+        async def write(self, message: bytes) -> None:
+            written.append(message)
+            if message == b"a":
+                outbox.put([b"b"])
+                outbox.end()
+
+    outbox = Outbox()
+    outbox.put([b"a"])
+    await asyncio.wait_for(outbox.write_to(Stream()), 5)
+    assert written == [b"a", b"b"]
+
+
 @given(st.lists(st.integers(1, 3 * MESSAGE_BYTES // 2), max_size=8))
 def test_messages_are_bounded_unless_a_single_part_is_larger(sizes: list[int]) -> None:
     parts = [bytes(size) for size in sizes]
