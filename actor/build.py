@@ -14,7 +14,6 @@ from typing import Any
 from parlmesh.errors import ConfigError
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
-from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
@@ -27,7 +26,7 @@ from .learner_link import LearnerLink
 from .metrics import ActorMetrics
 from .policy_cache import PolicyCache
 from .uplink import Uplink
-from .uploads import Uploads
+from .uploads import Uploads, upload_stream
 from .worker import ActorIdentity, Worker
 
 
@@ -108,7 +107,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities_of(config):
         uploads = await stack.enter_async_context(
-            Uploads(ExperienceServiceStub(learner), limits=config.limits, metrics=metrics, rng=rng)
+            Uploads(upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng)
         )
         link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
         worker = await stack.enter_async_context(

@@ -5,7 +5,7 @@ import concurrent.futures
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from parlmesh.v1.experience_service_pb2 import Trajectory
+from parlmesh.wire import EncodedTrajectory
 
 from .handlers.protocol import Cancelled, Context
 from .policy_cache import HeldPolicy, PolicyCache
@@ -40,7 +40,7 @@ class LearnerLink:
         """The number of this actor's next trajectory."""
         return self._uploads.next_sequence()
 
-    def upload(self, trajectory: Trajectory) -> "concurrent.futures.Future[Receipt]":
+    def upload(self, trajectory: EncodedTrajectory) -> "concurrent.futures.Future[Receipt]":
         """Starts an upload; it goes on when the handler does not wait for it."""
         return self._start(self._uploads.upload(trajectory))
 

@@ -4,30 +4,39 @@ import asyncio
 import itertools
 import random
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import Backoff, error_from_status
 from parlmesh.telemetry import get_logger
-from parlmesh.v1.experience_service_pb2 import Trajectory, UploadTrajectoriesRequest, UploadTrajectoriesResponse
+from parlmesh.v1.experience_service_pb2 import DESCRIPTOR, UploadTrajectoriesResponse
+from parlmesh.wire import EncodedTrajectory
 
 from .config import LimitsConfig
 from .metrics import ActorMetrics
 from .stream_errors import STREAM_ERRORS, meaning_of
 
-if TYPE_CHECKING:
-    from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceAsyncStub
-
 log = get_logger("parlmesh.actor")
 
-_Call: TypeAlias = "grpc.aio.StreamStreamCall[UploadTrajectoriesRequest, UploadTrajectoriesResponse]"
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, UploadTrajectoriesResponse]"
+_METHOD = DESCRIPTOR.services_by_name["ExperienceService"].methods_by_name["UploadTrajectories"]
 # The learner's word for a trajectory it has already; after a broken stream it means that the first sending arrived.
 DUPLICATE = "DUPLICATE_TRAJECTORY"
 ACCEPTED = "accepted"
+
+
+def upload_stream(channel: grpc.aio.Channel) -> Callable[[], _Call]:
+    """Opens streams whose requests are serialised already, in the thread that collected them."""
+    opened: Callable[[], _Call] = channel.stream_stream(
+        f"/{_METHOD.containing_service.full_name}/{_METHOD.name}",
+        response_deserializer=UploadTrajectoriesResponse.FromString,
+    )
+    return opened
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +51,7 @@ class Receipt:
 
 @dataclass(slots=True)
 class _Pending:
-    request: UploadTrajectoriesRequest
-    size_bytes: int
+    request: bytes
     receipt: "asyncio.Future[Receipt]"
     times_sent: int = 0
 
@@ -52,9 +60,9 @@ class Uploads:
     """The uploads of one actor; used as a context manager, which owns the stream. It is opened by the first upload."""
 
     def __init__(
-        self, stub: "ExperienceServiceAsyncStub", *, limits: LimitsConfig, metrics: ActorMetrics, rng: random.Random
+        self, open_stream: Callable[[], _Call], *, limits: LimitsConfig, metrics: ActorMetrics, rng: random.Random
     ) -> None:
-        self._stub = stub
+        self._open_stream = open_stream
         self._limits = limits
         self._metrics = metrics
         self._sequences = itertools.count(1)
@@ -91,10 +99,9 @@ class Uploads:
         """The number of the next trajectory; may be called from any thread."""
         return next(self._sequences)
 
-    async def upload(self, trajectory: Trajectory) -> Receipt:
+    async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
         """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""
-        request = UploadTrajectoriesRequest(trajectory=trajectory)
-        size = request.ByteSize()
+        size = len(trajectory.request)
         if size > self._limits.message_bytes:
             self._metrics.uploads.labels("TOO_LARGE").inc()
             limit = self._limits.message_bytes
@@ -105,7 +112,7 @@ class Uploads:
             )
         try:
             async with asyncio.timeout(self._limits.upload_seconds), self._room:
-                receipt = await self._receipt(trajectory.sequence, request, size)
+                receipt = await self._receipt(trajectory)
         except TimeoutError:
             self._metrics.uploads.labels("DEADLINE_EXCEEDED").inc()
             seconds = self._limits.upload_seconds
@@ -114,17 +121,17 @@ class Uploads:
         self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
         return receipt
 
-    async def _receipt(self, sequence: int, request: UploadTrajectoriesRequest, size: int) -> Receipt:
+    async def _receipt(self, trajectory: EncodedTrajectory) -> Receipt:
         if self._closed:
             raise _leaving()
-        pending = _Pending(request, size, asyncio.get_running_loop().create_future())
-        self._pending[sequence] = pending
-        self._unsent.append(sequence)
+        pending = _Pending(trajectory.request, asyncio.get_running_loop().create_future())
+        self._pending[trajectory.sequence] = pending
+        self._unsent.append(trajectory.sequence)
         self._wake.set()
         try:
             return await pending.receipt
         finally:
-            del self._pending[sequence]
+            del self._pending[trajectory.sequence]
 
     async def _run(self) -> None:
         while True:
@@ -158,7 +165,7 @@ class Uploads:
 
     async def _session(self) -> None:
         # No deadline: each upload has its own, and the stream is kept for the next.
-        call = self._stub.UploadTrajectories()
+        call = self._open_stream()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._read(call))
@@ -180,7 +187,7 @@ class Uploads:
                     if pending.times_sent:
                         self._metrics.resent_uploads.inc()
                     pending.times_sent += 1
-                    self._metrics.upload_bytes.inc(pending.size_bytes)
+                    self._metrics.upload_bytes.inc(len(pending.request))
                     await call.write(pending.request)
         except asyncio.InvalidStateError:
             return  # the stream has ended; the reader says why
@@ -189,15 +196,22 @@ class Uploads:
         while isinstance(response := await call.read(), UploadTrajectoriesResponse):
             self._backoff.reset()
             self._away = False
-            self._in_flight.discard(response.sequence)
+            for sequence in response.also_accepted:
+                self._settle(sequence, Receipt(None, response.policy_version))
             # With no room announced one is still sent: its receipt is how new room is learned of.
             self._window = max(1, min(self._limits.uploads_in_flight, response.credits))
             pending = self._pending.get(response.sequence)
-            if pending is not None and not pending.receipt.done():
-                pending.receipt.set_result(_receipt(response, sent_before=pending.times_sent > 1))
+            sent_before = pending is not None and pending.times_sent > 1
+            self._settle(response.sequence, _receipt(response, sent_before=sent_before))
             if self._unsent:
                 self._wake.set()
         raise Unavailable("the learner ended the stream")
+
+    def _settle(self, sequence: int, receipt: Receipt) -> None:
+        self._in_flight.discard(sequence)
+        pending = self._pending.get(sequence)
+        if pending is not None and not pending.receipt.done():
+            pending.receipt.set_result(receipt)
 
 
 def _leaving() -> Unavailable:

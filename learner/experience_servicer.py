@@ -1,5 +1,6 @@
 """ExperienceService over gRPC: decode, call, encode."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from parlmesh.wire import TensorLimits, trajectory_from_proto
 
 from .run import TrainingRun
 
+# Receipts that may wait to be written before no more is read.
+_WAITING_RECEIPTS = 64
+
 Context = grpc.aio.ServicerContext[Any, Any]
 
 
@@ -25,16 +29,26 @@ class ExperienceServicer(ExperienceServiceServicer):
         self._limits = TensorLimits(max_bytes=max_bytes)
         self._on_delivered = on_delivered
 
-    async def UploadTrajectories(
+    async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.UploadTrajectoriesRequest], context: Context
-    ) -> AsyncIterator[pb.UploadTrajectoriesResponse]:
-        async for request in request_iterator:
-            yield pb.UploadTrajectoriesResponse(
+    ) -> None:
+        receipts = Receipts()
+        async with asyncio.TaskGroup() as group:
+            # Apart, so that the next trajectory is read while a receipt is on its way.
+            group.create_task(self._read(request_iterator, receipts))
+            async for receipt in receipts:
+                await context.write(receipt)
+
+    async def _read(self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts") -> None:
+        async for request in requests:
+            receipt = pb.UploadTrajectoriesResponse(
                 sequence=request.trajectory.sequence,
                 status=self._receive(request.trajectory),
                 policy_version=self._run.progress.version,
                 credits=self._run.queue.room,
             )
+            await receipts.put(receipt, together=request.receipts_together)
+        await receipts.end()
 
     def _receive(self, message: pb.Trajectory) -> status_pb2.Status:
         try:
@@ -48,3 +62,37 @@ class ExperienceServicer(ExperienceServiceServicer):
             return status_from_error(error)
         self._on_delivered(trajectory.task_id)
         return status_pb2.Status()
+
+
+class Receipts:
+    """Between reading and writing: in order, bounded, and several good ones as one where the sender takes that."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[tuple[pb.UploadTrajectoriesResponse, bool] | None] = asyncio.Queue(
+            _WAITING_RECEIPTS
+        )
+
+    async def put(self, receipt: pb.UploadTrajectoriesResponse, *, together: bool) -> None:
+        """Waits while too many are unwritten."""
+        await self._waiting.put((receipt, together))
+
+    async def end(self) -> None:
+        """No more will come."""
+        await self._waiting.put(None)
+
+    async def __aiter__(self) -> AsyncIterator[pb.UploadTrajectoriesResponse]:
+        held: pb.UploadTrajectoriesResponse | None = None
+        while (item := await self._waiting.get()) is not None:
+            receipt, together = item
+            if held is not None:
+                if together and not held.status.code:
+                    receipt.also_accepted.extend((*held.also_accepted, held.sequence))
+                else:
+                    yield held
+            held = receipt
+            # Whatever is there goes together; nothing waits for more.
+            if not together or self._waiting.empty():
+                yield held
+                held = None
+        if held is not None:
+            yield held

@@ -13,7 +13,7 @@ from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
-from parlmesh.types import Trajectory
+from parlmesh.types import EpisodeColumns, Trajectory
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -247,7 +247,7 @@ class TrainingRun:
         progress.max_policy_lag_seen = max(progress.max_policy_lag_seen, *lags)
         for trajectory in batch:
             progress.episodes += len(trajectory.fragment.episodes)
-            progress.recent_returns.extend(episode.total_reward for episode in trajectory.fragment.episodes)
+            progress.recent_returns.extend(EpisodeColumns.of(trajectory.fragment.episodes).returns.tolist())
         self.rate.mark(progress.elapsed_seconds, progress.steps)
         self.publish()
         metrics.UPDATES.labels("applied").inc()

@@ -22,7 +22,7 @@ from parlmesh.types import (
     TRUNCATED,
     VALID,
     Array,
-    Episode,
+    EpisodeColumns,
     Fragment,
 )
 
@@ -112,7 +112,7 @@ class Collector:
         columns = self._columns(steps, state)
         masks = columns.get(ACTION_MASK)
         observations, actions, log_probs = columns[OBSERVATION], columns[ACTION], columns[LOG_PROB]
-        episodes: list[Episode] = []
+        episodes: list[tuple[Array, Array]] = []
         for step in range(steps):
             action, log_prob, state = policy.act(seen.observation, self._rng, seen.mask, state)
             seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
@@ -134,7 +134,7 @@ class Collector:
         self._steps += steps
         if self._repeatable:
             self._actions.append(actions)
-        return Fragment(columns, episodes)
+        return Fragment(columns, _joined(episodes))
 
     def mark(self) -> Mark:
         """Where this collector stands now."""
@@ -183,15 +183,21 @@ class Collector:
             columns[STATE] = state.copy()
         return columns
 
-    def _account(self, reward: Array, valid: Array, ended: Array, episodes: list[Episode]) -> Array:
+    def _account(self, reward: Array, valid: Array, ended: Array, episodes: list[tuple[Array, Array]]) -> Array:
         self._returns += reward
         self._lengths += valid
         if ended.any():
-            for index in np.flatnonzero(ended):
-                episodes.append(Episode(float(self._returns[index]), int(self._lengths[index])))
+            episodes.append((self._returns[ended], self._lengths[ended]))
             self._returns[ended] = 0.0
             self._lengths[ended] = 0
         return ended
+
+
+def _joined(episodes: list[tuple[Array, Array]]) -> EpisodeColumns:
+    if not episodes:
+        return EpisodeColumns(np.empty(0, np.float32), np.empty(0, np.int64))
+    returns, lengths = (np.concatenate(column) for column in zip(*episodes, strict=True))
+    return EpisodeColumns(returns.astype(np.float32), lengths)
 
 
 def evaluate(

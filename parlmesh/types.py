@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,43 @@ class Episode:
 
     total_reward: float
     steps: int
+
+
+class EpisodeColumns(Sequence[Episode]):
+    """Episodes as they travel: an array of returns and one of lengths, made into objects only when asked for."""
+
+    __slots__ = ("returns", "steps")
+
+    def __init__(self, returns: Array, steps: Array) -> None:
+        self.returns = returns
+        self.steps = steps
+
+    @classmethod
+    def of(cls, episodes: Sequence[Episode]) -> "EpisodeColumns":
+        """The columns of any episodes."""
+        if isinstance(episodes, cls):
+            return episodes
+        returns = np.array([each.total_reward for each in episodes], np.float32)
+        return cls(returns, np.array([each.steps for each in episodes], np.int64))
+
+    def __len__(self) -> int:
+        return len(self.returns)
+
+    @overload
+    def __getitem__(self, index: int) -> Episode: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "EpisodeColumns": ...
+
+    def __getitem__(self, index: int | slice) -> "Episode | EpisodeColumns":
+        if isinstance(index, slice):
+            return EpisodeColumns(self.returns[index], self.steps[index])
+        return Episode(float(self.returns[index]), int(self.steps[index]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True, slots=True)

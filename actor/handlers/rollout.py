@@ -16,8 +16,8 @@ from pydantic import Field
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.types import Array
-from parlmesh.wire import trajectory_to_proto
+from parlmesh.types import Array, Trajectory
+from parlmesh.wire import trajectory_to_request
 
 from ..learner_link import LearnerLink
 from ..metrics import ActorMetrics
@@ -145,16 +145,16 @@ class Rollout:
         tally.steps += steps
         tally.episodes += len(fragment.episodes)
         tally.policy_version = held.version
-        trajectory = trajectory_to_proto(
-            fragment,
+        trajectory = Trajectory(
             run_id=wanted.run_id,
             actor_id=self._actor_id,
             incarnation=self._incarnation,
             sequence=self._learner.next_sequence(),
             policy_version=held.version,
+            fragment=fragment,
             task_id=context.task_id,
         )
-        return self._learner.upload(trajectory)
+        return self._learner.upload(trajectory_to_request(trajectory))
 
     def _make_room(self, context: Context) -> None:
         """Waits while too many uploads of the slot are under way, those of its last task included."""

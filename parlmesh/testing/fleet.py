@@ -161,6 +161,8 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         """Why a trajectory is refused; None accepts it."""
         self.silent = False
         """Takes trajectories and gives no receipt."""
+        self.together = 1
+        """Accepted trajectories that share one receipt."""
         self.credits = 8
         self.upload_streams = 0
         self.damage: Callable[[bytes], bytes] = lambda data: data
@@ -239,6 +241,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self.upload_streams += 1
         broken = self._broken
         requests = aiter(request_iterator)
+        accepted: list[int] = []
         while True:
             request = await _either(anext(requests, None), broken.wait())
             if broken.is_set():
@@ -249,12 +252,16 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
                 self.trajectories.append(request.trajectory)
                 self._changed.notify_all()
             refusal = self.refusal(request.trajectory)
-            if not self.silent:
+            if refusal is None and len(accepted) + 1 < self.together:
+                accepted.append(request.trajectory.sequence)
+            elif not self.silent:
                 yield experience_pb.UploadTrajectoriesResponse(
                     sequence=request.trajectory.sequence,
                     status=status_from_error(refusal) if refusal is not None else None,
                     credits=self.credits,
+                    also_accepted=accepted,
                 )
+                accepted.clear()
 
     def _newest(self, run_id: str) -> tuple[int, bytes] | None:
         return next(reversed(self._policies.get(run_id, {}).items()), None)

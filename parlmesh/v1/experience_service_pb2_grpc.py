@@ -47,7 +47,7 @@ class ExperienceServiceServicer:
     """
 
     def UploadTrajectories(self, request_iterator, context):
-        """One trajectory per request, one receipt per trajectory, in the same order. A refused trajectory leaves the
+        """One trajectory per request, one receipt per trajectory, in the same order; those of accepted ones may come together. A refused trajectory leaves the
         stream open: its receipt carries the status. A client may have several trajectories in flight; those
         without a receipt when a stream breaks are sent again and counted once.
         """

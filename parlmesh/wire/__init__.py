@@ -2,9 +2,10 @@
 
 from .payloads import payload_from_proto, payload_to_proto, struct_from_proto, struct_to_proto
 from .tensors import TensorLimits, tensor_from_proto, tensor_to_proto, tensors_from_proto
-from .trajectories import trajectory_from_proto, trajectory_to_proto
+from .trajectories import EncodedTrajectory, trajectory_from_proto, trajectory_to_proto, trajectory_to_request
 
 __all__ = [
+    "EncodedTrajectory",
     "TensorLimits",
     "payload_from_proto",
     "payload_to_proto",
@@ -15,4 +16,5 @@ __all__ = [
     "tensors_from_proto",
     "trajectory_from_proto",
     "trajectory_to_proto",
+    "trajectory_to_request",
 ]

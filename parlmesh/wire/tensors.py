@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -22,6 +23,7 @@ _DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_FLOAT64: np.dtype("<f8"),
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
+_DATA = pb.Tensor.DESCRIPTOR.fields_by_name["data"].number
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +41,50 @@ DEFAULT_LIMITS = TensorLimits()
 
 def tensor_to_proto(name: str, array: Array) -> pb.Tensor:
     """InvalidInput when the element type has no place on the wire."""
+    array = _wire_form(name, array)
+    return pb.Tensor(name=name, dtype=_code(array.dtype), shape=array.shape, data=array.tobytes())
+
+
+def tensor_to_parts(field: int, name: str, array: Array) -> tuple[bytes, memoryview]:
+    """A tensor as the field of another message: all that comes before its elements, and the elements, not copied."""
+    array = _wire_form(name, array)
+    flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return _head(field, name, array.dtype, array.shape, flat.nbytes), flat.data
+
+
+def field_head(number: int, length: int) -> bytes:
+    """Tag and length of a length-delimited field, as protobuf writes them."""
+    return bytes([*_varint(number << 3 | 2), *_varint(length)])
+
+
+# The columns of a run have the same names, types and shapes from trajectory to trajectory.
+@lru_cache(maxsize=1024)
+def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int) -> bytes:
+    head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString() + field_head(_DATA, size)
+    return field_head(field, len(head) + size) + head
+
+
+def _varint(value: int) -> list[int]:
+    found = []
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return [*found, value]
+
+
+def _code(dtype: np.dtype) -> pb.DataType.ValueType:
+    return pb.DataType.ValueType(_CODES[dtype])
+
+
+def _wire_form(name: str, array: Array) -> Array:
     array = np.asarray(array)
     dtype = array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype
-    code = _CODES.get(dtype)
-    if code is None:
+    if dtype not in _CODES:
         known = ", ".join(str(known) for known in _CODES)
         raise InvalidInput(
             f"tensor {name} has dtype {array.dtype}; allowed are {known}", reason="TENSOR_DTYPE", tensor=name
         )
-    data = array.astype(dtype, order="C", copy=False).tobytes()
-    return pb.Tensor(name=name, dtype=pb.DataType.ValueType(code), shape=array.shape, data=data)
+    return array.astype(dtype, order="C", copy=False)
 
 
 def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) -> Array:
@@ -68,7 +104,7 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
             reason="TENSOR_SHAPE",
             tensor=name,
         )
-    if any(size < 0 for size in shape):
+    if shape and min(shape) < 0:
         raise InvalidInput(
             f"tensor {name} has a negative dimension in {list(shape)}", reason="TENSOR_SHAPE", tensor=name
         )
@@ -81,13 +117,15 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
             tensor=name,
             limit=limits.max_bytes,
         )
-    if len(tensor.data) != expected:
+    # Asked for once: the message makes another copy every time.
+    data = tensor.data
+    if len(data) != expected:
         raise InvalidInput(
-            f"tensor {name} of {dtype}{list(shape)} must have {expected} bytes, got {len(tensor.data)}",
+            f"tensor {name} of {dtype}{list(shape)} must have {expected} bytes, got {len(data)}",
             reason="TENSOR_LENGTH",
             tensor=name,
         )
-    return np.frombuffer(tensor.data, dtype).reshape(shape)
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def tensors_from_proto(tensors: Iterable[pb.Tensor], limits: TensorLimits = DEFAULT_LIMITS) -> dict[str, Array]:
@@ -97,15 +135,16 @@ def tensors_from_proto(tensors: Iterable[pb.Tensor], limits: TensorLimits = DEFA
     for tensor in tensors:
         if len(found) == limits.max_tensors:
             raise ResourceExhausted(f"more than {limits.max_tensors} tensors in one message", reason="TENSOR_COUNT")
-        if tensor.name in found:
-            raise InvalidInput(f"tensor {tensor.name} is there twice", reason="TENSOR_NAME", tensor=tensor.name)
-        found[tensor.name] = tensor_from_proto(tensor, limits)
-        total += len(tensor.data)
+        name = tensor.name
+        if name in found:
+            raise InvalidInput(f"tensor {name} is there twice", reason="TENSOR_NAME", tensor=name)
+        array = found[name] = tensor_from_proto(tensor, limits)
+        total += array.nbytes
         if total > limits.max_bytes:
             raise ResourceExhausted(
-                f"tensors up to {tensor.name} have {total} bytes; the limit is {limits.max_bytes}",
+                f"tensors up to {name} have {total} bytes; the limit is {limits.max_bytes}",
                 reason="TENSOR_TOO_LARGE",
-                tensor=tensor.name,
+                tensor=name,
                 limit=limits.max_bytes,
             )
     return found

@@ -1,12 +1,37 @@
 """Trajectories, in and out. Whether the columns fit a run is the learner's to decide."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
 from parlmesh.errors import InvalidInput, ResourceExhausted
-from parlmesh.types import Episode, Fragment, Trajectory
+from parlmesh.types import Episode, EpisodeColumns, Fragment, Trajectory
 from parlmesh.v1 import experience_service_pb2 as pb
 
-from .tensors import DEFAULT_LIMITS, TensorLimits, tensor_to_proto, tensors_from_proto
+from .tensors import (
+    DEFAULT_LIMITS,
+    TensorLimits,
+    field_head,
+    tensor_from_proto,
+    tensor_to_parts,
+    tensor_to_proto,
+    tensors_from_proto,
+)
 
 _MAX_EPISODES = 100_000
+_TRAJECTORY = pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["trajectory"].number
+# Whoever encodes by hand reads receipts that come together.
+_TOGETHER = pb.UploadTrajectoriesRequest(receipts_together=True).SerializeToString()
+_COLUMNS = pb.Trajectory.DESCRIPTOR.fields_by_name["columns"].number
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedTrajectory:
+    """A trajectory on its way: its number and the serialised UploadTrajectoriesRequest."""
+
+    sequence: int
+    request: bytes
 
 
 def trajectory_to_proto(
@@ -20,6 +45,7 @@ def trajectory_to_proto(
     task_id: str = "",
 ) -> pb.Trajectory:
     """One upload."""
+    episodes = EpisodeColumns.of(fragment.episodes)
     return pb.Trajectory(
         run_id=run_id,
         actor_id=actor_id,
@@ -28,8 +54,27 @@ def trajectory_to_proto(
         policy_version=policy_version,
         task_id=task_id,
         columns=[tensor_to_proto(name, column) for name, column in fragment.columns.items()],
-        episodes=[pb.Episode(total_reward=each.total_reward, steps=each.steps) for each in fragment.episodes],
+        episode_returns=tensor_to_proto("episode_returns", episodes.returns) if episodes else None,
+        episode_steps=tensor_to_proto("episode_steps", episodes.steps) if episodes else None,
     )
+
+
+def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
+    """The same, serialised: every column is copied once, where messages within messages copy it four times."""
+    head = trajectory_to_proto(
+        Fragment({}, trajectory.fragment.episodes),
+        run_id=trajectory.run_id,
+        actor_id=trajectory.actor_id,
+        incarnation=trajectory.incarnation,
+        sequence=trajectory.sequence,
+        policy_version=trajectory.policy_version,
+        task_id=trajectory.task_id,
+    ).SerializeToString()
+    columns = trajectory.fragment.columns.items()
+    parts = [part for name, column in columns for part in tensor_to_parts(_COLUMNS, name, column)]
+    length = len(head) + sum(map(len, parts))
+    request = b"".join([field_head(_TRAJECTORY, length), head, *parts, _TOGETHER])
+    return EncodedTrajectory(trajectory.sequence, request)
 
 
 def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT_LIMITS) -> Trajectory:
@@ -38,11 +83,6 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:
         raise InvalidInput("trajectory sequence must be >= 1, got 0", reason="TRAJECTORY_ORIGIN")
-    if len(message.episodes) > _MAX_EPISODES:
-        count = len(message.episodes)
-        raise ResourceExhausted(
-            f"trajectory has {count} episodes; the limit is {_MAX_EPISODES}", reason="EPISODE_COUNT"
-        )
     return Trajectory(
         run_id=message.run_id,
         actor_id=message.actor_id,
@@ -50,8 +90,30 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         sequence=message.sequence,
         policy_version=message.policy_version,
         task_id=message.task_id,
-        fragment=Fragment(
-            columns=tensors_from_proto(message.columns, limits),
-            episodes=[Episode(each.total_reward, each.steps) for each in message.episodes],
-        ),
+        fragment=Fragment(columns=tensors_from_proto(message.columns, limits), episodes=_episodes(message, limits)),
     )
+
+
+def _episodes(message: pb.Trajectory, limits: TensorLimits) -> Sequence[Episode]:
+    if len(message.episodes) > _MAX_EPISODES:
+        raise _too_many(len(message.episodes))
+    if not message.HasField("episode_returns"):
+        return [Episode(each.total_reward, each.steps) for each in message.episodes]
+    if message.episodes:
+        raise InvalidInput("trajectory has both episodes and episode_returns; use either", reason="EPISODES")
+    returns = tensor_from_proto(message.episode_returns, limits)
+    steps = tensor_from_proto(message.episode_steps, limits)
+    for name, column, dtype in (("episode_returns", returns, np.float32), ("episode_steps", steps, np.int64)):
+        if column.dtype != dtype or column.ndim != 1:
+            found = f"{column.dtype}{list(column.shape)}"
+            raise InvalidInput(f"{name} must be {np.dtype(dtype)}[N], got {found}", reason="EPISODES")
+    if len(returns) != len(steps):
+        message_text = f"trajectory has {len(returns)} episode_returns and {len(steps)} episode_steps"
+        raise InvalidInput(message_text, reason="EPISODES")
+    if len(returns) > _MAX_EPISODES:
+        raise _too_many(len(returns))
+    return EpisodeColumns(returns, steps)
+
+
+def _too_many(count: int) -> ResourceExhausted:
+    return ResourceExhausted(f"trajectory has {count} episodes; the limit is {_MAX_EPISODES}", reason="EPISODE_COUNT")

@@ -10,14 +10,14 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.metrics import ActorMetrics
-from actor.uploads import Uploads
+from actor.uploads import Uploads, upload_stream
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, ResourceExhausted, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve
 from parlmesh.testing.fleet import FakeLearner
-from parlmesh.v1.experience_service_pb2 import Trajectory
-from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.experience_service_pb2 import Trajectory, UploadTrajectoriesRequest
 from parlmesh.v1.tensor_pb2 import Tensor
+from parlmesh.wire import EncodedTrajectory
 
 
 @dataclass
@@ -26,9 +26,8 @@ class Uploading:
     uploads: Uploads
     metrics: ActorMetrics
 
-    def trajectory(self, size: int = 10) -> Trajectory:
-        columns = [Tensor(name="reward", data=bytes(size))]
-        return Trajectory(run_id="run-1", actor_id="a", sequence=self.uploads.next_sequence(), columns=columns)
+    def trajectory(self, size: int = 10) -> EncodedTrajectory:
+        return _encoded(self.uploads.next_sequence(), columns=[Tensor(name="reward", data=bytes(size))])
 
     def count(self, result: str) -> float:
         value: float = self.metrics.uploads.labels(result)._value.get()
@@ -39,12 +38,17 @@ class Uploading:
         return [trajectory.sequence for trajectory in self.learner.trajectories]
 
 
+def _encoded(sequence: int, **fields: Any) -> EncodedTrajectory:
+    trajectory = Trajectory(run_id="run-1", actor_id="a", sequence=sequence, **fields)
+    return EncodedTrajectory(sequence, UploadTrajectoriesRequest(trajectory=trajectory).SerializeToString())
+
+
 @asynccontextmanager
 async def _uploading(**limits: Any) -> AsyncIterator[Uploading]:
     learner, metrics = FakeLearner(), ActorMetrics(CollectorRegistry())
     options = LimitsConfig(**{"reconnect_seconds": 0.02, "upload_seconds": 10.0} | limits)
     async with serve(learner.services) as address, open_channel(address) as channel:
-        uploads = Uploads(ExperienceServiceStub(channel), limits=options, metrics=metrics, rng=random.Random(0))
+        uploads = Uploads(upload_stream(channel), limits=options, metrics=metrics, rng=random.Random(0))
         async with uploads:
             yield Uploading(learner, uploads, metrics)
 
@@ -120,10 +124,10 @@ async def test_an_unreachable_learner_is_named_when_the_time_is_up() -> None:
     metrics = ActorMetrics(CollectorRegistry())
     limits = LimitsConfig(upload_seconds=0.3, reconnect_seconds=0.02)
     async with open_channel("127.0.0.1:1") as channel:
-        uploads = Uploads(ExperienceServiceStub(channel), limits=limits, metrics=metrics, rng=random.Random(0))
+        uploads = Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=random.Random(0))
         async with uploads:
             with pytest.raises(DeadlineExceeded, match=r"failed to connect|Connection refused"):
-                await uploads.upload(Trajectory(sequence=1))
+                await uploads.upload(_encoded(1))
 
 
 class _Dying:
@@ -132,7 +136,7 @@ class _Dying:
     def __init__(self) -> None:
         self.reading = asyncio.Event()
 
-    def UploadTrajectories(self) -> "_Dying":
+    def open(self) -> "_Dying":
         return self
 
     async def read(self) -> None:
@@ -150,13 +154,13 @@ class _Dying:
 
 
 async def test_leaving_while_the_stream_breaks_still_leaves() -> None:
-    stub: Any = _Dying()
+    stream: Any = _Dying()
     limits, metrics = LimitsConfig(upload_seconds=0.05), ActorMetrics(CollectorRegistry())
     async with asyncio.timeout(10):
-        async with Uploads(stub, limits=limits, metrics=metrics, rng=random.Random(0)) as uploads:
+        async with Uploads(stream.open, limits=limits, metrics=metrics, rng=random.Random(0)) as uploads:
             with pytest.raises(DeadlineExceeded):
-                await uploads.upload(Trajectory(sequence=1))
-            assert stub.reading.is_set()
+                await uploads.upload(_encoded(1))
+            assert stream.reading.is_set()
 
 
 async def test_a_trajectory_too_large_for_a_message_is_refused_here() -> None:
@@ -183,3 +187,12 @@ async def test_one_stream_serves_all_uploads_and_none_is_opened_before() -> None
         for _ in range(3):
             await up.uploads.upload(up.trajectory())
         assert up.learner.upload_streams == 1
+
+
+async def test_a_receipt_for_several_settles_every_trajectory_it_names() -> None:
+    async with _uploading(uploads_in_flight=4) as up:
+        up.learner.together = 4
+        receipts = await asyncio.gather(*(up.uploads.upload(up.trajectory()) for _ in range(8)))
+        assert all(receipt.error is None for receipt in receipts)
+        assert up.arrived == list(range(1, 9))
+        assert up.count("accepted") == 8

@@ -13,14 +13,13 @@ from actor.handlers.evaluate import Evaluate
 from actor.learner_link import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.policy_cache import PolicyCache
-from actor.uploads import Uploads
+from actor.uploads import Uploads, upload_stream
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve
 from parlmesh.testing.fleet import FakeLearner, random_policy
-from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
 _ENVIRONMENT = {"id": "CartPole-v1"}
@@ -33,7 +32,7 @@ async def _handler() -> AsyncIterator[Evaluate]:
     learner, metrics, rng, limits = FakeLearner(), ActorMetrics(CollectorRegistry()), random.Random(0), LimitsConfig()
     async with serve(learner.services) as address, open_channel(address) as channel:
         policies = PolicyCache(PolicyServiceStub(channel), load_policy, limits=limits, metrics=metrics, rng=rng)
-        uploads = Uploads(ExperienceServiceStub(channel), limits=limits, metrics=metrics, rng=rng)
+        uploads = Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=rng)
         async with policies, uploads:
             for version in (1, 2):
                 await learner.publish("run-1", version, random_policy(version))

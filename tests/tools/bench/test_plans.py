@@ -8,13 +8,14 @@ from types import ModuleType
 
 import pytest
 
+from tools.bench import dataplane as dataplane_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import train as train_benchmark
 from tools.bench.ground.measuring import Findings
 from tools.bench.ground.places import BENCH, PEERS
 from tools.bench.ground.venvs import torch_requirement
 
-BENCHMARKS = [train_benchmark, scheduler_benchmark]
+BENCHMARKS = [train_benchmark, scheduler_benchmark, dataplane_benchmark]
 PROMISED = {
     train_benchmark: {
         "fleet_steps_per_second",
@@ -35,6 +36,12 @@ PROMISED = {
         "initialize_100_seconds",
         "cost_ratio_1m_over_1k",
         "memory_bytes_per_queued_task",
+    },
+    dataplane_benchmark: {
+        "upload_mb_per_second",
+        "bare_stream_mb_per_second",
+        "publish_8_readers_ms",
+        "bare_publish_ms",
     },
 }
 

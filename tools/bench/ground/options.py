@@ -29,7 +29,7 @@ def parse_options(
     parser.add_argument("--quick", action="store_true", help="under a minute when the peers are installed")
     parser.add_argument(
         "--peers",
-        default=",".join(usual),
+        default=",".join(usual) or "none",
         metavar="NAMES",
         help=f"none, all, or some of {','.join(known)}; missing ones are installed (default: %(default)s)",
     )

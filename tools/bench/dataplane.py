@@ -1,0 +1,68 @@
+"""How fast trajectories reach the learner and policies the actors, beside bare gRPC streams of the same bytes."""
+
+import sys
+from pathlib import Path
+
+# Run as a file, this folder would come first, and its scheduler.py would hide the package of that name.
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from tools.bench.ground.measuring import Findings, Measurement
+from tools.bench.ground.options import Options, parse_options
+from tools.bench.ground.report import Row
+from tools.bench.ground.samples import ratio
+from tools.bench.ground.session import measure, print_report
+
+KNOWN_PEERS = ()
+PACKAGES = ("parlmesh", "grpcio", "protobuf", "numpy", "uvloop", "zstandard")
+# Environment steps in one message, of 64 environments: about 1 MB and 0.28 MB.
+LARGE, SMALL = 448, 128
+
+# key, label, measurement, key of its result
+FIGURES = (
+    ("upload_mb_per_second", "MB/s  trajectories of 1 MB, 2 processes", "uploads", "upload_mb_per_second"),
+    ("bare_stream_mb_per_second", "MB/s  the same bytes, bare stream", "uploads", "bare_stream_mb_per_second"),
+    ("small_upload_mb_per_second", "MB/s  trajectories of 0.28 MB", "small_uploads", "upload_mb_per_second"),
+    ("small_bare_mb_per_second", "MB/s  the same bytes, bare stream", "small_uploads", "bare_stream_mb_per_second"),
+    ("publish_8_readers_ms", "ms  policy of 4 MB to 8 readers", "publishing", "publish_ms"),
+    ("bare_publish_ms", "ms  the same bytes, bare streams", "publishing", "bare_publish_ms"),
+)
+
+
+def plan(quick: bool) -> list[Measurement]:
+    runs, seconds, turns = (1, "1", "5") if quick else (3, "1.5", "9")
+    uploads = ("-m", "tools.bench.ours.uploads", "--seconds", seconds, "--fragment-steps")
+    return [
+        Measurement("uploads", (*uploads, str(LARGE)), runs, 120),
+        Measurement("small_uploads", (*uploads, str(SMALL)), runs, 120),
+        Measurement("publishing", ("-m", "tools.bench.ours.publishing", "--turns", turns), runs, 180),
+    ]
+
+
+def rows(findings: Findings) -> list[Row]:
+    return [
+        Row(key, label, findings.samples(name, value), findings.reasons.get(name, ""))
+        for key, label, name, value in FIGURES
+    ]
+
+
+def derived(findings: Findings) -> dict[str, float | None]:
+    """Ratios of medians; ours over bare."""
+
+    def over(name: str, ours: str, bare: str) -> float | None:
+        return ratio(findings.samples(name, ours), findings.samples(name, bare))
+
+    return {
+        "upload_over_bare": over("uploads", "upload_mb_per_second", "bare_stream_mb_per_second"),
+        "small_upload_over_bare": over("small_uploads", "upload_mb_per_second", "bare_stream_mb_per_second"),
+        "publish_over_bare": over("publishing", "publish_ms", "bare_publish_ms"),
+    }
+
+
+def main(options: Options) -> None:
+    findings = measure(plan(options.quick), options)
+    print_report(rows(findings), derived(findings), findings, options, packages=PACKAGES)
+
+
+if __name__ == "__main__":
+    main(parse_options(__doc__, known=KNOWN_PEERS, usual=KNOWN_PEERS))

@@ -1,0 +1,99 @@
+"""MB/s of trajectories into a real learner from two processes, and of the same bytes over a bare stream, in turns.
+
+The learner's services, checks and queue are real. Nothing trains: what is queued is taken out and counted as trained,
+so that the data plane is measured and not the trainer.
+"""
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from learner.build import build_run, build_services
+from learner.config import LearnerConfig, TrainingConfig
+from learner.run import TrainingRun
+from parlmesh.config import ListenConfig
+from parlmesh.rpc import FleetServer
+
+from .bare import BareServer
+from .children import Children
+
+SENDERS = 2
+ENVIRONMENTS = 64
+WARM_UP_SECONDS = 0.5
+# Longer than a trainer would leave the queue alone, and far from filling it.
+DRAIN_SECONDS = 0.02
+MEGABYTE = 1e6
+
+
+async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        training = TrainingConfig(num_envs=ENVIRONMENTS, fragment_steps=fragment_steps)
+        config = LearnerConfig(run_id="run", run_dir=Path(folder), training=training)
+        parts = build_run(config)
+        run = parts.run
+        run.publish()
+        services = build_services(config, run, lambda task_id: None, asyncio.Event())
+        server = FleetServer(listen=ListenConfig(), security=config.security, services=services)
+        bare = BareServer()
+        await server.start()
+        draining = asyncio.create_task(drain(run))
+        shape = ("--environments", str(ENVIRONMENTS), "--fragment-steps", str(fragment_steps))
+        common = ("--learner", server.address, "--bare", await bare.start(), *shape)
+        names = [("--name", f"actor-{index}") for index in range(SENDERS)]
+        async with Children("tools.bench.ours.upload_sender", [(*name, *common) for name in names]) as senders:
+            await rate(senders, "trajectories", WARM_UP_SECONDS)
+            await rate(senders, "bytes", WARM_UP_SECONDS)
+            pairs = [
+                (await rate(senders, "trajectories", seconds), await rate(senders, "bytes", seconds))
+                for _ in range(turns)
+            ]
+        draining.cancel()
+        await bare.stop()
+        await server.drain()
+        parts.recorder.close()
+    queue = run.queue
+    assert queue.received == queue.trained + queue.training + len(queue) + sum(queue.dropped.values())
+    assert not queue.dropped, queue.dropped
+    return {
+        "upload_mb_per_second": statistics.median(upload for upload, _ in pairs),
+        "bare_stream_mb_per_second": statistics.median(alone for _, alone in pairs),
+        "column_bytes": column_bytes(fragment_steps),
+        "received": queue.received,
+        "turns": [[round(upload), round(alone)] for upload, alone in pairs],
+    }
+
+
+async def drain(run: TrainingRun) -> None:
+    """Takes the trainer's place: takes batches as they come and lets go of them."""
+    while True:
+        while (batch := run.queue.take(1, run.progress.version)) is not None:
+            run.queue.finish(len(batch), applied=True)
+        await asyncio.sleep(DRAIN_SECONDS)
+
+
+async def rate(senders: Children, what: str, seconds: float) -> float:
+    """MB/s of all senders together."""
+    senders.tell(what=what, seconds=seconds)
+    answers = await senders.answers()
+    return sum(float(answer["bytes"]) / float(answer["seconds"]) for answer in answers) / MEGABYTE
+
+
+def column_bytes(fragment_steps: int) -> int:
+    """Of one trajectory: observations, actions, log-probabilities, rewards and three flags."""
+    return ENVIRONMENTS * ((fragment_steps + 1) * 16 + fragment_steps * (8 + 4 + 4 + 3))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--fragment-steps", type=int, default=448)
+    given = parser.parse_args()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        print(json.dumps(runner.run(measure(given.seconds, given.turns, given.fragment_steps))))
