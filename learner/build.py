@@ -1,8 +1,9 @@
 """Wires the learner together: the one place that knows which concrete classes are used."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
+
+import grpc.aio
 
 from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
@@ -15,12 +16,13 @@ from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, ExperienceQueue, TrajectorySchema
 from .experience_servicer import ExperienceServicer
-from .fleet import FleetSource
+from .live_run import LiveRun
+from .models import ModelFolder
 from .policy_servicer import PolicyServicer
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
-from .serial import SerialSource
+from .runs import Runs
 from .trainers import policy_for, trainer_for
 from .training_servicer import TrainingServicer
 
@@ -36,7 +38,9 @@ class Parts:
     found: Checkpoint | None
 
 
-def build_run(config: LearnerConfig) -> Parts:
+def build_run(
+    config: LearnerConfig, registry: PolicyRegistry | None = None, models: ModelFolder | None = None
+) -> Parts:
     """A run as configured, from its newest checkpoint when there is one."""
     training = config.training
     environment = environment_spec(training.environment.model_dump())
@@ -59,9 +63,10 @@ def build_run(config: LearnerConfig) -> Parts:
     run = TrainingRun(
         training,
         trainer=trainer,
-        registry=PolicyRegistry(config.run_id),
+        registry=registry or PolicyRegistry(config.run_id),
         queue=queue,
         checkpoints=checkpoints,
+        models=models or ModelFolder(config.run_dir / "models", config.run_id, training.kept_models),
         recorder=recorder,
         first_version=first_version,
         max_policy_lag=max_policy_lag,
@@ -71,77 +76,54 @@ def build_run(config: LearnerConfig) -> Parts:
     return Parts(run, recorder, found)
 
 
+def check_training(training: TrainingConfig) -> None:
+    """Raises why a training cannot work, as far as that can be told without starting it."""
+    policy_for(training, environment_spec(training.environment.model_dump()))
+
+
+def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
+    """The runs of a learner that asks its scheduler over `channel`."""
+
+    def launch(settings: LearnerConfig, registry: PolicyRegistry, models: ModelFolder) -> LiveRun:
+        parts = build_run(settings, registry, models)
+        return LiveRun(settings, parts.run, parts.recorder, parts.found, channel)
+
+    return Runs(config, launch=launch, check=check_training)
+
+
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
-    """Trains and serves until `stop`; the policy stays served after the training has ended."""
+    """Trains and serves until `stop`; policies stay served after the training has ended."""
     log.info("configured", config=effective(config))
-    parts = build_run(config)
-    run = parts.run
-    (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
     channel = open_channel(config.scheduler, config.security)
-    fleet = FleetSource(
-        channel, config.run_id, config.training, config.experience, on_change=run.wake, on_failure=run.fail
-    )
+    runs = build_runs(config, channel)
+    runs.open()
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
     stopping = asyncio.Event()
     server = FleetServer(
-        listen=config.listen,
-        security=config.security,
-        services=build_services(config, run, fleet.delivered, stopping),
+        listen=config.listen, security=config.security, services=build_services(config, runs, stopping)
     )
     page = serve_metrics(config.metrics)
-    watcher = metrics.watch_queue(run.queue)
+    watcher = metrics.watch_runs(runs)
     try:
         port = await server.start()
         log.info("serving", address=f"{config.listen.host}:{port}", port=port, run_id=config.run_id, mode=config.mode)
         server.set_serving(True)
-        if config.mode == "serial":
-            await _run_serial(config, parts, stop)
-        else:
-            await _run_fleet(run, fleet, stop)
-        await stop.wait()
+        await runs.keep(stop)
     finally:
         stopping.set()
         await server.drain()
         await channel.close()
-        metrics.unwatch_queue(watcher)
-        parts.recorder.close()
+        metrics.unwatch_runs(watcher)
         if page is not None:
             page.close()
 
 
-async def _run_fleet(run: TrainingRun, fleet: FleetSource, stop: asyncio.Event) -> None:
-    async with asyncio.TaskGroup() as group:
-        dispatching = group.create_task(fleet.run())
-        ending = group.create_task(_stop_with(stop, run))
-        await run.train(fleet)
-        await fleet.close()
-        dispatching.cancel()
-        ending.cancel()
-
-
-async def _run_serial(config: LearnerConfig, parts: Parts, stop: asyncio.Event) -> None:
-    run, found = parts.run, parts.found
-    source = SerialSource(config.training, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
-    if found is not None:
-        await source.go_on(found.of_source, run.policy_blob(), found.version)
-    async with asyncio.TaskGroup() as group:
-        ending = group.create_task(_stop_with(stop, run))
-        await run.train(source)
-        ending.cancel()
-    source.close()
-
-
-async def _stop_with(stop: asyncio.Event, run: TrainingRun) -> None:
-    await stop.wait()
-    run.stop("the learner was told to stop")
-
-
-def build_services(
-    config: LearnerConfig, run: TrainingRun, on_delivered: Callable[[str], None], stopping: asyncio.Event
-) -> tuple[Service, ...]:
-    """The services of a run; `stopping` ends their watchers, `on_delivered` hears the task of each trajectory."""
-    policies = PolicyServicer(run.registry, stopping)
-    experience = ExperienceServicer(run, config.experience.max_trajectory_bytes, on_delivered)
-    trainings = TrainingServicer(run, stopping)
+def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -> tuple[Service, ...]:
+    """The learner's services; `stopping` ends their watchers."""
+    policies = PolicyServicer(runs.registry, stopping)
+    experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
+    trainings = TrainingServicer(runs, stopping)
     return (
         Service(
             "parlmesh.v1.PolicyService",

@@ -6,7 +6,6 @@ synced to disk and renamed, so a crash at any moment leaves the older ones as th
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ import safetensors.numpy
 
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
+
+from .durable import sync_folder, write_synced
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."
@@ -69,13 +70,13 @@ class CheckpointFolder:
             "counters": dict(checkpoint.counters),
             "sha256": hashlib.sha256(state).hexdigest(),
         }
-        _write(partial / _STATE, state)
-        _write(partial / _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-        _sync(partial)
+        write_synced(partial / _STATE, state)
+        write_synced(partial / _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
+        sync_folder(partial)
         if final.exists():
             shutil.rmtree(final)
         partial.rename(final)
-        _sync(self.path)
+        sync_folder(self.path)
         for old in self._folders()[: -self._kept]:
             shutil.rmtree(old)
         return final
@@ -104,18 +105,3 @@ def _read(folder: Path) -> Checkpoint:
     if hashlib.sha256(state).hexdigest() != about["sha256"]:
         raise ValueError(f"{_STATE} does not have the digest that {_ABOUT} names")
     return Checkpoint(int(about["version"]), about["counters"], safetensors.numpy.load(state))
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

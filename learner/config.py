@@ -10,6 +10,7 @@ from parlmesh.security import SecurityConfig
 from parlmesh.training.ppo_config import PpoConfig
 
 MEBIBYTE = 1024 * 1024
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 
 
 class EnvironmentConfig(Config):
@@ -62,6 +63,8 @@ class TrainingConfig(Config):
     """Versions between two checkpoints."""
     kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
     """Older checkpoints are deleted."""
+    kept_models: int = Field(default=10, ge=1, le=1_000)
+    """Older models are deleted, but for the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
     """Updates in a row that were not finite after which the run fails."""
     ppo: PpoConfig = PpoConfig()
@@ -83,10 +86,18 @@ class LearnerConfig(Config):
 
     mode: Literal["fleet", "serial"] = "fleet"
     """fleet: actors collect; serial: this process collects too, with the same code."""
-    run_id: str = Field(default="run", min_length=1, max_length=100, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the run."""
+    run_id: str = Field(default="run", pattern=f"^{RUN_ID}$")
+    """Name of the run that starts by itself; others can be created over gRPC."""
     run_dir: Path = Path("runs/run")
     """Where the run's files are written; a run that has checkpoints there goes on from the newest."""
+    reopen_ended: bool = False
+    """Go on with the run of run_dir even when it had ended; one whose configuration was changed goes on anyway."""
+    runs_dir: Path | None = None
+    """Where runs created over gRPC are kept, each in a folder of its own; null = runs in run_dir."""
+    max_runs: int = Field(default=1_000, ge=1, le=10_000)
+    """Runs that are kept, ended ones included; more are refused."""
+    max_running_runs: int = Field(default=4, ge=1, le=64)
+    """Runs that may train at once, each in a thread of its own; more are refused."""
     scheduler: str = "127.0.0.1:50051"
     """Address of the scheduler."""
     listen: ListenConfig = ListenConfig(port=50052)
@@ -95,3 +106,8 @@ class LearnerConfig(Config):
     security: SecurityConfig = SecurityConfig()
     experience: ExperienceConfig = ExperienceConfig()
     training: TrainingConfig = TrainingConfig()
+
+    @property
+    def created_runs_dir(self) -> Path:
+        """Where runs created over gRPC are kept."""
+        return self.runs_dir if self.runs_dir is not None else self.run_dir / "runs"

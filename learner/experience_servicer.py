@@ -1,7 +1,7 @@
 """ExperienceService over gRPC: decode, call, encode."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc.aio
@@ -13,7 +13,7 @@ from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
 
-from .run import TrainingRun
+from .runs import Runs
 
 # Receipts that may wait to be written before no more is read.
 _WAITING_RECEIPTS = 64
@@ -24,10 +24,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ExperienceServicer(ExperienceServiceServicer):
     """ExperienceService."""
 
-    def __init__(self, run: TrainingRun, max_bytes: int, on_delivered: Callable[[str], None]) -> None:
-        self._run = run
+    def __init__(self, runs: Runs, max_bytes: int) -> None:
+        self._runs = runs
         self._limits = TensorLimits(max_bytes=max_bytes)
-        self._on_delivered = on_delivered
 
     async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.UploadTrajectoriesRequest], context: Context
@@ -41,11 +40,10 @@ class ExperienceServicer(ExperienceServiceServicer):
 
     async def _read(self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts") -> None:
         async for request in requests:
+            status = self._receive(request.trajectory)
+            version, room = self._runs.room(request.trajectory.run_id)
             receipt = pb.UploadTrajectoriesResponse(
-                sequence=request.trajectory.sequence,
-                status=self._receive(request.trajectory),
-                policy_version=self._run.progress.version,
-                credits=self._run.queue.room,
+                sequence=request.trajectory.sequence, status=status, policy_version=version, credits=room
             )
             await receipts.put(receipt, together=request.receipts_together)
         await receipts.end()
@@ -54,13 +52,12 @@ class ExperienceServicer(ExperienceServiceServicer):
         try:
             trajectory = trajectory_from_proto(message, self._limits)
         except FleetError as error:
-            self._run.queue.refuse(error)
+            self._runs.refuse(message.run_id, error)
             return status_from_error(error)
         try:
-            self._run.receive(trajectory)
+            self._runs.receive(trajectory)
         except FleetError as error:
             return status_from_error(error)
-        self._on_delivered(trajectory.task_id)
         return status_pb2.Status()
 
 

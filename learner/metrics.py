@@ -1,10 +1,14 @@
 """What Prometheus scrapes from the learner; docs/metrics.md lists the same names."""
 
+from collections import Counter as Tally
+from typing import TYPE_CHECKING
+
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
-from .experience import ExperienceQueue
+if TYPE_CHECKING:
+    from .runs import Runs
 
 POLICY_VERSION = Gauge("parlmesh_learner_policy_version", "Newest published policy version.")
 STEPS = Counter("parlmesh_learner_trained_steps_total", "Environment steps trained on.")
@@ -20,35 +24,42 @@ POLICY_LAG = Histogram(
 )
 
 
-class QueueCollector(Collector):
-    """Reads the queue's own counters at scrape time, so the two can never disagree."""
+class RunsCollector(Collector):
+    """Reads the runs' own counters at scrape time, so the two can never disagree. Sums over all runs."""
 
-    def __init__(self, queue: ExperienceQueue) -> None:
-        self._queue = queue
+    def __init__(self, runs: "Runs") -> None:
+        self._runs = runs
 
     def collect(self) -> list[Metric]:
-        """The queue as it stands."""
-        queue = self._queue
+        """The runs as they stand."""
+        past, queues = self._runs.past, self._runs.queues()
+        reasons = sum((queue.dropped for queue in queues), Tally(past.dropped))
         dropped = CounterMetricFamily(
             "parlmesh_learner_trajectories_dropped", "Trajectories refused or dropped, by reason.", labels=["reason"]
         )
-        for reason, count in queue.dropped.items():
+        for reason, count in reasons.items():
             dropped.add_metric([reason.lower()], count)
+        received = past.received + sum(queue.received for queue in queues)
+        trained = past.trained + sum(queue.trained for queue in queues)
+        states = GaugeMetricFamily("parlmesh_learner_runs", "Known runs, by state.", labels=["state"])
+        for state, count in Tally(entry.state.value for entry in self._runs.newest_first()).items():
+            states.add_metric([state], count)
         return [
-            CounterMetricFamily("parlmesh_learner_trajectories_received", "Trajectories received.", queue.received),
-            CounterMetricFamily("parlmesh_learner_trajectories_trained", "Trajectories trained on.", queue.trained),
-            GaugeMetricFamily("parlmesh_learner_trajectories_queued", "Trajectories that wait.", len(queue)),
+            CounterMetricFamily("parlmesh_learner_trajectories_received", "Trajectories received.", received),
+            CounterMetricFamily("parlmesh_learner_trajectories_trained", "Trajectories trained on.", trained),
+            GaugeMetricFamily("parlmesh_learner_trajectories_queued", "Trajectories that wait.", sum(map(len, queues))),
             dropped,
+            states,
         ]
 
 
-def watch_queue(queue: ExperienceQueue) -> QueueCollector:
-    """Shows the queue's numbers until `unwatch_queue`."""
-    collector = QueueCollector(queue)
+def watch_runs(runs: "Runs") -> RunsCollector:
+    """Shows the runs' numbers until `unwatch_runs`."""
+    collector = RunsCollector(runs)
     REGISTRY.register(collector)
     return collector
 
 
-def unwatch_queue(collector: QueueCollector) -> None:
+def unwatch_runs(collector: RunsCollector) -> None:
     """Takes the numbers off the page."""
     REGISTRY.unregister(collector)

@@ -1,7 +1,7 @@
 """PolicyService over gRPC: decode, call, encode."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import grpc.aio
@@ -18,12 +18,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class PolicyServicer(PolicyServiceServicer):
     """PolicyService."""
 
-    def __init__(self, registry: PolicyRegistry, stopping: asyncio.Event) -> None:
-        self._registry = registry
+    def __init__(self, registry_of: Callable[[str], PolicyRegistry], stopping: asyncio.Event) -> None:
+        self._registry_of = registry_of
         self._stopping = stopping
 
     async def GetPolicy(self, request: pb.GetPolicyRequest, context: Context) -> AsyncIterator[pb.GetPolicyResponse]:
-        published = self._registry.get(request.run_id, request.version)
+        published = self._registry_of(request.run_id).get(request.run_id, request.version)
         header, data = _header(published), published.blob.data
         if request.have_version == published.blob.version:
             yield pb.GetPolicyResponse(header=header, not_modified=True)
@@ -35,10 +35,9 @@ class PolicyServicer(PolicyServiceServicer):
     async def WatchPolicy(
         self, request: pb.WatchPolicyRequest, context: Context
     ) -> AsyncIterator[pb.WatchPolicyResponse]:
-        self._registry.check_run(request.run_id)
-        version = 0
+        registry, version = self._registry_of(request.run_id), 0
         while True:
-            published = await unless(self._stopping, self._registry.newer_than(version))
+            published = await unless(self._stopping, registry.newer_than(version))
             version = published.blob.version
             yield pb.WatchPolicyResponse(header=_header(published))
 

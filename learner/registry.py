@@ -46,6 +46,11 @@ class PolicyRegistry:
         self._changed = asyncio.Event()
         return published
 
+    def keep_newest(self) -> None:
+        """Forgets all other versions: the run has ended."""
+        while len(self._versions) > 1:
+            self._versions.popitem(last=False)
+
     def get(self, run_id: str, version: int = 0) -> Published:
         """A version, or the newest for 0; an empty run id means the only run."""
         self.check_run(run_id)

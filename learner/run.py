@@ -19,6 +19,7 @@ from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import TrainingConfig
 from .experience import ExperienceQueue
+from .models import ModelFolder
 from .pacing import rollouts_wanted
 from .progress import Progress, Rate, RunState
 from .recorder import Recorder
@@ -44,6 +45,7 @@ class TrainingRun:
         registry: PolicyRegistry,
         queue: ExperienceQueue,
         checkpoints: CheckpointFolder,
+        models: ModelFolder,
         recorder: Recorder,
         first_version: int,
         max_policy_lag: int,
@@ -56,6 +58,7 @@ class TrainingRun:
         self.rate = Rate()
         self._trainer = trainer
         self._checkpoints = checkpoints
+        self._models = models
         self._recorder = recorder
         self._max_lag = max_policy_lag
         self._clock = clock
@@ -66,8 +69,12 @@ class TrainingRun:
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._pause_unsaved = False
+        self._judged_version = 0
         self._evaluation: asyncio.Task[Evaluation | None] | None = None
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
+        # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
+        self.on_change: Callable[[], None] = lambda: None
+        self.on_end: Callable[[RunState, str], None] = lambda state, reason: None
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes back to a checkpoint, before `train`."""
@@ -86,9 +93,9 @@ class TrainingRun:
         """The policy in training."""
         return self._trainer.policy_blob()
 
-    async def train(self, source: Source) -> None:
-        """Runs to the end; `progress` says how it ended."""
-        self._set_state(RunState.RUNNING)
+    async def train(self, source: Source, *, paused: bool = False) -> None:
+        """Runs to the end; `progress` says how it ended. A run that was paused before waits to be resumed."""
+        self._set_state(RunState.PAUSED if paused else RunState.RUNNING)
         self._ticked = self._clock()
         self.rate.mark(self.progress.elapsed_seconds, self.progress.steps)
         if not self.progress.next_evaluation:
@@ -99,7 +106,7 @@ class TrainingRun:
             await self._close(source)
         except Exception as error:
             log.exception("run_failed", error)
-            self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
+            await self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
         finally:
             if self._evaluation is not None:
                 self._evaluation.cancel()
@@ -153,6 +160,27 @@ class TrainingRun:
         self._ticked = self._clock()
         self._set_state(RunState.RUNNING)
         self.wake()
+
+    def standing(self) -> dict[str, Any]:
+        """How far the run has come, under the names of TrainingProgress and TrainingResult, as JSON can hold it."""
+        progress, queue = self.progress, self.queue
+        return {
+            "steps": progress.steps,
+            "policy_version": progress.version,
+            "steps_per_second": self.rate.per_second(),
+            "episode_return": progress.episode_return,
+            "evaluation_return": progress.evaluation_return,
+            "policy_lag": progress.policy_lag,
+            "max_policy_lag_seen": progress.max_policy_lag_seen,
+            "queued_trajectories": len(queue),
+            "received_trajectories": queue.received,
+            "dropped_trajectories": dict(queue.dropped),
+            "elapsed_seconds": progress.elapsed_seconds,
+            "episodes": progress.episodes,
+            "best_evaluation_return": progress.best_evaluation_return,
+            "best_version": progress.best_version,
+            "policy_digest": self.registry.get("").blob.digest.hex() if self.registry.version else "",
+        }
 
     async def changed(self) -> None:
         """Waits for the next change of progress; the caller's deadline bounds the wait."""
@@ -309,11 +337,14 @@ class TrainingRun:
         goal = self.config.goal_return
         reached = goal is not None and evaluation.mean_return >= goal
         progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
+        blob = self.registry.get("", evaluation.version).blob.data
+        judged = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
+        await self._in_thread(self._models.add, evaluation.version, blob, {**self._about(), **judged})
+        self._judged_version = evaluation.version
         if progress.best_evaluation_return is None or evaluation.mean_return > progress.best_evaluation_return:
             progress.best_evaluation_return = evaluation.mean_return
             progress.best_version = evaluation.version
-            blob = self.registry.get("", evaluation.version).blob
-            await self._in_thread(self._recorder.save_policy, blob.data)
+            await self._in_thread(self._recorder.save_policy, blob)
         metrics.EVALUATIONS.labels("done").inc()
         metrics.EVALUATION_RETURN.set(evaluation.mean_return)
         self._recorder.record(progress.steps, {"return/evaluation": evaluation.mean_return})
@@ -335,9 +366,12 @@ class TrainingRun:
             reason = f"{progress.goals_in_a_row} evaluations in a row reached {self.config.goal_return:g}"
         else:
             state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
-        digest = self.registry.get("", progress.version).blob.digest.hex()
+        last = self.registry.get("", progress.version).blob
+        if self._judged_version != progress.version:
+            await self._in_thread(self._models.add, last.version, last.data, self._about())
+        digest = last.digest.hex()
         await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
-        self._end(state, reason)
+        await self._end(state, reason)
 
     async def _save(self, source: Source) -> None:
         # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
@@ -349,7 +383,19 @@ class TrainingRun:
         checkpoint = Checkpoint.of(self.progress.version, counters, self._trainer.tensors(), of_source)
         self._checkpoints.save(checkpoint)
 
-    def _end(self, state: RunState, reason: str) -> None:
+    def _about(self) -> dict[str, Any]:
+        """What is known of every model of this run."""
+        return {
+            "environment": self.config.environment.id,
+            "algorithm": getattr(self.config, "algorithm", "ppo"),
+            "network": self.config.network,
+            "seed": self.config.seed,
+            "steps": self.progress.steps,
+        }
+
+    async def _end(self, state: RunState, reason: str) -> None:
+        # Written down before anybody is told.
+        await self._in_thread(self.on_end, state, reason)
         self.progress.reason = reason
         self._set_state(state)
         log.info("run_ended", state=state.value, reason=reason, steps=self.progress.steps)
@@ -367,6 +413,7 @@ class TrainingRun:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+        self.on_change()
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)

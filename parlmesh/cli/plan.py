@@ -125,6 +125,8 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
         "metrics": {"port": _metrics_port(config, 1)},
         "run_dir": str(paths.root),
         "run_id": paths.root.name,
+        # Who starts a fleet for a run wants it to go on, however it ended before.
+        "reopen_ended": True,
         "training": training_settings(config),
     }
     if scheduler:

@@ -69,7 +69,7 @@ async def _until_the_end(fleet: LocalFleet, view: FleetView, config: UpConfig) -
 
 
 async def _followed(fleet: LocalFleet, view: FleetView, config: UpConfig) -> Ending:
-    following = follow_training(view, fleet.learner, config.security)
+    following = follow_training(view, fleet.learner, config.security, view.run_id)
     if not fleet.scheduler:
         return Ending(await following)
     return Ending(await first_of(following, poll_scheduler(view, fleet.scheduler, config.security)))

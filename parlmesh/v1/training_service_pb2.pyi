@@ -168,6 +168,7 @@ class Training(_message.Message):
     PROGRESS_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     state: Global___TrainingState.ValueType
     reason: _builtins.str
@@ -180,6 +181,10 @@ class Training(_message.Message):
     def progress(self) -> Global___TrainingProgress: ...
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def result(self) -> Global___TrainingResult:
+        """What came of it; unset before the end."""
+
     def __init__(
         self,
         *,
@@ -189,14 +194,54 @@ class Training(_message.Message):
         progress: Global___TrainingProgress | None = ...,
         create_time: _timestamp_pb2.Timestamp | None = ...,
         reason: _builtins.str = ...,
+        result: Global___TrainingResult | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress", "reason", b"reason", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress", "reason", b"reason", "result", b"result", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Training: _TypeAlias = Training  # noqa: Y015
+
+@_typing.final
+class TrainingResult(_message.Message):
+    """What a run left behind."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    END_TIME_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    POLICY_DIGEST_FIELD_NUMBER: _builtins.int
+    BEST_EVALUATION_RETURN_FIELD_NUMBER: _builtins.int
+    BEST_VERSION_FIELD_NUMBER: _builtins.int
+    policy_version: _builtins.int
+    policy_digest: _builtins.str
+    """SHA-256 of the last policy, in hexadecimal."""
+    best_evaluation_return: _builtins.float
+    """Unset when the run was never evaluated."""
+    best_version: _builtins.int
+    """Version that was evaluated best."""
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        policy_version: _builtins.int = ...,
+        policy_digest: _builtins.str = ...,
+        best_evaluation_return: _builtins.float | None = ...,
+        best_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_best_evaluation_return", b"_best_evaluation_return", "best_evaluation_return", b"best_evaluation_return", "end_time", b"end_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_best_evaluation_return", b"_best_evaluation_return", "best_evaluation_return", b"best_evaluation_return", "best_version", b"best_version", "end_time", b"end_time", "policy_digest", b"policy_digest", "policy_version", b"policy_version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__best_evaluation_return: _TypeAlias = _typing.Literal["best_evaluation_return"]  # noqa: Y015
+    _WhichOneofArgType__best_evaluation_return: _TypeAlias = _typing.Literal["_best_evaluation_return", b"_best_evaluation_return"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__best_evaluation_return) -> _WhichOneofReturnType__best_evaluation_return | None: ...
+
+Global___TrainingResult: _TypeAlias = TrainingResult  # noqa: Y015
 
 @_typing.final
 class CreateTrainingRequest(_message.Message):
@@ -207,7 +252,7 @@ class CreateTrainingRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = chosen by the learner."""
+    """Letters, digits, dots, dashes and underscores, at most 100; empty = chosen by the learner. ALREADY_EXISTS when taken."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
         """Keys of the learner's `training` configuration; what is left out takes the default."""
@@ -256,6 +301,7 @@ class StartTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,
@@ -299,6 +345,7 @@ class PauseTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,
@@ -342,6 +389,7 @@ class ResumeTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,
@@ -385,6 +433,7 @@ class StopTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,
@@ -428,7 +477,7 @@ class GetTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = the learner's only run."""
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,
@@ -511,7 +560,7 @@ class WatchTrainingRequest(_message.Message):
 
     RUN_ID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = the learner's only run."""
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     def __init__(
         self,
         *,

@@ -96,7 +96,7 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PauseTraining(self, request, context):
-        """Stops collecting and training until resumed; the policy stays served.
+        """Stops collecting and training until resumed, with a checkpoint; the policy stays served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

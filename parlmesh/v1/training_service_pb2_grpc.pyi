@@ -38,7 +38,7 @@ class TrainingServiceStub:
     StartTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]
     """Begins a created run."""
     PauseTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]
-    """Stops collecting and training until resumed; the policy stays served."""
+    """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
     ResumeTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]
     """Goes on with a paused run."""
     StopTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]
@@ -60,7 +60,7 @@ class TrainingServiceAsyncStub(TrainingServiceStub):
     StartTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]  # type: ignore[assignment]
     """Begins a created run."""
     PauseTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]  # type: ignore[assignment]
-    """Stops collecting and training until resumed; the policy stays served."""
+    """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
     ResumeTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]  # type: ignore[assignment]
     """Goes on with a paused run."""
     StopTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]  # type: ignore[assignment]
@@ -97,7 +97,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.PauseTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.PauseTrainingResponse, _abc.Awaitable[_training_service_pb2.PauseTrainingResponse]]:
-        """Stops collecting and training until resumed; the policy stays served."""
+        """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
 
     @_abc_1.abstractmethod
     def ResumeTraining(

@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 
-from learner.build import build_run, build_services
+from learner.build import build_run, build_runs, build_services
 from learner.config import LearnerConfig
 from learner.progress import RunState
 from parlmesh.errors import FailedPrecondition
@@ -28,9 +28,10 @@ WAIT = 10.0
 
 
 class Fixture:
-    def __init__(self, run, channel, delivered):
-        self.run = run
-        self.delivered = delivered
+    def __init__(self, runs, channel):
+        self.runs = runs
+        self.live = runs.get("").live
+        self.run = self.live.run
         self.policies = PolicyServiceStub(channel)
         self.experience = ExperienceServiceStub(channel)
         self.trainings = TrainingServiceStub(channel)
@@ -51,22 +52,26 @@ class Fixture:
 
 @pytest.fixture
 async def learner(tmp_path):
+    """A learner whose run has a policy and does not train."""
     config = LearnerConfig(run_dir=tmp_path, training=TRAINING, experience={"max_trajectory_bytes": 20_000})
-    parts, delivered, stopping = build_run(config), [], asyncio.Event()
-    parts.run.publish()
-    async with serve(build_services(config, parts.run, delivered.append, stopping)) as address:
+    scheduler, stopping = open_channel("127.0.0.1:1"), asyncio.Event()
+    runs = build_runs(config, scheduler)
+    runs.open()
+    runs.get("").live.run.publish()
+    async with serve(build_services(config, runs, stopping)) as address:
         channel = open_channel(address)
-        yield Fixture(parts.run, channel, delivered)
+        yield Fixture(runs, channel)
         stopping.set()
         await channel.close()
-    parts.recorder.close()
+    await scheduler.close()
 
 
 async def test_a_good_trajectory_gets_a_receipt_and_is_queued(learner):
+    learner.live._fleet._rollouts.add("t")
     (receipt,) = await learner.upload(learner.trajectory())
     assert (receipt.sequence, receipt.status.code, receipt.policy_version, receipt.credits) == (1, 0, 1, 1023)
     assert len(learner.run.queue) == 1
-    assert learner.delivered == ["t"]
+    assert learner.live._fleet.outstanding == 0
 
 
 def spoil(name, array):
@@ -118,8 +123,9 @@ async def test_a_bad_upload_is_refused_by_name_counted_and_changes_nothing(learn
     assert sentence in refused.status.message
     assert error_from_status(refused.status).reason == reason
     assert taken.status.code == 0, "the stream stays open for the next one"
-    assert learner.run.queue.dropped == {reason: 1}
-    assert (learner.run.queue.received, len(learner.run.queue)) == (2, 1)
+    assert learner.run.queue.dropped + learner.runs.past.dropped == {reason: 1}
+    assert learner.run.queue.received + learner.runs.past.received == 2
+    assert len(learner.run.queue) == 1
     assert learner.run.registry.get("").blob is blob
 
 
@@ -231,10 +237,3 @@ async def test_only_a_running_run_can_be_paused_and_only_a_paused_one_resumed(le
     assert answer.training.state == training_pb.TRAINING_STATE_PAUSED
     answer = await learner.trainings.ResumeTraining(resume, timeout=WAIT)
     assert answer.training.state == training_pb.TRAINING_STATE_RUNNING
-
-
-async def test_a_second_run_is_refused_with_what_to_do(learner):
-    with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await learner.trainings.CreateTraining(training_pb.CreateTrainingRequest(), timeout=WAIT)
-    assert raised.value.code() == grpc.StatusCode.FAILED_PRECONDITION
-    assert "start another learner" in raised.value.details()

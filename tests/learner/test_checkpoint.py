@@ -49,7 +49,7 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(folder, damage, 
     assert "checkpoint_damaged" in caplog.text
 
 
-@pytest.mark.parametrize("moment", ["_write", "_sync"])
+@pytest.mark.parametrize("moment", ["write_synced", "sync_folder"])
 def test_a_crash_while_writing_leaves_the_older_ones_as_they_were(folder, monkeypatch, moment):
     folder.save(checkpoint(1))
     calls = []

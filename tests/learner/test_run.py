@@ -59,6 +59,7 @@ async def test_a_run_ends_at_its_budget_with_one_version_per_update(tmp_path):
         "checkpoints",
         "learning-curve.png",
         "metrics.jsonl",
+        "models",
         "policy.safetensors",
         "summary.json",
         "tensorboard",

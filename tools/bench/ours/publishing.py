@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import uvloop
 
-from learner.build import build_run, build_services
+from learner.build import build_runs, build_services
 from learner.config import LearnerConfig
 from learner.registry import PolicyRegistry
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer
+from parlmesh.rpc import FleetServer, open_channel
 
 from .bare import BareServer
 from .children import Children
@@ -35,11 +35,15 @@ async def measure(turns: int) -> dict[str, Any]:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as folder:
         config = LearnerConfig(run_id="run", run_dir=Path(folder))
-        parts = build_run(config)
-        run, registry = parts.run, parts.run.registry
+        scheduler = open_channel(config.scheduler)
+        runs = build_runs(config, scheduler)
+        runs.open()
+        live = runs.get("run").live
+        assert live is not None
+        run, registry = live.run, live.run.registry
         run.publish()
         stopping = asyncio.Event()
-        services = build_services(config, run, lambda task_id: None, stopping)
+        services = build_services(config, runs, stopping)
         server = FleetServer(listen=ListenConfig(), security=config.security, services=services)
         bare = BareServer()
         await server.start()
@@ -54,7 +58,8 @@ async def measure(turns: int) -> dict[str, Any]:
         stopping.set()
         await bare.stop()
         await server.drain()
-        parts.recorder.close()
+        await scheduler.close()
+        live.close()
     return {
         "publish_ms": statistics.median(ours for ours, _ in pairs),
         "bare_publish_ms": statistics.median(alone for _, alone in pairs),

@@ -14,11 +14,11 @@ from typing import Any
 
 import uvloop
 
-from learner.build import build_run, build_services
+from learner.build import build_runs, build_services
 from learner.config import LearnerConfig, TrainingConfig
 from learner.run import TrainingRun
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer
+from parlmesh.rpc import FleetServer, open_channel
 
 from .bare import BareServer
 from .children import Children
@@ -35,10 +35,14 @@ async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, 
     with tempfile.TemporaryDirectory() as folder:
         training = TrainingConfig(num_envs=ENVIRONMENTS, fragment_steps=fragment_steps)
         config = LearnerConfig(run_id="run", run_dir=Path(folder), training=training)
-        parts = build_run(config)
-        run = parts.run
+        scheduler = open_channel(config.scheduler)
+        runs = build_runs(config, scheduler)
+        runs.open()
+        live = runs.get("run").live
+        assert live is not None
+        run = live.run
         run.publish()
-        services = build_services(config, run, lambda task_id: None, asyncio.Event())
+        services = build_services(config, runs, asyncio.Event())
         server = FleetServer(listen=ListenConfig(), security=config.security, services=services)
         bare = BareServer()
         await server.start()
@@ -56,7 +60,8 @@ async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, 
         draining.cancel()
         await bare.stop()
         await server.drain()
-        parts.recorder.close()
+        await scheduler.close()
+        live.close()
     queue = run.queue
     assert queue.received == queue.trained + queue.training + len(queue) + sum(queue.dropped.values())
     assert not queue.dropped, queue.dropped
