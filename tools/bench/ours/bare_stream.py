@@ -4,7 +4,6 @@ A task passes two such streams, the client's and the actor's.
 """
 
 import argparse
-import asyncio
 import json
 import subprocess
 import sys
@@ -29,7 +28,7 @@ async def echo(messages: AsyncIterator[bytes], context: Any) -> None:
 
 async def serve() -> None:
     server = grpc.aio.server()
-    handlers = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
+    handlers: dict[str, Any] = {"Echo": grpc.stream_stream_rpc_method_handler(echo)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bare", handlers),))
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     await server.start()
