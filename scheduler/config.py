@@ -90,8 +90,8 @@ class RetentionConfig(Config):
 class StoreConfig(Config):
     """Where accepted tasks and outcomes are kept."""
 
-    kind: Literal["memory", "sqlite"] = "memory"
-    """memory: lost with the process. sqlite: survives it; answers wait for the commit."""
+    kind: Literal["memory", "sqlite"] = "sqlite"
+    """sqlite: survives the process; answers wait for the commit. memory: lost with the process."""
     path: Path = Path("runs/scheduler.sqlite")
     """File of the sqlite store."""
     synchronous: Literal["full", "normal"] = "full"

@@ -138,7 +138,12 @@ class LocalFleet:
         supervisor.start(ChildSpec(name, lambda _: service_command("actor", file), folder / f"{name}.log"))
 
     def _scheduler(self, port: int) -> dict[str, Any]:
-        settings = {"listen": {"host": HOST, "port": port, "drain_seconds": 0.2}, "metrics": {"port": None}}
+        settings: dict[str, Any] = {
+            "listen": {"host": HOST, "port": port, "drain_seconds": 0.2},
+            "metrics": {"port": None},
+        }
+        # It ends with this process, and so do its tasks.
+        settings["store"] = {"kind": "memory"}
         return merged(settings, self._scheduler_settings)
 
     async def _watch(self, supervisor: Supervisor, name: str) -> None:

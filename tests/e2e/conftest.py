@@ -30,7 +30,12 @@ class Fleet:
         return f"127.0.0.1:{self.learner_port}"
 
     def scheduler(self, **settings: Any) -> Process:
-        return self._start("scheduler", {"listen.port": self.scheduler_port, "metrics.port": "null", **settings})
+        defaults = {
+            "listen.port": self.scheduler_port,
+            "metrics.port": "null",
+            "store.path": self.run_dir.parent / "scheduler.sqlite",
+        }
+        return self._start("scheduler", {**defaults, **settings})
 
     def learner(self, **settings: Any) -> Process:
         defaults = {

@@ -150,7 +150,12 @@ def noop(task_id: str = "", **fields: Any) -> task_pb2.TaskSpec:
 async def scheduler_of(**settings: Any) -> AsyncIterator[Scheduler]:
     """A whole scheduler in this process."""
     config = SchedulerConfig.model_validate(
-        {"listen": ListenConfig(drain_seconds=0.2).model_dump(), "metrics": {"port": None}, **settings}
+        {
+            "listen": ListenConfig(drain_seconds=0.2).model_dump(),
+            "metrics": {"port": None},
+            "store": {"kind": "memory"},
+            **settings,
+        }
     )
     scheduler = Scheduler(config)
     stop = asyncio.Event()

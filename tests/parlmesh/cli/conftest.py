@@ -13,7 +13,8 @@ QUIET = ("--set", "metrics.port=null", "--set", "listen.port=0")
 @pytest.fixture(scope="session")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of a scheduler to which one actor with two slots is connected."""
-    with Process("scheduler", *QUIET) as process:
+    store = f"store.path={tmp_path_factory.mktemp('scheduler') / 'scheduler.sqlite'}"
+    with Process("scheduler", *QUIET, "--set", store) as process:
         address = f"127.0.0.1:{process.wait_for('serving', 60)['port']}"
         settings = ("scheduler", address), ("actor_id", "ada"), ("slots", "2"), ("metrics.port", "null")
         arguments = [part for key, value in settings for part in ("--set", f"{key}={value}")]
