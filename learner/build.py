@@ -16,6 +16,9 @@ from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, ExperienceQueue, TrajectorySchema
 from .experience_servicer import ExperienceServicer
+from .federation.directory import Federations
+from .federation.servicer import FederationServicer
+from .federation.serving import serve_federations
 from .live_run import LiveRun
 from .models import ModelFolder
 from .policy_servicer import PolicyServicer
@@ -94,14 +97,20 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     """Trains and serves until `stop`; policies stay served after the training has ended."""
     log.info("configured", config=effective(config))
+    if config.mode == "federation":
+        await serve_federations(config, build_federations, stop)
+        return
     channel = open_channel(config.scheduler, config.security)
     runs = build_runs(config, channel)
     runs.open()
     config.run_dir.mkdir(parents=True, exist_ok=True)
     (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
     stopping = asyncio.Event()
+    federations = build_federations(config, channel)
     server = FleetServer(
-        listen=config.listen, security=config.security, services=build_services(config, runs, stopping)
+        listen=config.listen,
+        security=config.security,
+        services=(*build_services(config, runs, stopping), FederationServicer(federations).service),
     )
     page = serve_metrics(config.metrics)
     watcher = metrics.watch_runs(runs)
@@ -109,7 +118,8 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
         port = await server.start()
         log.info("serving", address=f"{config.listen.host}:{port}", port=port, run_id=config.run_id, mode=config.mode)
         server.set_serving(True)
-        await runs.keep(stop)
+        async with federations:
+            await runs.keep(stop)
     finally:
         stopping.set()
         await server.drain()
@@ -117,6 +127,11 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
         metrics.unwatch_runs(watcher)
         if page is not None:
             page.close()
+
+
+def build_federations(config: LearnerConfig, channel: grpc.aio.Channel) -> Federations:
+    """The federations of a learner, those on disk included."""
+    return Federations(config.run_dir / "federations", channel, config.federations)
 
 
 def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -> tuple[Service, ...]:

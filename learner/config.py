@@ -81,11 +81,22 @@ class ExperienceConfig(Config):
     """A rollout that takes longer is given to another actor."""
 
 
+class FederationsConfig(Config):
+    """Federated rounds that this learner coordinates."""
+
+    learning_tasks: dict[str, str] = Field(default_factory=dict)
+    """Learning tasks installed besides the built-in ones: name = "module:attribute"."""
+    max_running: int = Field(default=4, ge=1, le=1_000)
+    """Federations that may run at once."""
+    max_model_bytes: int = Field(default=1024 * MEBIBYTE, ge=1024)
+    """Largest model."""
+
+
 class LearnerConfig(Config):
     """The learner: serves policies, takes in trajectories, trains."""
 
-    mode: Literal["fleet", "serial"] = "fleet"
-    """fleet: actors collect; serial: this process collects too, with the same code."""
+    mode: Literal["fleet", "serial", "federation"] = "fleet"
+    """fleet: actors collect; serial: this process collects too, with the same code; federation: no run of its own."""
     run_id: str = Field(default="run", pattern=f"^{RUN_ID}$")
     """Name of the run that starts by itself; others can be created over gRPC."""
     run_dir: Path = Path("runs/run")
@@ -105,6 +116,7 @@ class LearnerConfig(Config):
     log: LogConfig = LogConfig()
     security: SecurityConfig = SecurityConfig()
     experience: ExperienceConfig = ExperienceConfig()
+    federations: FederationsConfig = FederationsConfig()
     training: TrainingConfig = TrainingConfig()
 
     @property

@@ -57,7 +57,7 @@ class ModelSchema:
                     name,
                     tuple(array.shape),
                     array.dtype.name,
-                    rules.get(name, MEAN if array.dtype.kind == "f" else KEEP),
+                    rules.get(name, KEEP if array.dtype.kind in "biu" else MEAN),
                 )
                 for name, array in tensors.items()
             ]
@@ -131,8 +131,8 @@ def _check(tensor: TensorSpec) -> None:
         raise _refusal(f"rule of {tensor.name} must be one of {', '.join(RULES)}, got {tensor.rule!r}")
     if tensor.dtype not in _DTYPES:
         raise _refusal(f"tensor {tensor.name} has dtype {tensor.dtype}; allowed are {', '.join(_DTYPES)}")
-    if tensor.rule == MEAN and not tensor.dtype.startswith("float"):
-        raise _refusal(f"tensor {tensor.name} of {tensor.dtype} cannot have the rule mean; it takes keep or local")
+    if tensor.rule == MEAN and tensor.dtype != "float32":
+        raise _refusal(f"tensor {tensor.name} of {tensor.dtype} cannot have the rule mean; only float32 can")
     if any(size < 0 for size in tensor.shape):
         raise _refusal(f"tensor {tensor.name} has a negative dimension in {list(tensor.shape)}")
 

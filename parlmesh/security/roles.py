@@ -15,6 +15,7 @@ OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Healt
 ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _READER,
     "/parlmesh.v1.ExperienceService/UploadTrajectories": _ACTOR,
+    "/parlmesh.v1.FederationService/GetFederatedModel": _BOTH,
     "/parlmesh.v1.FederationService/GetFederation": _READER,
     "/parlmesh.v1.FederationService/ListRounds": _READER,
     "/parlmesh.v1.FederationService/StartFederation": _NONE,

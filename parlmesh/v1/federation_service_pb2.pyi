@@ -66,6 +66,34 @@ ROUND_STATE_ABANDONED: RoundState.ValueType  # 3
 """Too few updates by the deadline; the model is unchanged."""
 Global___RoundState: _TypeAlias = RoundState  # noqa: Y015
 
+class _UpdateEncoding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UpdateEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpdateEncoding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UPDATE_ENCODING_UNSPECIFIED: _UpdateEncoding.ValueType  # 0
+    """Read as FLOAT32."""
+    UPDATE_ENCODING_FLOAT32: _UpdateEncoding.ValueType  # 1
+    """All tensors one after another, float32."""
+    UPDATE_ENCODING_INT8: _UpdateEncoding.ValueType  # 2
+    """A float32 scale for every 4,096 numbers, then a signed byte for every number."""
+    UPDATE_ENCODING_TOP_K: _UpdateEncoding.ValueType  # 3
+    """The uint32 places of some numbers, growing, then their float32 values; all others are 0."""
+
+class UpdateEncoding(_UpdateEncoding, metaclass=_UpdateEncodingEnumTypeWrapper):
+    """How the numbers of an update are packed."""
+
+UPDATE_ENCODING_UNSPECIFIED: UpdateEncoding.ValueType  # 0
+"""Read as FLOAT32."""
+UPDATE_ENCODING_FLOAT32: UpdateEncoding.ValueType  # 1
+"""All tensors one after another, float32."""
+UPDATE_ENCODING_INT8: UpdateEncoding.ValueType  # 2
+"""A float32 scale for every 4,096 numbers, then a signed byte for every number."""
+UPDATE_ENCODING_TOP_K: UpdateEncoding.ValueType  # 3
+"""The uint32 places of some numbers, growing, then their float32 values; all others are 0."""
+Global___UpdateEncoding: _TypeAlias = UpdateEncoding  # noqa: Y015
+
 @_typing.final
 class Federation(_message.Message):
     """A series of rounds on one model."""
@@ -78,14 +106,23 @@ class Federation(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    AGGREGATED_ROUNDS_FIELD_NUMBER: _builtins.int
+    CREATE_TIME_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
     state: Global___FederationState.ValueType
     round: _builtins.int
     policy_version: _builtins.int
     reason: _builtins.str
     """One sentence on why it ended."""
+    digest: _builtins.str
+    """SHA-256 of the newest model's file, in hexadecimal digits."""
+    aggregated_rounds: _builtins.int
+    """Rounds that made a new version."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct: ...
+    @_builtins.property
+    def create_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
         self,
         *,
@@ -95,10 +132,13 @@ class Federation(_message.Message):
         round: _builtins.int = ...,
         policy_version: _builtins.int = ...,
         reason: _builtins.str = ...,
+        digest: _builtins.str = ...,
+        aggregated_rounds: _builtins.int = ...,
+        create_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "federation_id", b"federation_id", "policy_version", b"policy_version", "reason", b"reason", "round", b"round", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aggregated_rounds", b"aggregated_rounds", "configuration", b"configuration", "create_time", b"create_time", "digest", b"digest", "federation_id", b"federation_id", "policy_version", b"policy_version", "reason", b"reason", "round", b"round", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -115,13 +155,24 @@ class UpdateRecord(_message.Message):
     SAMPLES_FIELD_NUMBER: _builtins.int
     NORM_FIELD_NUMBER: _builtins.int
     REFUSAL_FIELD_NUMBER: _builtins.int
+    COUNTED_SAMPLES_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_weight: _builtins.float
     """Weight in the average, given by the server; 0 when refused."""
     samples: _builtins.int
     norm: _builtins.float
     refusal: _builtins.str
-    """Empty = accepted; otherwise the stable word for the refusal."""
+    """Empty = accepted; otherwise the stable word for the refusal. NO_ANSWER and TASK_FAILED are refusals too."""
+    counted_samples: _builtins.int
+    """Samples that the server believed; the node weight is made of them."""
+    message: _builtins.str
+    """One sentence on the refusal."""
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Words for what was done to an accepted update, such as SAMPLES_CAPPED."""
+
     def __init__(
         self,
         *,
@@ -130,10 +181,13 @@ class UpdateRecord(_message.Message):
         samples: _builtins.int = ...,
         norm: _builtins.float = ...,
         refusal: _builtins.str = ...,
+        counted_samples: _builtins.int = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        message: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["node_id", b"node_id", "node_weight", b"node_weight", "norm", b"norm", "refusal", b"refusal", "samples", b"samples"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counted_samples", b"counted_samples", "message", b"message", "node_id", b"node_id", "node_weight", b"node_weight", "norm", b"norm", "notes", b"notes", "refusal", b"refusal", "samples", b"samples"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -152,10 +206,16 @@ class Round(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
+    POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     state: Global___RoundState.ValueType
     base_version: _builtins.int
     seconds: _builtins.float
+    policy_version: _builtins.int
+    """Version that the round made; 0 when it made none."""
+    digest: _builtins.str
+    """SHA-256 of that model's file, in hexadecimal digits."""
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateRecord]: ...
     @_builtins.property
@@ -172,10 +232,12 @@ class Round(_message.Message):
         metrics: _struct_pb2.Struct | None = ...,
         start_time: _timestamp_pb2.Timestamp | None = ...,
         seconds: _builtins.float = ...,
+        policy_version: _builtins.int = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "metrics", b"metrics", "number", b"number", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "metrics", b"metrics", "number", b"number", "policy_version", b"policy_version", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -237,6 +299,7 @@ class GetFederationRequest(_message.Message):
 
     FEDERATION_ID_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
+    """Empty = the one started last."""
     def __init__(
         self,
         *,
@@ -282,6 +345,7 @@ class ListRoundsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
+    """Empty = the one started last."""
     page_size: _builtins.int
     """0 = 100; at most 1,000."""
     page_token: _builtins.str
@@ -335,6 +399,7 @@ class StopFederationRequest(_message.Message):
 
     FEDERATION_ID_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
+    """Empty = the one started last."""
     def __init__(
         self,
         *,
@@ -385,6 +450,8 @@ class UpdateHeader(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     METRICS_FIELD_NUMBER: _builtins.int
+    TENSORS_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
     round: _builtins.int
     node_id: _builtins.str
@@ -395,10 +462,15 @@ class UpdateHeader(_message.Message):
     samples: _builtins.int
     """Samples the node trained on; the server caps what it believes."""
     digest: _builtins.bytes
-    """SHA-256 over the tensors' data in order."""
+    """SHA-256 over the data of all chunks."""
     size_bytes: _builtins.int
+    encoding: Global___UpdateEncoding.ValueType
     @_builtins.property
     def metrics(self) -> _struct_pb2.Struct: ...
+    @_builtins.property
+    def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
+        """Names, types and shapes in the order of names, without data: what the data of the chunks is."""
+
     def __init__(
         self,
         *,
@@ -411,10 +483,12 @@ class UpdateHeader(_message.Message):
         digest: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
         metrics: _struct_pb2.Struct | None = ...,
+        tensors: _abc.Iterable[_tensor_pb2.Tensor] | None = ...,
+        encoding: Global___UpdateEncoding.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "federation_id", b"federation_id", "metrics", b"metrics", "node_id", b"node_id", "nonce", b"nonce", "round", b"round", "samples", b"samples", "size_bytes", b"size_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoding", b"encoding", "federation_id", b"federation_id", "metrics", b"metrics", "node_id", b"node_id", "nonce", b"nonce", "round", b"round", "samples", b"samples", "size_bytes", b"size_bytes", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -422,25 +496,31 @@ Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
 
 @_typing.final
 class SubmitUpdateRequest(_message.Message):
-    """One chunk. The first carries the header; the tensors may be cut along their first dimension."""
+    """One chunk. The first carries the header and nothing else is needed in it; the chunks' data joined is the update."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """A multiple of 4 bytes but in the last chunk; 256 KiB to 1 MiB are fastest."""
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
-    def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]: ...
+    def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
+        """For calls by hand: their data is read as if it stood in `data`."""
+
     def __init__(
         self,
         *,
         header: Global___UpdateHeader | None = ...,
         tensors: _abc.Iterable[_tensor_pb2.Tensor] | None = ...,
+        data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -466,3 +546,87 @@ class SubmitUpdateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitUpdateResponse: _TypeAlias = SubmitUpdateResponse  # noqa: Y015
+
+@_typing.final
+class GetFederatedModelRequest(_message.Message):
+    """Names a model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    federation_id: _builtins.str
+    """Empty = the one started last."""
+    version: _builtins.int
+    """0 = the newest. NOT_FOUND when it is no longer kept."""
+    def __init__(
+        self,
+        *,
+        federation_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["federation_id", b"federation_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFederatedModelRequest: _TypeAlias = GetFederatedModelRequest  # noqa: Y015
+
+@_typing.final
+class ModelHeader(_message.Message):
+    """What is known of one version."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    federation_id: _builtins.str
+    version: _builtins.int
+    digest: _builtins.bytes
+    """SHA-256 of the whole file."""
+    size_bytes: _builtins.int
+    """Length of the whole file, which is in the safetensors format."""
+    def __init__(
+        self,
+        *,
+        federation_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "federation_id", b"federation_id", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelHeader: _TypeAlias = ModelHeader  # noqa: Y015
+
+@_typing.final
+class GetFederatedModelResponse(_message.Message):
+    """One chunk. The first carries the header; the chunks' data joined is the file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """At most 1 MiB."""
+    @_builtins.property
+    def header(self) -> Global___ModelHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ModelHeader | None = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFederatedModelResponse: _TypeAlias = GetFederatedModelResponse  # noqa: Y015

@@ -60,6 +60,11 @@ class FederationServiceStub:
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.SerializeToString,
                 response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.FromString,
                 _registered_method=True)
+        self.GetFederatedModel = channel.unary_stream(
+                '/parlmesh.v1.FederationService/GetFederatedModel',
+                request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.SerializeToString,
+                response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.FromString,
+                _registered_method=True)
 
 
 class FederationServiceServicer:
@@ -102,6 +107,13 @@ class FederationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetFederatedModel(self, request, context):
+        """A version of the model, in chunks: what nodes train from, and what a federation was for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FederationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -129,6 +141,11 @@ def add_FederationServiceServicer_to_server(servicer, server):
                     servicer.SubmitUpdate,
                     request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.FromString,
                     response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.SerializeToString,
+            ),
+            'GetFederatedModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetFederatedModel,
+                    request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.FromString,
+                    response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -267,6 +284,33 @@ class FederationService:
             '/parlmesh.v1.FederationService/SubmitUpdate',
             parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.SerializeToString,
             parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFederatedModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/parlmesh.v1.FederationService/GetFederatedModel',
+            parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.SerializeToString,
+            parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,8 @@ class FederationServiceStub:
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
     """
+    GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
+    """A version of the model, in chunks: what nodes train from, and what a federation was for."""
 
 @_typing.type_check_only
 class FederationServiceAsyncStub(FederationServiceStub):
@@ -63,6 +65,8 @@ class FederationServiceAsyncStub(FederationServiceStub):
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
     """
+    GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
+    """A version of the model, in chunks: what nodes train from, and what a federation was for."""
 
 class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Federated rounds: nodes train on their own data, only updates cross the wire."""
@@ -108,5 +112,13 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
         node in the same round is refused.
         """
+
+    @_abc_1.abstractmethod
+    def GetFederatedModel(
+        self,
+        request: _federation_service_pb2.GetFederatedModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.GetFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.GetFederatedModelResponse]]:
+        """A version of the model, in chunks: what nodes train from, and what a federation was for."""
 
 def add_FederationServiceServicer_to_server(servicer: FederationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

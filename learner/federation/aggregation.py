@@ -1,0 +1,132 @@
+"""From the updates of a round to the next model, block by block: rule, privacy, server optimiser."""
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from parlmesh.federation import aggregators
+from parlmesh.federation.aggregators import Combination
+from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
+from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
+from parlmesh.federation.updates import Updates, blocks
+from parlmesh.types import Array
+
+from .models import ModelFiles
+from .records import Counted
+from .spool import Spool, SpooledUpdates
+
+# Norms are taken in float32; a clipped update must be short enough all the same.
+_CLIP_MARGIN = 1.0 - 1e-5
+
+
+class Aggregator:
+    """Makes versions of one federation. Used in one thread at a time."""
+
+    def __init__(self, config: FederationConfig, models: ModelFiles, spool: Spool, folder: Path, secret: bytes) -> None:
+        self._config = config
+        self._models = models
+        self._spool = spool
+        self._folder = folder
+        self._secret = secret
+        server = config.server
+        self._server: ServerOptimiser = server_optimiser(
+            server.optimiser,
+            learning_rate=server.learning_rate,
+            momentum=server.momentum,
+            beta2=server.beta2,
+            tau=server.tau,
+        )
+
+    def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> dict[str, float]:
+        """Writes version base + 1; the same updates give the same bytes. Returns what the history shows of it."""
+        ordered = sorted(counted, key=lambda update: (update.node_id, update.slot))
+        updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
+        combination = combination_for(self._config, updates, ordered)
+        moments = self._moments(base)
+        squares: list[float] = []
+        reader = self._models.reader(base)
+        noise = self._noise(round_number, len(ordered))
+
+        def parts() -> Iterator[bytes]:
+            for start, stop, block in blocks(updates):
+                joint = combination(block)
+                if noise is not None:
+                    joint = joint + noise.draw(stop - start)
+                piece = {name: moment[start:stop] for name, moment in moments.items()}
+                step = self._server.step(joint, piece)
+                squares.append(float(np.dot(step, step)))
+                yield (reader.read(start, stop) + step).astype("<f4").tobytes()
+
+        try:
+            self._models.derive(base, parts)
+        finally:
+            reader.close()
+        if moments:
+            self._keep_moments(base + 1, moments)
+        return {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))}
+
+    def _noise(self, round_number: int, count: int) -> "_Noise | None":
+        privacy = self._config.privacy
+        if privacy.mode != "central":
+            return None
+        deviation = mean_noise_deviation(privacy.noise_multiplier, privacy.clip_norm, count)
+        return _Noise(noise_stream(self._secret, round_number), deviation)
+
+    def _moments(self, base: int) -> dict[str, Array]:
+        """Those that belong to the base: a round that is made again starts from the same ones."""
+        path = self._moment_path(base)
+        if not self._server.moments:
+            return {}
+        if not path.exists():
+            return self._server.initial(self._spool.size)
+        return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
+
+    def _keep_moments(self, version: int, moments: dict[str, Array]) -> None:
+        path = self._moment_path(version)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(safetensors.numpy.save(moments))
+        partial.replace(path)
+        for old in sorted(self._folder.glob("moments-v*.safetensors"))[:-2]:
+            old.unlink()
+
+    def _moment_path(self, version: int) -> Path:
+        return self._folder / f"moments-v{version:08d}.safetensors"
+
+
+class _Noise:
+    """Gaussian noise, drawn in the order of the blocks."""
+
+    def __init__(self, stream: np.random.Generator, deviation: float) -> None:
+        self._stream = stream
+        self._deviation = deviation
+
+    def draw(self, size: int) -> Array:
+        """The next numbers."""
+        return self._deviation * self._stream.standard_normal(size)
+
+
+def combination_for(config: FederationConfig, updates: Updates, counted: Sequence[Counted]) -> Combination:
+    """The rule of a federation for one round's updates."""
+    weights, norms = [update.weight for update in counted], [update.norm for update in counted]
+    rule = config.rule
+    if config.privacy.mode == "central":
+        return aggregators.clipped_mean(weights, norms, config.privacy.clip_norm * _CLIP_MARGIN)
+    match rule.name:
+        case "mean":
+            return aggregators.mean(weights)
+        case "clipped_mean":
+            return aggregators.clipped_mean(weights, norms, rule.clip_norm)
+        case "median":
+            return aggregators.median()
+        case "trimmed_mean":
+            return aggregators.trimmed_mean(updates.count, rule.liars)
+        case "krum":
+            return aggregators.krum(updates, rule.liars)
+        case "multi_krum":
+            return aggregators.krum(updates, rule.liars, rule.chosen or updates.count - rule.liars)
+        case "geometric_median":
+            return aggregators.geometric_median(updates, weights)

@@ -1,0 +1,128 @@
+"""What can happen to a federation, and what it wants done. A journal keeps the events; a restart replays them."""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from .records import Answer, Assignment, Counted, FederationState
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Nodes are there for a round. The entropy is what nonces are made of, the wall time is only shown."""
+
+    nodes: tuple[str, ...]
+    entropy: str
+    wall_time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An update is whole."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An update was refused before it was whole."""
+
+    node_id: str
+    round: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A node's task ended without an update."""
+
+    node_id: str
+    round: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """An accepted update is not in the spool as it was; the node is asked again."""
+
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregated:
+    """The new model is on disk."""
+
+    version: int
+    digest: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A node judged the newest model; no samples when it could not."""
+
+    node_id: str
+    samples: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end is asked for."""
+
+    reason: str
+    failed: bool = False
+
+
+Event: TypeAlias = Begin | Delivered | Refused | TaskFailed | Damaged | Aggregated | Evaluated | Tick | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class SeekNodes:
+    """Begin must follow as soon as enough nodes are there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Nodes are to train."""
+
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """The tasks of these nodes are not wanted any more."""
+
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """These updates, in the order of node ids, become the next version."""
+
+    round: int
+    counted: tuple[Counted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskEvaluation:
+    """Nodes are to judge the newest model."""
+
+    version: int
+    node_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Nothing more will happen."""
+
+    state: FederationState
+    reason: str
+
+
+Action: TypeAlias = SeekNodes | Ask | Withdraw | Aggregate | AskEvaluation | End

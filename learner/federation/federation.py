@@ -1,0 +1,358 @@
+"""One federation at work: performs what the rounds decide, keeps it on disk, and goes on after a restart."""
+
+import asyncio
+import functools
+import json
+import math
+import secrets
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from parlmesh.errors import FleetError, NotFound, PermissionDenied
+from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.learning import FirstModel
+from parlmesh.federation.privacy import epsilon
+from parlmesh.federation.schema import ModelSchema, TensorSpec
+from parlmesh.security import Identity
+from parlmesh.telemetry import get_logger
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.wire import payload_from_proto
+
+from ..dispatch import Dispatcher
+from . import events, metrics
+from .aggregation import Aggregator
+from .events import Action, Event
+from .gate import check_claims, check_shape, finite_metrics
+from .journal import Journal, read_journal
+from .models import ModelFiles, StoredModel
+from .receiving import Receiver
+from .records import Offer, RoundState
+from .requests import evaluation_spec, fit_spec
+from .rounds import Phase, Rounds
+from .spool import Spool
+
+log = get_logger("parlmesh.learner")
+
+# How long a list of connected nodes is good for the next round.
+_NODES_SECONDS = 1.0
+_SEEK_SECONDS = 0.1
+_ABOUT = "federation.json"
+
+ListNodes = Callable[[FederationConfig], Awaitable[Sequence[str]]]
+
+
+class Federation:
+    """Lives on the event loop; only models are made elsewhere."""
+
+    def __init__(self, folder: Path, channel: grpc.aio.Channel, list_nodes: ListNodes) -> None:
+        about = json.loads((folder / _ABOUT).read_bytes())
+        self.federation_id: str = about["federation_id"]
+        self.created: float = about["created"]
+        self.config = FederationConfig.model_validate(about["config"])
+        self.schema = ModelSchema.from_list(about["schema"])
+        self.core = Rounds(self.config)
+        self._folder = folder
+        self._list_nodes = list_nodes
+        self._models = ModelFiles(folder / "models", self.schema, about["metadata"])
+        self._spool = Spool(folder / "updates.bin", self.schema.size)
+        self._aggregator = Aggregator(self.config, self._models, self._spool, folder, bytes.fromhex(about["secret"]))
+        self._age, self._actions = self._replay()
+        self._born = time.monotonic()
+        self._journal = Journal(folder / "journal.jsonl")
+        self._dispatcher = Dispatcher(channel, f"federation-{self.federation_id}", self._outcome)
+        self._tasks: dict[str, tuple[str, int, str]] = {}
+        self._in_flight: set[int] = set()
+        self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._nodes: Sequence[str] = ()
+        self._nodes_until = 0.0
+        self._group: asyncio.TaskGroup | None = None
+        self._model = self._load_newest()
+
+    @staticmethod
+    def create(folder: Path, federation_id: str, config: FederationConfig, first: FirstModel) -> None:
+        """Writes down a new federation with its first model; InvalidInput when the model cannot be federated."""
+        schema = ModelSchema.of(first.tensors, first.rules)
+        partial = folder.with_name(f".partial-{folder.name}")
+        partial.mkdir(parents=True)
+        metadata = {"federation": federation_id, **first.metadata}
+        ModelFiles(partial / "models", schema, metadata).first(first.tensors)
+        about = {
+            "federation_id": federation_id,
+            "created": time.time(),
+            "config": config.model_dump(mode="json"),
+            "schema": schema.to_list(),
+            "metadata": metadata,
+            "secret": secrets.token_hex(16),
+        }
+        (partial / _ABOUT).write_text(json.dumps(about, indent=2))
+        partial.rename(folder)
+
+    @property
+    def model(self) -> StoredModel:
+        """The newest model."""
+        return self._model
+
+    def stored(self, version: int) -> StoredModel:
+        """A version that is still kept; 0 = the newest."""
+        if version in (0, self._model.version):
+            return self._model
+        try:
+            return self._models.load(version)
+        except FileNotFoundError:
+            text = f"model version {version} is not kept; the newest is {self._model.version}"
+            raise NotFound(text, reason="MODEL_VERSION") from None
+
+    async def run(self) -> None:
+        """Until the federation has ended or the learner stops."""
+        if self.core.phase is Phase.ENDED:
+            return
+        metrics.RUNNING.inc()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for nonce in await asyncio.to_thread(self._damaged):
+                    self._handle(events.Damaged(nonce))
+                self._perform(self.core.resume(self._now()))
+                loops = [self._dispatcher.run(), self._seek(), self._watch_time()]
+                tasks = [group.create_task(loop) for loop in loops]
+                await self._ended.wait()
+                await self._withdraw(list(self._tasks))
+                for task in tasks:
+                    task.cancel()
+        finally:
+            self._group = None
+            metrics.RUNNING.dec()
+
+    def stop(self, reason: str) -> None:
+        """Ends after the round in hand."""
+        if self.core.phase is not Phase.ENDED:
+            self._handle(events.Stop(reason))
+
+    def fail(self, reason: str) -> None:
+        """Ends at once."""
+        if self.core.phase is not Phase.ENDED:
+            self._handle(events.Stop(reason, failed=True))
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        self._journal.close()
+        self._spool.close()
+
+    async def receive(
+        self, offer: Offer, about: "UpdateAbout", caller: Identity, data: AsyncIterator[memoryview]
+    ) -> int:
+        """Takes in an update; the round it counts in. FleetError when it is refused, which the history then says."""
+        slot = None
+        try:
+            if not caller.speaks_for(offer.node_id):
+                text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
+                raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
+            if self.core.check(offer) is not None:
+                return offer.round
+            check_claims(offer.samples, about.metrics)
+            check_shape(self.schema, about.tensors, about.size_bytes, about.encoding, self.config.compression.encoding)
+            slot = self.core.free_slot(self._in_flight)
+            self._in_flight.add(slot)
+            receiver = Receiver(self._spool, slot, about.size_bytes, about.encoding)
+            async for chunk in data:
+                receiver.take(chunk)
+            metrics.UPDATE_BYTES.inc(about.size_bytes)
+            self._handle(events.Delivered(receiver.finish(offer, about.metrics)))
+        except FleetError as error:
+            self._refuse(offer, error)
+            raise
+        finally:
+            self._in_flight.discard(-1 if slot is None else slot)
+        metrics.UPDATES.labels("accepted").inc()
+        return offer.round
+
+    def _refuse(self, offer: Offer, error: FleetError) -> None:
+        metrics.UPDATES.labels(error.reason.lower()).inc()
+        log.warning(
+            "update_refused",
+            federation_id=self.federation_id,
+            node_id=offer.node_id,
+            round=offer.round,
+            reason=error.reason,
+            message=error.message,
+        )
+        self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message))
+
+    def _replay(self) -> tuple[float, int]:
+        age, count = 0.0, 0
+        for event, now in read_journal(self._folder / "journal.jsonl"):
+            self.core.handle(event, now)
+            age, count = now, count + 1
+        if count:
+            log.info("federation_resumed", federation_id=self.federation_id, events=count, round=self.core.round)
+        return age, count
+
+    def _damaged(self) -> list[str]:
+        """Updates that are not in the spool as they were accepted."""
+        return [
+            answer.nonce
+            for answer in self.core.kept_answers()
+            if self._spool.digest(answer.slot) != answer.stored_digest
+        ]
+
+    def _load_newest(self) -> StoredModel:
+        model = self._models.load(self.core.version)
+        if self.core.digest and model.digest != self.core.digest:
+            raise NotFound(
+                f"model version {model.version} of {self.federation_id} is damaged on disk", reason="MODEL_DAMAGED"
+            )
+        self.core.digest = model.digest
+        return model
+
+    def _now(self) -> float:
+        """Age of the federation in seconds, the time between two lives of the learner left out."""
+        return self._age + time.monotonic() - self._born
+
+    def _handle(self, event: Event) -> None:
+        now = self._now()
+        actions = self.core.handle(event, now)
+        if actions or not isinstance(event, events.Tick):
+            self._journal.append(event, now)
+        self._perform(actions)
+        self._changed.set()
+
+    def _perform(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            match action:
+                case events.SeekNodes():
+                    self._seeking.set()
+                case events.Ask(assignments):
+                    specs = [fit_spec(self.federation_id, self.config, each) for each in assignments]
+                    for task_id, each in zip(self._dispatcher.submit(specs), assignments, strict=True):
+                        self._tasks[task_id] = (each.node_id, each.round, "fit")
+                case events.AskEvaluation(version, node_ids):
+                    numbers = [self.core.number_of(node) for node in node_ids]
+                    specs = [
+                        evaluation_spec(self.federation_id, self.config, version, node, number)
+                        for node, number in zip(node_ids, numbers, strict=True)
+                    ]
+                    for task_id, node in zip(self._dispatcher.submit(specs), node_ids, strict=True):
+                        self._tasks[task_id] = (node, version, "evaluate")
+                case events.Withdraw(node_ids):
+                    unwanted = set(node_ids)
+                    self._spawn(self._withdraw([t for t, (node, _, _) in self._tasks.items() if node in unwanted]))
+                case events.Aggregate(number, counted):
+                    self._spawn(self._aggregate(number, counted))
+                case events.End(state, reason):
+                    log.info("federation_ended", federation_id=self.federation_id, state=state.value, reason=reason)
+                    self._ended.set()
+
+    def _spawn(self, work: Any) -> None:
+        assert self._group is not None
+        self._group.create_task(work)
+
+    async def _aggregate(self, number: int, counted: Sequence[Any]) -> None:
+        base = self.core.version
+        started = time.perf_counter()
+        shown = await asyncio.to_thread(self._aggregator.aggregate, base, number, counted)
+        model = await asyncio.to_thread(self._models.load, base + 1)
+        shown["update/seconds"] = time.perf_counter() - started
+        shown.update(await self._privacy())
+        self._model = model
+        self._handle(events.Aggregated(model.version, model.digest, shown))
+        record = self.core.history[-1]
+        metrics.ROUNDS.labels(RoundState.AGGREGATED.value).inc()
+        metrics.ROUND_SECONDS.observe(record.seconds)
+        log.info(
+            "round_aggregated",
+            federation_id=self.federation_id,
+            round=number,
+            version=model.version,
+            updates=len(counted),
+            seconds=round(record.seconds, 4),
+        )
+        budget = self.config.privacy.epsilon_budget
+        if budget and shown["privacy/next_epsilon"] > budget:
+            self._handle(events.Stop(f"another round would give away more than the budget of epsilon {budget:g}"))
+
+    async def _privacy(self) -> dict[str, float]:
+        privacy = self.config.privacy
+        if privacy.mode == "none":
+            return {}
+        rounds = self.core.aggregated + 1
+        spend = functools.partial(epsilon, privacy.noise_multiplier, delta=privacy.delta)
+        spent, more = await asyncio.to_thread(lambda: (spend(rounds=rounds), spend(rounds=rounds + 1)))
+        metrics.EPSILON.set(spent)
+        shown = {"privacy/epsilon": spent, "privacy/delta": privacy.delta, "privacy/next_epsilon": more}
+        return {name: value for name, value in shown.items() if math.isfinite(value)}
+
+    async def _withdraw(self, task_ids: Sequence[str]) -> None:
+        for task_id in task_ids:
+            self._tasks.pop(task_id, None)
+        if task_ids:
+            await self._dispatcher.cancel(list(task_ids))
+
+    def _outcome(self, outcome: pb.Outcome) -> None:
+        task = self._tasks.pop(outcome.task_id, None)
+        if task is None:
+            return
+        node_id, number, kind = task
+        succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
+        if kind == "evaluate":
+            result = payload_from_proto(outcome.result)[0] if succeeded else {}
+            found = finite_metrics(result.get("metrics", {}))
+            if number == self.core.version:
+                self._handle(events.Evaluated(node_id, int(result.get("samples", 0)), found))
+            return
+        result = payload_from_proto(outcome.result)[0] if succeeded else {}
+        if not succeeded:
+            self._handle(events.TaskFailed(node_id, number, f"{outcome.failure.reason}: {outcome.failure.message}"))
+        elif result.get("refusal"):
+            self._handle(events.TaskFailed(node_id, number, f"refused: {result['refusal']}"))
+
+    async def _seek(self) -> None:
+        """Begins a round as soon as enough nodes are there; a buffer takes up nodes that come later."""
+        while True:
+            try:
+                async with asyncio.timeout(_NODES_SECONDS if self.config.buffer_size else None):
+                    await self._seeking.wait()
+            except TimeoutError:
+                if self.core.phase is not Phase.COLLECTING:
+                    continue
+            if time.monotonic() >= self._nodes_until or len(self._nodes) < self.config.selection.min_nodes:
+                self._nodes = await self._list_nodes(self.config)
+                self._nodes_until = time.monotonic() + _NODES_SECONDS
+            if len(self._nodes) < self.config.selection.min_nodes:
+                await asyncio.sleep(_SEEK_SECONDS)
+                continue
+            self._seeking.clear()
+            self._handle(events.Begin(tuple(self._nodes), secrets.token_hex(16), time.time()))
+
+    async def _watch_time(self) -> None:
+        """Deadlines are a timer's business: a round must close also when nobody says anything any more."""
+        while True:
+            self._changed.clear()
+            left = self.core.deadline - self._now()
+            timed = self.core.phase in (Phase.WAITING, Phase.COLLECTING, Phase.EVALUATING)
+            if timed and left <= 0.0:
+                before = self.core.history[-1].state if self.core.history else None
+                self._handle(events.Tick())
+                if self.core.history and before != self.core.history[-1].state:
+                    metrics.ROUNDS.labels(self.core.history[-1].state.value).inc()
+                continue
+            try:
+                async with asyncio.timeout(max(0.001, left) if timed else None):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+
+class UpdateAbout:
+    """What an update's header says of its data."""
+
+    def __init__(
+        self, tensors: Sequence[TensorSpec], size_bytes: int, encoding: str, metrics_: dict[str, float]
+    ) -> None:
+        self.tensors = tensors
+        self.size_bytes = size_bytes
+        self.encoding = encoding
+        self.metrics = metrics_

@@ -1,0 +1,116 @@
+"""What is known of a federation's rounds: plain data, as the history shows it."""
+
+import enum
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class RoundState(enum.StrEnum):
+    """How a round stands."""
+
+    COLLECTING = "collecting"
+    AGGREGATED = "aggregated"
+    ABANDONED = "abandoned"
+
+
+class FederationState(enum.StrEnum):
+    """How a federation stands; all but the first are final."""
+
+    RUNNING = "running"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A node was asked for an update; the nonce binds the answer to it."""
+
+    node_id: str
+    number: int
+    round: int
+    base_version: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What an update says of itself before its data is looked at."""
+
+    node_id: str
+    round: int
+    base_version: int
+    nonce: str
+    samples: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole update in the spool."""
+
+    node_id: str
+    round: int
+    base_version: int
+    nonce: str
+    samples: int
+    digest: str
+    slot: int
+    norm: float
+    finite: bool
+    # Of the spool's bytes, which differ from those sent when the update was compressed.
+    stored_digest: str
+    metrics: dict[str, float]
+
+    @classmethod
+    def of(cls, offer: Offer, **values: Any) -> "Answer":
+        """An offer with what its data showed."""
+        return cls(offer.node_id, offer.round, offer.base_version, offer.nonce, offer.samples, offer.digest, **values)
+
+
+@dataclass(slots=True)
+class UpdateRecord:
+    """What became of one node's update."""
+
+    node_id: str
+    samples: int = 0
+    norm: float = 0.0
+    node_weight: float = 0.0
+    counted_samples: int = 0
+    refusal: str = ""
+    message: str = ""
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RoundRecord:
+    """One round."""
+
+    number: int
+    base_version: int
+    started: float
+    state: RoundState = RoundState.COLLECTING
+    seconds: float = 0.0
+    policy_version: int = 0
+    digest: str = ""
+    updates: list[UpdateRecord] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    # Refusals beyond what the record holds.
+    unrecorded: int = 0
+
+    def refuse(self, node_id: str, reason: str, message: str, *, most: int) -> None:
+        """Adds a refusal; past `most` it is only counted."""
+        if len(self.updates) >= most:
+            self.unrecorded += 1
+        else:
+            self.updates.append(UpdateRecord(node_id, refusal=reason, message=message))
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """An update that counts: where it lies and what it weighs."""
+
+    node_id: str
+    slot: int
+    weight: float
+    norm: float

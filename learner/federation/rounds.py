@@ -1,0 +1,401 @@
+"""A federation as a state machine: events in, actions out. No I/O, no clock, no gRPC.
+
+waiting -> collecting -> aggregating -> (evaluating) -> waiting ... With a buffer (FedBuff) collecting never pauses: a
+node that has answered is asked again at once, and every `buffer_size` updates make a version.
+"""
+
+import enum
+from collections import OrderedDict, deque
+
+from parlmesh.errors import AlreadyExists, FleetError
+from parlmesh.federation.config import FederationConfig
+
+from .closing import close
+from .events import (
+    Action,
+    Aggregate,
+    Aggregated,
+    Ask,
+    AskEvaluation,
+    Begin,
+    Damaged,
+    Delivered,
+    End,
+    Evaluated,
+    Event,
+    Refused,
+    SeekNodes,
+    Stop,
+    TaskFailed,
+    Tick,
+    Withdraw,
+)
+from .gate import check_values, refusal
+from .records import (
+    Answer,
+    Assignment,
+    Counted,
+    FederationState,
+    Offer,
+    RoundRecord,
+    RoundState,
+    UpdateRecord,
+)
+from .selection import nonce_for, select
+
+KEPT_ROUNDS = 1_000
+# Nonces by which a late or replayed update is told from one that was never asked for.
+_REMEMBERED_NONCES = 20_000
+_MOST_RECORDS_PER_ROUND = 100_000
+
+
+class Phase(enum.StrEnum):
+    """What the federation waits for."""
+
+    WAITING = "waiting"
+    COLLECTING = "collecting"
+    AGGREGATING = "aggregating"
+    EVALUATING = "evaluating"
+    ENDED = "ended"
+
+
+class Rounds:
+    """The decisions of one federation. `handle` alone changes it; the same events give the same state."""
+
+    def __init__(self, config: FederationConfig) -> None:
+        self.config = config
+        self.phase = Phase.WAITING
+        self.state = FederationState.RUNNING
+        self.reason = ""
+        self.version = 1
+        self.digest = ""
+        self.round = 0
+        self.aggregated = 0
+        self.history: deque[RoundRecord] = deque(maxlen=KEPT_ROUNDS)
+        self.assignments: dict[str, Assignment] = {}
+        self.answers: dict[str, Answer] = {}
+        self.deadline = 0.0
+        self._numbers: dict[str, int] = {}
+        self._asked: OrderedDict[str, Assignment] = OrderedDict()
+        self._accepted: OrderedDict[str, None] = OrderedDict()
+        self._asked_count = 0
+        self._failed: dict[str, str] = {}
+        self._wanted = 0
+        self._abandoned_in_a_row = 0
+        self._started = 0.0
+        self._nodes: tuple[str, ...] = ()
+        self._counted: tuple[Counted, ...] = ()
+        self._judging: set[str] = set()
+        self._judged: list[Evaluated] = []
+        self._stop: Stop | None = None
+        self._entropy = ""
+        self._wall_time = 0.0
+        # Accepted while no buffer is open.
+        self._early: dict[str, Answer] = {}
+
+    @property
+    def nodes(self) -> int:
+        """Nodes that were ever asked."""
+        return len(self._numbers)
+
+    def number_of(self, node_id: str) -> int:
+        """1 for the first node that was ever there; it stays with the node."""
+        return self._numbers[node_id]
+
+    def handle(self, event: Event, now: float) -> list[Action]:
+        """What is to be done about it; FleetError when an update is refused."""
+        if self.phase is Phase.ENDED:
+            return []
+        match event:
+            case Begin():
+                return self._begin(event, now)
+            case Delivered(answer):
+                return self._deliver(answer, now)
+            case Refused():
+                self._record_of(event.round).refuse(
+                    event.node_id, event.reason, event.message, most=_MOST_RECORDS_PER_ROUND
+                )
+                return []
+            case TaskFailed():
+                return self._task_failed(event, now)
+            case Damaged(nonce):
+                self.answers.pop(nonce, None)
+                self._early.pop(nonce, None)
+                self._accepted.pop(nonce, None)
+                return []
+            case Aggregated():
+                return self._aggregated(event, now)
+            case Evaluated():
+                return self._evaluated(event, now)
+            case Tick():
+                return self._tick(now)
+            case Stop():
+                return self._stopped(event, now)
+
+    def resume(self, now: float) -> list[Action]:
+        """What is to be done again after a restart; waits begin anew."""
+        match self.phase:
+            case Phase.WAITING:
+                self.deadline = now + self.config.wait_seconds
+                return [SeekNodes()]
+            case Phase.COLLECTING:
+                self.deadline = now + self.config.round_seconds
+                open_ = [a for node, a in self.assignments.items() if not self._settled(node)]
+                return [Ask(tuple(open_))] if open_ else self._maybe_close(now)
+            case Phase.AGGREGATING:
+                return [Aggregate(self.round, self._counted)]
+            case Phase.EVALUATING:
+                self.deadline = now + self.config.evaluation.seconds
+                return [AskEvaluation(self.version, tuple(sorted(self._judging)))]
+            case Phase.ENDED:
+                return []
+
+    def check(self, offer: Offer) -> Answer | None:
+        """Whether the data of an update is wanted: None = yes; the answer = it is here already. FleetError = no."""
+        known = self.answers.get(offer.nonce) or self._early.get(offer.nonce)
+        if known is not None and known.node_id == offer.node_id:
+            if known.digest == offer.digest:
+                return known
+            raise AlreadyExists(
+                f"node {offer.node_id} has answered round {offer.round} with another update", reason="ANSWERED_TWICE"
+            )
+        assignment = self.assignments.get(offer.node_id)
+        collecting = self.phase is Phase.COLLECTING or (self.config.buffer_size and self.phase is not Phase.ENDED)
+        if collecting and assignment is not None and assignment.round == offer.round:
+            if assignment.nonce != offer.nonce:
+                raise refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
+            if assignment.base_version != offer.base_version:
+                raise refusal(
+                    "WRONG_BASE", f"the update must be to version {assignment.base_version}, got {offer.base_version}"
+                )
+            return None
+        raise self._why_not(offer)
+
+    def free_slot(self, taken: set[int]) -> int:
+        """A place in the spool that neither an accepted update nor one on its way has."""
+        used = taken | {answer.slot for answer in (*self.answers.values(), *self._early.values())}
+        used |= {counted.slot for counted in self._counted}
+        return next(slot for slot in range(len(used) + 1) if slot not in used)
+
+    def kept_answers(self) -> list[Answer]:
+        """Accepted and not yet aggregated."""
+        return [*self.answers.values(), *self._early.values()]
+
+    def _begin(self, event: Begin, now: float) -> list[Action]:
+        self._wall_time = event.wall_time
+        self._nodes, self._entropy = tuple(sorted(event.nodes)), event.entropy
+        for node in self._nodes:
+            self._numbers.setdefault(node, len(self._numbers) + 1)
+        if self.config.buffer_size:
+            return self._begin_buffered(now)
+        if self.phase is not Phase.WAITING:
+            return []
+        asked, self._wanted = select(self._nodes, self.config.selection, self.config.seed, self.round + 1)
+        self._open_round(now)
+        self.assignments = {}
+        return [Ask(tuple(self._assign(node) for node in asked))]
+
+    def _begin_buffered(self, now: float) -> list[Action]:
+        if self.phase is Phase.WAITING:
+            self._open_round(now)
+        if self.phase is not Phase.COLLECTING:
+            return []
+        idle = [node for node in self._nodes if node not in self.assignments]
+        actions: list[Action] = [Ask(tuple(self._assign(node) for node in idle))] if idle else []
+        return actions + self._maybe_close(now)
+
+    def _open_round(self, now: float) -> None:
+        self.round += 1
+        self.phase = Phase.COLLECTING
+        self._started, self.deadline = now, now + self.config.round_seconds
+        self._failed = {}
+        self.answers, self._early = self._early, {}
+        self.history.append(RoundRecord(self.round, self.version, self._wall_time))
+
+    def _assign(self, node: str) -> Assignment:
+        self._asked_count += 1
+        nonce = nonce_for(self._entropy, node, self._asked_count)
+        assignment = Assignment(node, self._numbers[node], self.round, self.version, nonce)
+        self.assignments[node] = self._asked[nonce] = assignment
+        while len(self._asked) > max(_REMEMBERED_NONCES, 4 * len(self._numbers)):
+            self._asked.popitem(last=False)
+        return assignment
+
+    def _accept(self, answer: Answer, answers: dict[str, Answer]) -> None:
+        answers[answer.nonce] = answer
+        self._accepted[answer.nonce] = None
+        while len(self._accepted) > max(_REMEMBERED_NONCES, 4 * len(self._numbers)):
+            self._accepted.popitem(last=False)
+
+    def _deliver(self, answer: Answer, now: float) -> list[Action]:
+        offer = Offer(answer.node_id, answer.round, answer.base_version, answer.nonce, answer.samples, answer.digest)
+        if self.check(offer) is not None:
+            return []
+        check_values(answer, self.config)
+        if not self.config.buffer_size:
+            self._accept(answer, self.answers)
+            return self._maybe_close(now)
+        staleness = self.version - answer.base_version
+        if staleness > self.config.max_staleness:
+            raise refusal("STALE", f"the update is {staleness} versions old; the limit is {self.config.max_staleness}")
+        del self.assignments[answer.node_id]
+        if self.phase is not Phase.COLLECTING:
+            self._accept(answer, self._early)
+            return []
+        self._accept(answer, self.answers)
+        # Asked again at once, unless a new version is about to be there.
+        return self._maybe_close(now) or [Ask((self._assign(answer.node_id),))]
+
+    def _task_failed(self, event: TaskFailed, now: float) -> list[Action]:
+        assignment = self.assignments.get(event.node_id)
+        if assignment is None or assignment.round != event.round or self.phase is not Phase.COLLECTING:
+            return []
+        if self._settled(event.node_id):
+            return []
+        if self.config.buffer_size:
+            # It is asked again when nodes are next looked at.
+            del self.assignments[event.node_id]
+            self.history[-1].refuse(event.node_id, "TASK_FAILED", event.message, most=_MOST_RECORDS_PER_ROUND)
+            return []
+        self._failed[event.node_id] = event.message
+        return self._maybe_close(now)
+
+    def _settled(self, node: str) -> bool:
+        assignment = self.assignments.get(node)
+        return node in self._failed or (assignment is not None and assignment.nonce in self.answers)
+
+    def _maybe_close(self, now: float) -> list[Action]:
+        if self.config.buffer_size:
+            return self._close(now) if len(self.answers) >= self.config.buffer_size else []
+        if len(self.answers) >= self._wanted or all(self._settled(node) for node in self.assignments):
+            return self._close(now)
+        return []
+
+    def _close(self, now: float) -> list[Action]:
+        record = self.history[-1]
+        closing = close(list(self.answers.values()), self.config, self.version)
+        record.updates.extend(closing.records)
+        actions: list[Action] = []
+        if not self.config.buffer_size:
+            silent = [node for node, assignment in self.assignments.items() if assignment.nonce not in self.answers]
+            for node in silent:
+                reason = "TASK_FAILED" if node in self._failed else "NO_ANSWER"
+                record.updates.append(UpdateRecord(node, refusal=reason, message=self._failed.get(node, "")))
+            open_ = tuple(node for node in silent if node not in self._failed)
+            if open_:
+                actions.append(Withdraw(open_))
+        record.metrics.update(closing.metrics)
+        if len(closing.counted) < self.config.fewest_updates:
+            return [*actions, *self._abandon(len(closing.counted), now)]
+        self._abandoned_in_a_row = 0
+        self._counted = closing.counted
+        self.phase = Phase.AGGREGATING
+        return [*actions, Aggregate(self.round, self._counted)]
+
+    def _abandon(self, count: int, now: float) -> list[Action]:
+        record = self.history[-1]
+        record.state, record.seconds = RoundState.ABANDONED, now - self._started
+        self._abandoned_in_a_row += 1
+        self.answers = {}
+        if self._abandoned_in_a_row >= self.config.max_abandoned:
+            fewest = self.config.fewest_updates
+            text = f"{self._abandoned_in_a_row} rounds in a row had fewer than {fewest} updates, the last {count}"
+            return self._end(FederationState.FAILED, text)
+        return self._next(now)
+
+    def _aggregated(self, event: Aggregated, now: float) -> list[Action]:
+        record = self.history[-1]
+        record.state, record.seconds = RoundState.AGGREGATED, now - self._started
+        record.policy_version, record.digest = event.version, event.digest
+        record.metrics.update(event.metrics)
+        self.version, self.digest = event.version, event.digest
+        self.aggregated += 1
+        self._counted, self.answers = (), {}
+        if not self.config.buffer_size:
+            self.assignments = {}
+        interval = self.config.evaluation.interval_rounds
+        last = self.aggregated >= self.config.rounds or self._stop is not None
+        if interval and self._nodes and (last or self.aggregated % interval == 0):
+            most = self.config.evaluation.nodes
+            self._judging = set(self._nodes[:most] if most else self._nodes)
+            self._judged = []
+            self.phase, self.deadline = Phase.EVALUATING, now + self.config.evaluation.seconds
+            return [AskEvaluation(self.version, tuple(sorted(self._judging)))]
+        return self._next(now)
+
+    def _evaluated(self, event: Evaluated, now: float) -> list[Action]:
+        if self.phase is not Phase.EVALUATING or event.node_id not in self._judging:
+            return []
+        self._judging.discard(event.node_id)
+        self._judged.append(event)
+        return [] if self._judging else self._end_evaluation(now)
+
+    def _end_evaluation(self, now: float) -> list[Action]:
+        good = sorted((each for each in self._judged if each.samples > 0), key=lambda each: each.node_id)
+        record = self.history[-1]
+        for name in sorted({name for each in good for name in each.metrics}):
+            rows = [(each.samples, each.metrics[name]) for each in good if name in each.metrics]
+            total = sum(samples for samples, _ in rows)
+            record.metrics[f"evaluation/{name}"] = sum(samples * value for samples, value in rows) / total
+        record.metrics["evaluation/nodes"] = float(len(good))
+        self._judging = set()
+        return self._next(now)
+
+    def _next(self, now: float) -> list[Action]:
+        if self._stop is not None:
+            state = FederationState.FAILED if self._stop.failed else FederationState.STOPPED
+            return self._end(state, self._stop.reason)
+        if self.aggregated >= self.config.rounds:
+            return self._end(FederationState.FINISHED, f"all {self.config.rounds} rounds are done")
+        self.phase, self.deadline = Phase.WAITING, now + self.config.wait_seconds
+        return [SeekNodes()]
+
+    def _tick(self, now: float) -> list[Action]:
+        if now < self.deadline:
+            return []
+        match self.phase:
+            case Phase.WAITING:
+                needed, seconds = self.config.selection.min_nodes, self.config.wait_seconds
+                text = f"fewer than {needed} nodes were connected for {seconds:g} seconds"
+                return self._end(FederationState.FAILED, text)
+            case Phase.COLLECTING if self.config.buffer_size and not self.answers:
+                return self._abandon(0, now)
+            case Phase.COLLECTING:
+                return self._close(now)
+            case Phase.EVALUATING:
+                return self._end_evaluation(now)
+            case _:
+                return []
+
+    def _stopped(self, event: Stop, now: float) -> list[Action]:
+        self._stop = event
+        if self.phase is Phase.WAITING or event.failed:
+            return self._next(now)
+        return []
+
+    def _end(self, state: FederationState, reason: str) -> list[Action]:
+        self.phase, self.state, self.reason = Phase.ENDED, state, reason
+        open_ = tuple(node for node in self.assignments if not self._settled(node))
+        return [*([Withdraw(open_)] if open_ else []), End(state, reason)]
+
+    def _record_of(self, number: int) -> RoundRecord:
+        """The round that a refusal belongs to: the present one, unless it came late for its own."""
+        if not self.history:
+            self.history.append(RoundRecord(0, self.version, 0.0))
+        for record in reversed(self.history):
+            if record.number == number:
+                return record
+        return self.history[-1]
+
+    def _why_not(self, offer: Offer) -> FleetError:
+        """Replayed, late, or never asked for."""
+        asked = self._asked.get(offer.nonce)
+        if asked is None or asked.node_id != offer.node_id or asked.round != offer.round:
+            if offer.round != self.round:
+                return refusal("WRONG_ROUND", f"the update is of round {offer.round}; the present one is {self.round}")
+            if offer.node_id in self.assignments:
+                return refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
+            return refusal("NOT_ASKED", f"node {offer.node_id} is not in round {self.round}")
+        if offer.nonce in self._accepted:
+            return refusal("REPLAYED", f"the update of round {offer.round} has been counted before")
+        return refusal("LATE", f"round {offer.round} has closed; the present one is {self.round}")

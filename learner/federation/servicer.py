@@ -1,0 +1,128 @@
+"""FederationService over gRPC: decode, call, encode. Updates and models pass as encoded messages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message_factory import GetMessageClass
+
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.rpc import Service, caller
+from parlmesh.v1 import federation_service_pb2 as pb
+from parlmesh.wire import struct_from_proto
+from parlmesh.wire.chunks import MODEL_DATA, UPDATE_DATA, chunk_from_wire, chunk_to_wire
+
+from .directory import Federations
+from .translation import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_ENCODED = {"SubmitUpdate", "GetFederatedModel"}
+_DRAIN_SECONDS = 5.0
+
+
+class FederationServicer:
+    """FederationService."""
+
+    def __init__(self, federations: Federations) -> None:
+        self._federations = federations
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        descriptor = pb.DESCRIPTOR.services_by_name["FederationService"]
+        handlers = {method.name: _handler(method, getattr(self, method.name)) for method in descriptor.methods}
+
+        def register(server: grpc.aio.Server) -> None:
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
+
+        return Service(descriptor.full_name, register)
+
+    async def StartFederation(self, request: pb.StartFederationRequest, context: Context) -> pb.StartFederationResponse:
+        federation = await self._federations.start(request.federation_id, struct_from_proto(request.configuration))
+        return pb.StartFederationResponse(federation=federation_to_proto(federation))
+
+    async def GetFederation(self, request: pb.GetFederationRequest, context: Context) -> pb.GetFederationResponse:
+        return pb.GetFederationResponse(federation=federation_to_proto(self._federations.get(request.federation_id)))
+
+    async def ListRounds(self, request: pb.ListRoundsRequest, context: Context) -> pb.ListRoundsResponse:
+        federation = self._federations.get(request.federation_id)
+        return rounds_to_proto(federation.core.history, request.page_size, request.page_token)
+
+    async def StopFederation(self, request: pb.StopFederationRequest, context: Context) -> pb.StopFederationResponse:
+        federation = self._federations.get(request.federation_id)
+        federation.stop("stopped on request")
+        return pb.StopFederationResponse(federation=federation_to_proto(federation))
+
+    async def SubmitUpdate(self, requests: AsyncIterator[bytes], context: Context) -> pb.SubmitUpdateResponse:
+        """Reads encoded SubmitUpdateRequests."""
+        messages = aiter(requests)
+        first = await anext(messages, None)
+        if first is None:
+            raise InvalidInput("an update has no header", reason="UPDATE_HEADER")
+        opening = _parsed(first)
+        federation = self._federations.get(opening.header.federation_id)
+        offer, about = offer_from_proto(opening.header), about_from_proto(opening.header)
+        try:
+            number = await federation.receive(offer, about, caller(), _chunks(opening, messages))
+        except FleetError:
+            await _drain(messages)
+            raise
+        await _drain(messages)
+        return pb.SubmitUpdateResponse(round=number)
+
+    async def GetFederatedModel(self, request: pb.GetFederatedModelRequest, context: Context) -> None:
+        """Writes encoded GetFederatedModelResponses."""
+        federation = self._federations.get(request.federation_id)
+        model = federation.stored(request.version)
+        header = pb.GetFederatedModelResponse(header=model_header(federation.federation_id, model))
+        await context.write(header.SerializeToString())
+        for chunk in model.chunks:
+            await context.write(chunk_to_wire(MODEL_DATA, chunk))
+
+
+def _handler(method: Any, behaviour: Any) -> Any:
+    make = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+    }[method.client_streaming, method.server_streaming]
+    read_encoded, write_encoded = method.name == "SubmitUpdate", method.name == "GetFederatedModel"
+    return make(
+        behaviour,
+        request_deserializer=None if read_encoded else GetMessageClass(method.input_type).FromString,
+        response_serializer=None if write_encoded else GetMessageClass(method.output_type).SerializeToString,
+    )
+
+
+def _parsed(message: bytes) -> pb.SubmitUpdateRequest:
+    try:
+        return pb.SubmitUpdateRequest.FromString(message)
+    except Exception as error:
+        text = f"a message of {len(message)} bytes cannot be parsed"
+        raise InvalidInput(text, reason="MALFORMED_MESSAGE") from error
+
+
+async def _chunks(opening: pb.SubmitUpdateRequest, messages: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
+    for part in _data(opening):
+        yield part
+    async for message in messages:
+        data = chunk_from_wire(UPDATE_DATA, message)
+        for part in [data] if data is not None else _data(_parsed(message)):
+            yield part
+
+
+def _data(request: pb.SubmitUpdateRequest) -> list[memoryview]:
+    return [memoryview(data) for data in (*(tensor.data for tensor in request.tensors), request.data) if data]
+
+
+async def _drain(messages: AsyncIterator[bytes]) -> None:
+    """Takes what the client still sends: one that meets a closed stream in mid-write never learns why (grpc 36066)."""
+    try:
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in messages:
+                pass
+    except TimeoutError:
+        return

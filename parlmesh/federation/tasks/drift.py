@@ -1,0 +1,45 @@
+"""A model that every node moves by a little: for trying a federation, and for measuring one without training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from parlmesh.config import Config
+from parlmesh.types import Array
+
+from ..learning import FirstModel, Fitted, Judged, Part
+from .settings import parse_settings
+
+
+class DriftSettings(Config):
+    """How large the model is and how it moves."""
+
+    parameters: int = Field(default=1_000, ge=1, le=1_000_000_000)
+    """Numbers in the model."""
+    step: float = Field(default=1e-3, ge=-1e6, le=1e6)
+    """Node k adds k times this to every number."""
+    samples: int = Field(default=100, ge=1)
+    """Samples that every node claims."""
+
+
+class Drift:
+    """Adds number · step everywhere."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = parse_settings(DriftSettings, "drift", settings)
+
+    def first(self, seed: int) -> FirstModel:
+        """Zeros."""
+        return FirstModel({"weight": np.zeros(self._settings.parameters, np.float32)})
+
+    def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
+        """One addition."""
+        return Fitted(
+            {"weight": tensors["weight"] + np.float32(part.number * self._settings.step)}, self._settings.samples
+        )
+
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+        """The mean of the model."""
+        return Judged(1, {"mean": float(tensors["weight"].mean(dtype=np.float64))})

@@ -1,0 +1,20 @@
+"""Settings of a learning task as a checked model, or InvalidInput in one sentence."""
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from parlmesh.config import Config
+from parlmesh.config.complaints import describe_errors
+from parlmesh.errors import InvalidInput
+
+S = TypeVar("S", bound=Config)
+
+
+def parse_settings(model: type[S], task: str, settings: Mapping[str, Any]) -> S:
+    """The settings as `model`; what is wrong with them is named with its value and what is allowed."""
+    try:
+        return model.model_validate(dict(settings))
+    except ValidationError as error:
+        raise InvalidInput(f"settings of {task}: {describe_errors(model, error).message}", reason="CONFIG") from error

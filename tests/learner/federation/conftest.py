@@ -1,0 +1,105 @@
+"""A federation whose nodes are the test: the updates go over real gRPC, the nodes' tasks are read from the rounds."""
+
+import asyncio
+import hashlib
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+
+from learner.config import FederationsConfig
+from learner.federation.directory import Federations
+from learner.federation.servicer import FederationServicer
+from parlmesh.config import ListenConfig
+from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.security import SecurityConfig
+from parlmesh.v1 import federation_service_pb2 as pb
+from parlmesh.v1 import tensor_pb2
+from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
+
+NOWHERE = "127.0.0.1:1"
+SIZE = 20
+
+
+class Bench:
+    """A served directory of federations and a stub to talk to it."""
+
+    def __init__(self, federations, stub):
+        self.federations = federations
+        self.stub = stub
+
+    async def start(self, nodes=("a", "b", "c"), **values):
+        async def list_nodes(_):
+            return list(nodes)
+
+        self.federations._list_nodes = list_nodes
+        values = {
+            "task": "drift",
+            "settings": {"parameters": SIZE},
+            "rounds": 2,
+            "evaluation": {"interval_rounds": 0},
+            **values,
+        }
+        return await self.federations.start("f", values)
+
+    async def until(self, condition):
+        async with asyncio.timeout(10.0):
+            while not condition():  # noqa: ASYNC110 - a condition of many things, each with its own event or none
+                await asyncio.sleep(0.005)
+
+    async def assignments(self, federation, number):
+        await self.until(lambda: federation.core.round >= number and len(federation.core.assignments) > 0)
+        return dict(federation.core.assignments)
+
+    async def submit(self, assignment, vector, *, chunk=16, **changes):
+        return await self.stub.SubmitUpdate(update_messages(assignment, vector, chunk=chunk, **changes), timeout=10.0)
+
+
+def update_messages(assignment, vector, *, chunk=16, encoded=None, **changes):
+    data = np.asarray(vector, "<f4").tobytes() if encoded is None else encoded
+    header = pb.UpdateHeader(
+        federation_id="f",
+        round=assignment.round,
+        node_id=assignment.node_id,
+        base_version=assignment.base_version,
+        nonce=bytes.fromhex(assignment.nonce),
+        samples=10,
+        digest=hashlib.sha256(data).digest(),
+        size_bytes=len(data),
+        tensors=[tensor_pb2.Tensor(name="weight", dtype=tensor_pb2.DATA_TYPE_FLOAT32, shape=[SIZE])],
+    )
+    for name, value in changes.items():
+        if name == "tensors":
+            del header.tensors[:]
+            header.tensors.extend(value)
+        else:
+            setattr(header, name, value)
+    yield pb.SubmitUpdateRequest(header=header)
+    for start in range(0, len(data), chunk):
+        yield pb.SubmitUpdateRequest(data=data[start : start + chunk])
+
+
+@asynccontextmanager
+async def serving(folder):
+    channel = open_channel(NOWHERE)
+    federations = Federations(folder, channel, FederationsConfig())
+    server = FleetServer(
+        listen=ListenConfig(port=0, drain_seconds=0.0),
+        security=SecurityConfig(),
+        services=[FederationServicer(federations).service],
+    )
+    async with federations:
+        port = await server.start()
+        client = open_channel(f"127.0.0.1:{port}")
+        try:
+            yield Bench(federations, FederationServiceStub(client))
+        finally:
+            await client.close()
+            await server.drain()
+            await channel.close()
+
+
+@pytest.fixture
+async def bench(tmp_path):
+    async with serving(tmp_path / "federations") as found:
+        yield found
