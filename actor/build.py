@@ -15,7 +15,6 @@ from parlmesh.errors import ConfigError
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
-from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
 from .config import ActorConfig
 from .handlers import Handler, RunsIn
@@ -25,6 +24,7 @@ from .handlers.trials import Echo, Fail, Noop, Sleep
 from .learner_link import LearnerLink
 from .metrics import ActorMetrics
 from .policy_cache import PolicyCache
+from .policy_fetch import policy_stub
 from .uplink import Uplink
 from .uploads import Uploads, upload_stream
 from .worker import ActorIdentity, Worker
@@ -102,7 +102,14 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
     )
     rng = random.Random()  # noqa: S311  # spreads reconnections; nothing secret depends on it
     policies = await stack.enter_async_context(
-        PolicyCache(PolicyServiceStub(learner), load_policy, limits=config.limits, metrics=metrics, rng=rng)
+        PolicyCache(
+            policy_stub(learner),
+            load_policy,
+            limits=config.limits,
+            metrics=metrics,
+            rng=rng,
+            encoding=config.policy_encoding,
+        )
     )
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities_of(config):

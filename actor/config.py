@@ -1,5 +1,7 @@
 """What an operator may set for an actor process."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from parlmesh.config import Config, LogConfig, MetricsConfig
@@ -58,6 +60,8 @@ class ActorConfig(Config):
     """Address of the scheduler, host:port."""
     learner: str = "127.0.0.1:50052"
     """Address of the learner, host:port."""
+    policy_encoding: Literal["safetensors", "zstd", "bfloat16", "delta"] = "safetensors"
+    """How policies travel: as they are, zstd or delta (the same in fewer bytes), bfloat16 (half the bytes, rounded)."""
     nice: int = Field(default=0, ge=0, le=19)
     """Added to the process's niceness, so that a learner on the same machine goes first."""
     security: SecurityConfig = SecurityConfig()

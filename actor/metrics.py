@@ -75,7 +75,12 @@ class ActorMetrics:
             ["result"],
             registry=registry,
         )
-        self.policy_bytes = Counter("parlmesh_actor_policy_bytes", "Bytes of policies fetched", registry=registry)
+        self.policy_bytes = Counter(
+            "parlmesh_actor_policy_bytes", "Bytes of policies fetched, as they travelled", registry=registry
+        )
+        self.policy_decode_seconds = Counter(
+            "parlmesh_actor_policy_decode_seconds", "Time spent undoing encodings of policies", registry=registry
+        )
         self.uploads = Counter(
             "parlmesh_actor_uploads",
             "Trajectories with a receipt or given up, by result (accepted, or the reason)",

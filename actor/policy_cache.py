@@ -4,24 +4,25 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
-from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyHeader, WatchPolicyRequest
+from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, WatchPolicyRequest
 
 from .config import LimitsConfig
 from .metrics import ActorMetrics
-from .policy_fetch import CORRUPT, FetchedPolicy, fetch_policy
+from .policy_fetch import CORRUPT, Arriving, Base, FetchedPolicy, fetch_policy
 
 if TYPE_CHECKING:
     from parlmesh.policies import Policy
+    from parlmesh.policies.encodings import Encoding
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
 
 log = get_logger("parlmesh.actor")
@@ -51,6 +52,8 @@ class _Run:
     waiting: "list[tuple[int, asyncio.Future[HeldPolicy]]]" = field(default_factory=list)
     follower: "asyncio.Task[None] | None" = None
     last_used: float = 0.0
+    base: Base | None = None
+    """The newest version's bytes, kept where deltas are asked for."""
 
 
 class PolicyCache:
@@ -64,8 +67,13 @@ class PolicyCache:
         limits: LimitsConfig,
         metrics: ActorMetrics,
         rng: random.Random,
+        encoding: "Encoding" = "safetensors",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._encoding = encoding
+        self._wanted = PolicyEncoding.Value(f"POLICY_ENCODING_{encoding.upper()}")
+        # A single version has nothing before it.
+        self._plain = PolicyEncoding.POLICY_ENCODING_ZSTD if encoding == "delta" else self._wanted
         self._stub = stub
         self._decode = decode
         self._limits = limits
@@ -119,7 +127,7 @@ class PolicyCache:
         run = self._runs.get(run_id)
         if run is not None and version in run.held:
             return run.held[version]
-        request = GetPolicyRequest(run_id=run_id, version=version)
+        request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain)
         fetched = await self._fetch(request, seconds)
         if fetched is None or fetched.version != version:
             raise Unavailable(f"asked for policy version {version} of run {run_id!r} and got another")
@@ -155,11 +163,10 @@ class PolicyCache:
     async def _follow(self, run: _Run) -> None:
         backoff, away = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng), False
         while True:
-            # No deadline: the watch lasts as long as the run is followed.
-            watch = self._stub.WatchPolicy(WatchPolicyRequest(run_id=run.run_id))
+            watch = self._watch(run)
             try:
-                async for response in watch:
-                    await self._update(run, response.header)
+                while (arriving := await self._next(watch, run.base)) is not None:
+                    await self._take(run, arriving)
                     backoff.reset()
                     away = False
                 error: FleetError = Unavailable("the learner ended the watch")
@@ -187,14 +194,43 @@ class PolicyCache:
             away = True
             await asyncio.sleep(pause)
 
-    async def _update(self, run: _Run, header: PolicyHeader) -> None:
-        newest = run.newest
+    def _watch(self, run: _Run) -> Any:
+        """No deadline: the watch lasts as long as the run is followed."""
+        have = run.newest.version if run.newest is not None else 0
+        request = WatchPolicyRequest(run_id=run.run_id, with_policy=True, have_version=have, encoding=self._wanted)
+        return self._stub.WatchPolicy(request)
+
+    async def _next(self, watch: Any, base: Base | None) -> Arriving | None:
+        """The next version, whole or only announced; None when the learner ended the watch."""
+        arriving = Arriving(self._limits.policy_bytes, base)
+        message = await watch.read()
+        if message is grpc.aio.EOF:
+            return None
+        arriving.add(message)
+        try:
+            async with asyncio.timeout(self._limits.policy_seconds):
+                while arriving.sent and not arriving.whole:
+                    message = await watch.read()
+                    if message is grpc.aio.EOF:
+                        return None
+                    arriving.add(message)
+        except TimeoutError:
+            raise Unavailable(f"a policy did not come within {self._limits.policy_seconds:g} seconds") from None
+        return arriving
+
+    async def _take(self, run: _Run, arriving: Arriving) -> None:
+        header, newest = arriving.header, run.newest
+        assert header is not None
         if newest is not None and header.version <= newest.version:
-            if header.version < newest.version or header.digest != newest.digest:
+            if header.version < newest.version or arriving.announced_digest != newest.digest:
                 self._refuse(run, header.version)
             return
-        request = GetPolicyRequest(run_id=run.run_id, have_version=newest.version if newest else 0)
-        fetched = await self._fetch(request, self._limits.policy_seconds)
+        if arriving.sent:
+            fetched: FetchedPolicy | None = await self._counted(arriving.policy())
+        else:
+            have = newest.version if newest else 0
+            request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain)
+            fetched = await self._fetch(request, self._limits.policy_seconds)
         if fetched is None:
             return
         if newest is not None and fetched.version <= newest.version:
@@ -202,6 +238,8 @@ class PolicyCache:
             return
         run.newest = await self._decoded(run.run_id, fetched)
         self._keep(run, run.newest)
+        if self._encoding == "delta":
+            run.base = Base(fetched.version, fetched.data)
         self.newest_version = run.newest.version
         self._metrics.policy_version.set(run.newest.version)
         for min_version, waiter in list(run.waiting):
@@ -215,11 +253,14 @@ class PolicyCache:
         log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
 
     async def _fetch(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
+        return await self._counted(
+            fetch_policy(self._stub, request, limit_bytes=self._limits.policy_bytes, timeout_seconds=seconds)
+        )
+
+    async def _counted(self, work: Awaitable[FetchedPolicy | None]) -> FetchedPolicy | None:
         fetches = self._metrics.policy_fetches
         try:
-            fetched = await fetch_policy(
-                self._stub, request, limit_bytes=self._limits.policy_bytes, timeout_seconds=seconds
-            )
+            fetched = await work
         except grpc.aio.AioRpcError as error:
             fetches.labels("failed").inc()
             raise error_from_rpc(error) from error
@@ -228,7 +269,8 @@ class PolicyCache:
             raise
         fetches.labels("not_modified" if fetched is None else "fetched").inc()
         if fetched is not None:
-            self._metrics.policy_bytes.inc(len(fetched.data))
+            self._metrics.policy_bytes.inc(fetched.received_bytes)
+            self._metrics.policy_decode_seconds.inc(fetched.decode_seconds)
         return fetched
 
     async def _decoded(self, run_id: str, fetched: FetchedPolicy) -> HeldPolicy:

@@ -1,69 +1,195 @@
 """One policy from the learner, in chunks: size and digest are checked before anyone uses it."""
 
+import asyncio
 import hashlib
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from parlmesh.errors import FailedPrecondition, ResourceExhausted, Unavailable
-from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted, Unavailable
+from parlmesh.policies.encodings import Encoding, decode
+from parlmesh.v1.policy_service_pb2 import (
+    DESCRIPTOR,
+    GetPolicyRequest,
+    GetPolicyResponse,
+    PolicyEncoding,
+    PolicyHeader,
+    WatchPolicyRequest,
+)
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
+from parlmesh.wire import take_out
 
 if TYPE_CHECKING:
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
 
 CORRUPT = "POLICY_CORRUPT"
 
-_READABLE = (PolicyEncoding.POLICY_ENCODING_UNSPECIFIED, PolicyEncoding.POLICY_ENCODING_SAFETENSORS)
+_READABLE: Mapping[int, Encoding] = {
+    PolicyEncoding.POLICY_ENCODING_UNSPECIFIED: "safetensors",
+    PolicyEncoding.POLICY_ENCODING_SAFETENSORS: "safetensors",
+    PolicyEncoding.POLICY_ENCODING_ZSTD: "zstd",
+    PolicyEncoding.POLICY_ENCODING_BFLOAT16: "bfloat16",
+    PolicyEncoding.POLICY_ENCODING_DELTA: "delta",
+}
+_DATA = GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
+_SERVICE = DESCRIPTOR.services_by_name["PolicyService"]
+# Larger ones are decoded in a thread, so that heartbeats go on.
+_DECODE_INLINE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPolicy:
-    """A whole policy as the learner serialised it."""
+    """A whole policy, decoded."""
 
     version: int
     digest: bytes
+    """As WatchPolicy announces it."""
     data: bytes
+    received_bytes: int
+    decode_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a delta is applied to."""
+
+    version: int
+    data: bytes
+
+
+def policy_stub(channel: grpc.aio.Channel) -> "PolicyServiceAsyncStub":
+    """The service with answers in bytes: chunks are not copied out of messages."""
+    stub: Any = PolicyServiceStub(channel)
+    for name, request in (("GetPolicy", GetPolicyRequest), ("WatchPolicy", WatchPolicyRequest)):
+        path = f"/{_SERVICE.full_name}/{name}"
+        setattr(stub, name, channel.unary_stream(path, request_serializer=request.SerializeToString))
+    typed: PolicyServiceAsyncStub = stub
+    return typed
+
+
+class Arriving:
+    """A policy in chunks, checked as it comes."""
+
+    def __init__(self, limit_bytes: int, base: Base | None = None) -> None:
+        self._limit = limit_bytes
+        self._base = base
+        self._chunks: list[memoryview] = []
+        self._received = 0
+        self._digest = hashlib.sha256()
+        self.header: PolicyHeader | None = None
+        self.not_modified = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether the first message is there."""
+        return self.header is not None
+
+    @property
+    def sent(self) -> bool:
+        """Whether the policy itself comes; a watch may only announce it."""
+        return self.header is not None and (self.header.encoded_bytes > 0 or self._received > 0)
+
+    @property
+    def announced_digest(self) -> bytes:
+        """Of the version as the learner holds it."""
+        assert self.header is not None
+        return self.header.source_digest or self.header.digest
+
+    @property
+    def whole(self) -> bool:
+        """Whether every announced byte is there."""
+        return self.header is not None and self._received == self._announced
+
+    def add(self, message: bytes) -> None:
+        """Takes a serialised GetPolicyResponse or WatchPolicyResponse."""
+        try:
+            rest, data = take_out(message, _DATA)
+            if self.header is None:
+                response = GetPolicyResponse.FromString(rest)
+                self.header, self.not_modified = response.header, response.not_modified
+                _check_header(self.header, self._limit)
+        except (InvalidInput, DecodeError) as error:
+            raise Unavailable(f"an answer of the learner cannot be read: {error}", reason=CORRUPT) from error
+        for chunk in data:
+            self._received += len(chunk)
+            if self._received > self._announced:
+                raise _corrupt(self.header, f"more than the promised {self._announced} bytes came")
+            # While the next chunk is on its way.
+            self._digest.update(chunk)
+            self._chunks.append(chunk)
+
+    async def policy(self) -> FetchedPolicy:
+        """The whole policy; Unavailable CORRUPT when it arrived damaged."""
+        header = self.header
+        assert header is not None
+        if not self.whole:
+            raise _corrupt(header, f"{self._received} of {self._announced} bytes came")
+        encoding, blob = _READABLE[header.encoding], b"".join(self._chunks)
+        if encoding == "safetensors":
+            if self._digest.digest() != header.digest:
+                raise _corrupt(header, "its digest does not match")
+            return FetchedPolicy(header.version, header.digest, blob, self._received)
+        started = time.perf_counter()
+        if self._received <= _DECODE_INLINE_BYTES:
+            blob = _decoded(encoding, blob, header, self._base)
+        else:
+            blob = await asyncio.to_thread(_decoded, encoding, blob, header, self._base)
+        source = header.source_digest or header.digest
+        return FetchedPolicy(header.version, source, blob, self._received, time.perf_counter() - started)
+
+    @property
+    def _announced(self) -> int:
+        assert self.header is not None
+        # A learner that encodes nothing need not say it twice.
+        return self.header.encoded_bytes or self.header.size_bytes
 
 
 async def fetch_policy(
     stub: "PolicyServiceAsyncStub", request: GetPolicyRequest, *, limit_bytes: int, timeout_seconds: float
 ) -> FetchedPolicy | None:
     """The policy, or None when the caller's version is the newest. Unavailable CORRUPT when it arrives damaged."""
-    header: PolicyHeader | None = None
-    chunks: list[bytes] = []
-    received = 0
-    call = stub.GetPolicy(request, timeout=timeout_seconds)
+    arriving = Arriving(limit_bytes)
+    call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
-        async for response in call:
-            if header is None:
-                if response.not_modified:
-                    return None
-                header = response.header
-                _check_header(header, limit_bytes)
-            received += len(response.data)
-            if received > header.size_bytes:
-                raise _corrupt(header, f"more than the promised {header.size_bytes} bytes came")
-            chunks.append(response.data)
+        async for message in call:
+            arriving.add(message)
+            if arriving.not_modified:
+                return None
     finally:
         call.cancel()
-    if header is None:
+    if not arriving.begun:
         raise Unavailable(f"the learner sent no policy of run {request.run_id!r}", reason=CORRUPT)
-    data = b"".join(chunks)
-    if len(data) != header.size_bytes:
-        raise _corrupt(header, f"{len(data)} of {header.size_bytes} bytes came")
-    if hashlib.sha256(data).digest() != header.digest:
+    return await arriving.policy()
+
+
+def _decoded(encoding: Encoding, data: bytes, header: PolicyHeader, base: Base | None) -> bytes:
+    if encoding == "delta" and (base is None or base.version != header.base_version):
+        have = "none" if base is None else str(base.version)
+        raise _corrupt(header, f"it is a delta to version {header.base_version}; here is {have}")
+    try:
+        blob = decode(encoding, data, header.size_bytes, b"" if base is None else base.data)
+    except InvalidInput as error:
+        raise _corrupt(header, error.message) from error
+    if hashlib.sha256(blob).digest() != header.digest:
         raise _corrupt(header, "its digest does not match")
-    return FetchedPolicy(header.version, header.digest, data)
+    return blob
 
 
 def _check_header(header: PolicyHeader, limit_bytes: int) -> None:
-    if header.size_bytes > limit_bytes:
+    size = max(header.size_bytes, header.encoded_bytes)
+    if size > limit_bytes:
         raise ResourceExhausted(
-            f"policy version {header.version} has {header.size_bytes} bytes;"
-            f" the limit is {limit_bytes} (limits.policy_bytes)"
+            f"policy version {header.version} has {size} bytes; the limit is {limit_bytes} (limits.policy_bytes)"
         )
     if header.encoding not in _READABLE:
-        name = PolicyEncoding.Name(header.encoding)
-        raise FailedPrecondition(f"policy version {header.version} is packed as {name}; this actor reads SAFETENSORS")
+        known = ", ".join(dict.fromkeys(_READABLE.values()))
+        raise FailedPrecondition(
+            f"policy version {header.version} is packed as {header.encoding}; this actor reads {known}"
+        )
 
 
 def _corrupt(header: PolicyHeader, why: str) -> Unavailable:

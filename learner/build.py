@@ -9,7 +9,7 @@ from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
-from parlmesh.v1 import experience_service_pb2_grpc, policy_service_pb2_grpc, training_service_pb2_grpc
+from parlmesh.v1 import experience_service_pb2_grpc, training_service_pb2_grpc
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -140,10 +140,7 @@ def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -
     experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
     trainings = TrainingServicer(runs, stopping)
     return (
-        Service(
-            "parlmesh.v1.PolicyService",
-            lambda server: policy_service_pb2_grpc.add_PolicyServiceServicer_to_server(policies, server),
-        ),
+        Service("parlmesh.v1.PolicyService", policies.register),
         Service(
             "parlmesh.v1.ExperienceService",
             lambda server: experience_service_pb2_grpc.add_ExperienceServiceServicer_to_server(experience, server),

@@ -24,6 +24,18 @@ POLICY_LAG = Histogram(
 )
 
 
+POLICY_ENCODE_SECONDS = Histogram(
+    "parlmesh_learner_policy_encode_seconds",
+    "Time to encode and cut up one version, once for all its readers.",
+    ["encoding"],
+    buckets=(0.0001, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0),
+)
+POLICY_ENCODING_RATIO = Gauge(
+    "parlmesh_learner_policy_encoding_ratio", "Bytes of the last encoded version over bytes sent for it.", ["encoding"]
+)
+POLICY_SENT_BYTES = Counter("parlmesh_learner_policy_sent_bytes_total", "Bytes of policies sent.", ["encoding"])
+
+
 class RunsCollector(Collector):
     """Reads the runs' own counters at scrape time, so the two can never disagree. Sums over all runs."""
 

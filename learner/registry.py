@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.types import PolicyBlob
 
-# Enough that an evaluation can still fetch the version it was asked for.
+# Enough that an evaluation can still fetch the version it was asked for; of large policies fewer are kept.
 _KEPT_VERSIONS = 256
+_KEPT_BYTES = 512 << 20
+_LEAST_KEPT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class PolicyRegistry:
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         self._versions: OrderedDict[int, Published] = OrderedDict()
+        self._bytes = 0
         self._changed = asyncio.Event()
 
     @property
@@ -40,8 +43,10 @@ class PolicyRegistry:
             raise FailedPrecondition(f"policy version must grow: {version} after {self.version}")
         blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data)
         published = self._versions[version] = Published(blob, time.time())
-        while len(self._versions) > _KEPT_VERSIONS:
-            self._versions.popitem(last=False)
+        self._bytes += len(data)
+        while self._too_many():
+            _, oldest = self._versions.popitem(last=False)
+            self._bytes -= len(oldest.blob.data)
         self._changed.set()
         self._changed = asyncio.Event()
         return published
@@ -64,6 +69,10 @@ class PolicyRegistry:
             raise NotFound(message, reason="POLICY_VERSION")
         return self._versions[version]
 
+    def find(self, version: int) -> Published | None:
+        """A version, if it is still kept."""
+        return self._versions.get(version)
+
     async def newer_than(self, version: int) -> Published:
         """Waits for a version above `version`; the caller's deadline bounds the wait."""
         while self.version <= version:
@@ -74,3 +83,7 @@ class PolicyRegistry:
         """NotFound when the run is another."""
         if run_id not in ("", self.run_id):
             raise NotFound(f"run {run_id!r} is not here; this learner has {self.run_id!r}", reason="UNKNOWN_RUN")
+
+    def _too_many(self) -> bool:
+        kept = len(self._versions)
+        return kept > _KEPT_VERSIONS or (kept > _LEAST_KEPT and self._bytes > _KEPT_BYTES)

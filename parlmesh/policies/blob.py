@@ -1,7 +1,8 @@
 """A policy as bytes: a safetensors file whose metadata holds the specification."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -12,7 +13,8 @@ from parlmesh.types import Array
 
 from .spec import PolicySpec
 
-_HEADER_LENGTH_BYTES = 8
+METADATA = "__metadata__"
+_LENGTH_BYTES = 8
 _LARGEST_HEADER_BYTES = 1 << 20
 
 
@@ -28,8 +30,26 @@ def unpack_policy(data: bytes) -> tuple[PolicySpec, dict[str, Array]]:
         weights = safetensors.numpy.load(data)
     except safetensors.SafetensorError as error:
         raise InvalidInput(f"policy of {len(data)} bytes is not a safetensors file: {error}") from error
-    length = int.from_bytes(data[:_HEADER_LENGTH_BYTES], "little")
+    header, _ = split_file(data)
+    return PolicySpec.from_json(header.get(METADATA, {}).get("policy", "")), weights
+
+
+def split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:
+    """Header and body of a safetensors file."""
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if length > _LARGEST_HEADER_BYTES:
         raise InvalidInput(f"policy header has {length} bytes; the limit is {_LARGEST_HEADER_BYTES}")
-    header = json.loads(data[_HEADER_LENGTH_BYTES : _HEADER_LENGTH_BYTES + length])
-    return PolicySpec.from_json(header.get("__metadata__", {}).get("policy", "")), weights
+    try:
+        header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
+    except ValueError as error:
+        raise InvalidInput(f"policy of {len(data)} bytes is not a safetensors file: {error}") from error
+    if not isinstance(header, dict):
+        raise InvalidInput(f"policy header must be an object, got {type(header).__name__}")
+    return header, memoryview(data)[_LENGTH_BYTES + length :]
+
+
+def join_file(header: Mapping[str, Any], parts: Iterable[bytes | memoryview]) -> bytes:
+    """The inverse of `split_file`."""
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, *parts])

@@ -31,12 +31,14 @@ class _PolicyEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy
     POLICY_ENCODING_ZSTD: _PolicyEncoding.ValueType  # 2
     """The same, compressed with zstd."""
     POLICY_ENCODING_BFLOAT16: _PolicyEncoding.ValueType  # 3
-    """Weights rounded to bfloat16."""
+    """A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
     POLICY_ENCODING_DELTA: _PolicyEncoding.ValueType  # 4
-    """Difference to `have_version`, compressed."""
+    """The bytes combined by XOR with those of `have_version`, then the first bytes of all 4-byte words, the second ones and so
+    on, the rest as it is, compressed with zstd. ZSTD comes instead when `have_version` is no longer kept or of another size.
+    """
 
 class PolicyEncoding(_PolicyEncoding, metaclass=_PolicyEncodingEnumTypeWrapper):
-    """How the weights are packed."""
+    """How the weights travel. All but BFLOAT16 give back the same bytes."""
 
 POLICY_ENCODING_UNSPECIFIED: PolicyEncoding.ValueType  # 0
 """Read as SAFETENSORS."""
@@ -45,9 +47,11 @@ POLICY_ENCODING_SAFETENSORS: PolicyEncoding.ValueType  # 1
 POLICY_ENCODING_ZSTD: PolicyEncoding.ValueType  # 2
 """The same, compressed with zstd."""
 POLICY_ENCODING_BFLOAT16: PolicyEncoding.ValueType  # 3
-"""Weights rounded to bfloat16."""
+"""A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
 POLICY_ENCODING_DELTA: PolicyEncoding.ValueType  # 4
-"""Difference to `have_version`, compressed."""
+"""The bytes combined by XOR with those of `have_version`, then the first bytes of all 4-byte words, the second ones and so
+on, the rest as it is, compressed with zstd. ZSTD comes instead when `have_version` is no longer kept or of another size.
+"""
 Global___PolicyEncoding: _TypeAlias = PolicyEncoding  # noqa: Y015
 
 @_typing.final
@@ -62,14 +66,23 @@ class PolicyHeader(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
     PUBLISH_TIME_FIELD_NUMBER: _builtins.int
+    ENCODED_BYTES_FIELD_NUMBER: _builtins.int
+    BASE_VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     version: _builtins.int
     """1 for the first policy of a run; grows by one with every update."""
     digest: _builtins.bytes
-    """SHA-256 of the whole blob."""
+    """SHA-256 of the whole blob as it is after decoding."""
     size_bytes: _builtins.int
-    """Length of the whole blob."""
+    """Length of the whole blob after decoding."""
     encoding: Global___PolicyEncoding.ValueType
+    encoded_bytes: _builtins.int
+    """Bytes that are sent; the sum of the chunks."""
+    base_version: _builtins.int
+    """With DELTA: the version that it is applied to."""
+    source_digest: _builtins.bytes
+    """With BFLOAT16: SHA-256 of the blob that was rounded, as WatchPolicy announces it."""
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -81,10 +94,13 @@ class PolicyHeader(_message.Message):
         size_bytes: _builtins.int = ...,
         encoding: Global___PolicyEncoding.ValueType = ...,
         publish_time: _timestamp_pb2.Timestamp | None = ...,
+        encoded_bytes: _builtins.int = ...,
+        base_version: _builtins.int = ...,
+        source_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish_time", b"publish_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoded_bytes", b"encoded_bytes", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "size_bytes", b"size_bytes", "source_digest", b"source_digest", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -105,6 +121,7 @@ class GetPolicyRequest(_message.Message):
     have_version: _builtins.int
     """Version the caller holds; 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
+    """How the caller would like it; the header says how it comes."""
     version: _builtins.int
     """Exactly this version; 0 = the newest. NOT_FOUND when it is no longer kept."""
     def __init__(
@@ -125,7 +142,7 @@ Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
 
 @_typing.final
 class GetPolicyResponse(_message.Message):
-    """One chunk. The first carries the header; the chunks' data joined is the blob."""
+    """One chunk. The first carries the header; the chunks' data joined is the encoded blob."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -160,16 +177,28 @@ class WatchPolicyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     RUN_ID_FIELD_NUMBER: _builtins.int
+    WITH_POLICY_FIELD_NUMBER: _builtins.int
+    HAVE_VERSION_FIELD_NUMBER: _builtins.int
+    ENCODING_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Empty = the learner's only run."""
+    with_policy: _builtins.bool
+    """Send every new version, too."""
+    have_version: _builtins.int
+    """With `with_policy`: the version the caller holds, which is only announced; 0 = none."""
+    encoding: Global___PolicyEncoding.ValueType
+    """With `with_policy`: as in GetPolicyRequest. A delta is to the version sent before it."""
     def __init__(
         self,
         *,
         run_id: _builtins.str = ...,
+        with_policy: _builtins.bool = ...,
+        have_version: _builtins.int = ...,
+        encoding: Global___PolicyEncoding.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["run_id", b"run_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "with_policy", b"with_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -177,21 +206,25 @@ Global___WatchPolicyRequest: _TypeAlias = WatchPolicyRequest  # noqa: Y015
 
 @_typing.final
 class WatchPolicyResponse(_message.Message):
-    """A version that can be fetched now."""
+    """A version that can be fetched now, or a chunk of it. `header.encoded_bytes` says how many bytes follow; 0 = none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HEADER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """At most 1 MiB. Numbered as in GetPolicyResponse, so that one serialisation serves both."""
     @_builtins.property
     def header(self) -> Global___PolicyHeader: ...
     def __init__(
         self,
         *,
         header: Global___PolicyHeader | None = ...,
+        data: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,8 +60,8 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchPolicy(self, request, context):
-        """Says that there is a new version, without the weights; the present one first. Versions that
-        came and went between two messages are skipped.
+        """Says that there is a new version; the present one first. Versions that came and went between two messages are
+        skipped. With `with_policy` the weights follow, in chunks as those of GetPolicy: the fastest way to many readers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -38,8 +38,8 @@ class PolicyServiceStub:
     FAILED_PRECONDITION when the run has no policy yet.
     """
     WatchPolicy: _grpc.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]
-    """Says that there is a new version, without the weights; the present one first. Versions that
-    came and went between two messages are skipped.
+    """Says that there is a new version; the present one first. Versions that came and went between two messages are
+    skipped. With `with_policy` the weights follow, in chunks as those of GetPolicy: the fastest way to many readers.
     """
 
 @_typing.type_check_only
@@ -52,8 +52,8 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
     FAILED_PRECONDITION when the run has no policy yet.
     """
     WatchPolicy: _aio.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]  # type: ignore[assignment]
-    """Says that there is a new version, without the weights; the present one first. Versions that
-    came and went between two messages are skipped.
+    """Says that there is a new version; the present one first. Versions that came and went between two messages are
+    skipped. With `with_policy` the weights follow, in chunks as those of GetPolicy: the fastest way to many readers.
     """
 
 class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -75,8 +75,8 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_service_pb2.WatchPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_policy_service_pb2.WatchPolicyResponse], _abc.AsyncIterator[_policy_service_pb2.WatchPolicyResponse]]:
-        """Says that there is a new version, without the weights; the present one first. Versions that
-        came and went between two messages are skipped.
+        """Says that there is a new version; the present one first. Versions that came and went between two messages are
+        skipped. With `with_policy` the weights follow, in chunks as those of GetPolicy: the fastest way to many readers.
         """
 
 def add_PolicyServiceServicer_to_server(servicer: PolicyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

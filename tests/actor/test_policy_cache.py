@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.metrics import ActorMetrics
 from actor.policy_cache import HeldPolicy, PolicyCache
+from actor.policy_fetch import policy_stub
 from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock, serve, wait_until_async
 from parlmesh.testing.fleet import FakeLearner
-from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
 _RUN = "run-1"
 _LONG = 10.0
@@ -52,7 +52,7 @@ async def _cached(**limits: Any) -> AsyncIterator[Cached]:
     learner, metrics, clock = FakeLearner(), ActorMetrics(CollectorRegistry()), HandClock()
     async with serve(learner.services) as address, open_channel(address) as channel:
         policies = PolicyCache(
-            PolicyServiceStub(channel),
+            policy_stub(channel),
             decode,
             limits=LimitsConfig(**{"reconnect_seconds": 0.02} | limits),
             metrics=metrics,

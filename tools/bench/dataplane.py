@@ -26,6 +26,15 @@ FIGURES = (
     ("small_bare_mb_per_second", "MB/s  the same bytes, bare stream", "small_uploads", "bare_stream_mb_per_second"),
     ("publish_8_readers_ms", "ms  policy of 4 MB to 8 readers", "publishing", "publish_ms"),
     ("bare_publish_ms", "ms  the same bytes, bare streams", "publishing", "bare_publish_ms"),
+    ("zstd_ratio", "bytes of a policy over bytes sent  zstd", "encodings", "zstd_ratio"),
+    ("zstd_encode_ms", "  ms to encode 4 MB, once for all readers", "encodings", "zstd_encode_ms"),
+    ("zstd_decode_ms", "  ms to decode, each reader", "encodings", "zstd_decode_ms"),
+    ("bfloat16_ratio", "bytes of a policy over bytes sent  bfloat16, lossy", "encodings", "bfloat16_ratio"),
+    ("bfloat16_encode_ms", "  ms to encode 4 MB, once for all readers", "encodings", "bfloat16_encode_ms"),
+    ("bfloat16_decode_ms", "  ms to decode, each reader", "encodings", "bfloat16_decode_ms"),
+    ("delta_ratio", "bytes of a policy over bytes sent  delta", "encodings", "delta_ratio"),
+    ("delta_encode_ms", "  ms to encode 4 MB, once for all readers", "encodings", "delta_encode_ms"),
+    ("delta_decode_ms", "  ms to decode, each reader", "encodings", "delta_decode_ms"),
 )
 
 
@@ -35,6 +44,7 @@ def plan(quick: bool) -> list[Measurement]:
     return [
         Measurement("uploads", (*uploads, str(LARGE)), runs, 120),
         Measurement("small_uploads", (*uploads, str(SMALL)), runs, 120),
+        Measurement("encodings", ("-m", "tools.bench.ours.encodings"), runs, 60),
         Measurement("publishing", ("-m", "tools.bench.ours.publishing", "--turns", turns), runs, 180),
     ]
 

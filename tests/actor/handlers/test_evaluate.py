@@ -13,6 +13,7 @@ from actor.handlers.evaluate import Evaluate
 from actor.learner_link import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.policy_cache import PolicyCache
+from actor.policy_fetch import policy_stub
 from actor.uploads import Uploads, upload_stream
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy
@@ -20,7 +21,6 @@ from parlmesh.rollouts import evaluate
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve
 from parlmesh.testing.fleet import FakeLearner, random_policy
-from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
 _ENVIRONMENT = {"id": "CartPole-v1"}
 _WANTED = {"run_id": "run-1", "environment": _ENVIRONMENT, "episodes": 5, "seed": 11, "version": 1}
@@ -31,7 +31,7 @@ async def _handler() -> AsyncIterator[Evaluate]:
     """A learner that has published versions 1 and 2."""
     learner, metrics, rng, limits = FakeLearner(), ActorMetrics(CollectorRegistry()), random.Random(0), LimitsConfig()
     async with serve(learner.services) as address, open_channel(address) as channel:
-        policies = PolicyCache(PolicyServiceStub(channel), load_policy, limits=limits, metrics=metrics, rng=rng)
+        policies = PolicyCache(policy_stub(channel), load_policy, limits=limits, metrics=metrics, rng=rng)
         uploads = Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=rng)
         async with policies, uploads:
             for version in (1, 2):

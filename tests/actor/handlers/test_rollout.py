@@ -15,6 +15,7 @@ from actor.handlers.rollout import Rollout
 from actor.learner_link import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.policy_cache import PolicyCache
+from actor.policy_fetch import policy_stub
 from actor.uploads import Uploads, upload_stream
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
 from parlmesh.policies import load_policy
@@ -23,7 +24,6 @@ from parlmesh.rpc import open_channel
 from parlmesh.testing import serve
 from parlmesh.testing.fleet import FakeLearner, random_policy
 from parlmesh.v1.experience_service_pb2 import Trajectory
-from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.wire import trajectory_from_proto
 
 _RUN, _ACTOR, _INCARNATION = "run-1", "node-1", 7
@@ -56,7 +56,7 @@ async def _rolling(*, version: int = 1, **limits: Any) -> AsyncIterator[Rolling]
     learner, metrics, rng = FakeLearner(), ActorMetrics(CollectorRegistry()), random.Random(0)
     options = LimitsConfig(**{"reconnect_seconds": 0.02} | limits)
     async with serve(learner.services) as address, open_channel(address) as channel:
-        policies = PolicyCache(PolicyServiceStub(channel), load_policy, limits=options, metrics=metrics, rng=rng)
+        policies = PolicyCache(policy_stub(channel), load_policy, limits=options, metrics=metrics, rng=rng)
         uploads = Uploads(upload_stream(channel), limits=options, metrics=metrics, rng=rng)
         async with policies, uploads:
             link = LearnerLink(policies, uploads, policy_seconds=options.policy_seconds)

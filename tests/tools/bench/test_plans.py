@@ -42,6 +42,9 @@ PROMISED = {
         "bare_stream_mb_per_second",
         "publish_8_readers_ms",
         "bare_publish_ms",
+        "zstd_ratio",
+        "bfloat16_ratio",
+        "delta_ratio",
     },
 }
 

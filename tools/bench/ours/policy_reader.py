@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.metrics import ActorMetrics
 from actor.policy_cache import PolicyCache
+from actor.policy_fetch import policy_stub
 from parlmesh.rpc import open_channel
-from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
 from . import bare, children
 
@@ -46,7 +46,7 @@ async def main(learner: str, bare_address: str) -> None:
     async with (
         open_channel(learner) as channel,
         open_channel(bare_address) as bare_channel,
-        PolicyCache(PolicyServiceStub(channel), decode, limits=limits, metrics=metrics, rng=rng) as cache,
+        PolicyCache(policy_stub(channel), decode, limits=limits, metrics=metrics, rng=rng) as cache,
     ):
         await cache.get(RUN_ID, 1, WAIT_SECONDS)
         download: Any = bare_channel.unary_stream(bare.DOWNLOAD)
