@@ -48,7 +48,7 @@ def build_run(
     training = config.training
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
-    trainer = trainer_for(training, policy)
+    trainer = trainer_for(training, policy, environment)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     found = checkpoints.newest()
     first_version = _first_version(checkpoints, training)

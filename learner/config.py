@@ -7,7 +7,9 @@ from pydantic import Field
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
 from parlmesh.security import SecurityConfig
+from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.q_learning_config import QLearningConfig
 
 MEBIBYTE = 1024 * 1024
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
@@ -67,7 +69,11 @@ class TrainingConfig(Config):
     """Older models are deleted, but for the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
     """Updates in a row that were not finite after which the run fails."""
+    algorithm: Literal["ppo", "dqn", "q_learning"] = "ppo"
+    """What learns; the section of its name holds its settings. q_learning has a table instead of a network."""
     ppo: PpoConfig = PpoConfig()
+    dqn: DqnConfig = DqnConfig()
+    q_learning: QLearningConfig = QLearningConfig()
 
 
 class ExperienceConfig(Config):

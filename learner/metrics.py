@@ -1,6 +1,7 @@
 """What Prometheus scrapes from the learner; docs/metrics.md lists the same names."""
 
 from collections import Counter as Tally
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -22,6 +23,17 @@ POLICY_LAG = Histogram(
     "Versions between a trained trajectory's policy and the policy it trained.",
     buckets=(0, 1, 2, 4, 8, 16, 32),
 )
+REPLAY_STEPS = Gauge("parlmesh_learner_replay_steps", "Steps in the replay of the run that updated last.")
+REPLAY_SAMPLED = Counter("parlmesh_learner_replay_sampled_steps_total", "Steps drawn from the replay.")
+REPLAY_EVICTED = Counter("parlmesh_learner_replay_evicted_steps_total", "Steps that made room in the replay.")
+
+
+def note_replay(values: Mapping[str, float]) -> None:
+    """What an update says of its replay; algorithms without one say nothing."""
+    if "replay/steps" in values:
+        REPLAY_STEPS.set(values["replay/steps"])
+        REPLAY_SAMPLED.inc(values["replay/sampled_steps"])
+        REPLAY_EVICTED.inc(values["replay/evicted_steps"])
 
 
 POLICY_ENCODE_SECONDS = Histogram(

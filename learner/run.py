@@ -280,6 +280,7 @@ class TrainingRun:
         self.publish()
         metrics.UPDATES.labels("applied").inc()
         metrics.STEPS.inc(update.steps)
+        metrics.note_replay(update.metrics)
         for lag in lags:
             metrics.POLICY_LAG.observe(lag)
         values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}

@@ -4,8 +4,11 @@ import numpy as np
 
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec
+from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
 from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.q_learning_trainer import QLearningTrainer
+from parlmesh.training.q_model import DenseQModel, QModel
 from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
@@ -14,27 +17,54 @@ from .config import TrainingConfig
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
     """The policy of a training in its environment."""
+    if config.algorithm != "ppo" and environment.action.kind != "discrete":
+        kind, name = environment.action.kind, config.environment.id
+        raise ConfigError(f"training.algorithm {config.algorithm} needs discrete actions; those of {name} are {kind}")
+    if config.algorithm == "q_learning":
+        if not environment.observation_states:
+            raise ConfigError(f"training.algorithm q_learning needs states; {config.environment.id} gives arrays")
+        return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
+    if config.algorithm == "dqn" and config.network == "recurrent":
+        raise ConfigError("training.network must be mlp or conv for dqn, got recurrent")
+    values = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling} if config.algorithm == "dqn" else {}
     return PolicySpec.for_environment(
         environment,
         network=config.network,
         hidden=config.hidden,
         activation=config.activation,
         normalised=config.normalise_observations,
+        **values,
     )
 
 
-def trainer_for(config: TrainingConfig, policy: PolicySpec) -> Trainer:
+def trainer_for(config: TrainingConfig, policy: PolicySpec, environment: EnvironmentSpec) -> Trainer:
     """A trainer at its first update; the seed decides its weights."""
     rng = np.random.default_rng(config.seed)
+    if config.algorithm == "q_learning":
+        return QLearningTrainer(policy, config.q_learning)
+    if config.algorithm == "dqn":
+        return DqnTrainer(policy, environment, config.dqn, _q_model(config, policy, rng), rng)
     return PpoTrainer(policy, config.ppo, _model(config, policy, rng), rng)
 
 
 def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
-    if config.backend == "numpy" and config.network != "mlp":
-        raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
-    if config.backend == "torch" or config.network != "mlp":
+    if _needs_torch(config):
         # Only who asks for torch waits for its import.
         from parlmesh.training.torch_model import TorchModel
 
         return TorchModel(policy, config.ppo, rng)
     return DenseModel(policy, config.ppo, rng)
+
+
+def _q_model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
+    if _needs_torch(config):
+        from parlmesh.training.torch_q_model import TorchQModel
+
+        return TorchQModel(policy, config.dqn, rng)
+    return DenseQModel(policy, config.dqn, rng)
+
+
+def _needs_torch(config: TrainingConfig) -> bool:
+    if config.backend == "numpy" and config.network != "mlp":
+        raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
+    return config.backend == "torch" or config.network != "mlp"

@@ -5,12 +5,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from parlmesh.algorithms.dqn import dueling
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .activations import ACTIVATIONS
 from .blob import unpack_policy
-from .distributions import distribution_for, masked, squash
+from .distributions import Sampler, distribution_for, masked, squash
+from .epsilon_greedy import EpsilonGreedy
 from .features import Features
 from .spec import PolicySpec
 
@@ -35,25 +37,23 @@ class Policy(Protocol):
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """Sampled actions."""
+        """Sampled actions, or exploring ones."""
 
     def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
-        """The likeliest actions."""
+        """The likeliest actions, or those of the highest value."""
 
     def to_environment(self, action: Array) -> Array:
         """What the environment is given for an action."""
 
 
 class NumpyPolicy:
-    """A perceptron, with or without memory, under any distribution."""
+    """A table or a perceptron, with or without memory, under any distribution."""
 
     def __init__(self, spec: PolicySpec, weights: Mapping[str, Array]) -> None:
         self._spec = spec
         self._features = Features(spec, weights)
         self._network = self._build(spec, weights)
-        dimensions = len(spec.action.low)
-        log_std = _weight(weights, "policy.log_std", (dimensions,)) if dimensions else np.empty(0, np.float32)
-        self._distribution = distribution_for(spec.action, log_std)
+        self._sampler = _sampler(spec, weights)
         self._low, self._high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
 
     def initial_state(self, num_envs: int) -> Array | None:
@@ -64,22 +64,24 @@ class NumpyPolicy:
     def outputs(
         self, observation: Array, mask: Array | None = None, state: Array | None = None
     ) -> tuple[Array, Array | None]:
-        """What the network gives [E, outputs], forbidden actions marked, and the next state."""
+        """What actions are chosen by [E, choices or dimensions], forbidden ones marked, and the next state."""
         outputs, state = self._network(self._features(observation), state)
+        if self._spec.dueling:
+            outputs = dueling(outputs)
         return (outputs if mask is None else masked(outputs, mask)), state
 
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """Drawn from the distribution."""
+        """Drawn from the distribution, or greedy but for a share epsilon."""
         outputs, state = self.outputs(observation, mask, state)
-        action, log_prob = self._distribution.sample(outputs, rng)
+        action, log_prob = self._sampler.sample(outputs, rng)
         return Choice(action, log_prob, state)
 
     def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
         """The mode of the distribution."""
         outputs, state = self.outputs(observation, mask, state)
-        action = self._distribution.mode(outputs)
+        action = self._sampler.mode(outputs)
         return Choice(action, np.zeros(len(action), np.float32), state)
 
     def to_environment(self, action: Array) -> Array:
@@ -87,6 +89,8 @@ class NumpyPolicy:
         return squash(action, self._low, self._high) if self._spec.action.kind == "continuous" else action
 
     def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+        if spec.network == "tabular":
+            return _table(spec, weights)
         return _recurrent(spec, weights) if spec.network == "recurrent" else _perceptron(spec, weights)
 
 
@@ -99,6 +103,19 @@ def load_policy(blob: bytes) -> Policy:
 
         return TorchPolicy(spec, weights)
     return NumpyPolicy(spec, weights)
+
+
+def _sampler(spec: PolicySpec, weights: Mapping[str, Array]) -> Sampler:
+    if spec.choice == "epsilon_greedy":
+        return EpsilonGreedy(float(_weight(weights, "policy.epsilon", (1,))[0]))
+    dimensions = len(spec.action.low)
+    log_std = _weight(weights, "policy.log_std", (dimensions,)) if dimensions else np.empty(0, np.float32)
+    return distribution_for(spec.action, log_std)
+
+
+def _table(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
+    table = _weight(weights, "policy.table", (spec.observation_states, spec.action.outputs))
+    return lambda states, _: (table[states], None)
 
 
 def _perceptron(spec: PolicySpec, weights: Mapping[str, Array]) -> Network:

@@ -48,10 +48,10 @@ class DenseNetwork:
         return hidden
 
     def backward(self, output_gradient: Array) -> None:
-        """Writes the gradient of the last `forward` for d loss / d outputs [B, out]."""
+        """Writes the gradient of the last `forward` for d loss / d outputs [B, out] of its first B rows."""
         flowing, ones = output_gradient, np.ones(len(output_gradient), output_gradient.dtype)
         for layer in range(len(self.weights) - 1, -1, -1):
-            inputs = self._inputs[layer]
+            inputs = self._inputs[layer][: len(flowing)]
             np.matmul(inputs.T, flowing, out=self._weight_gradients[layer])
             # A product with ones sums rows faster than np.sum does.
             np.matmul(ones, flowing, out=self._bias_gradients[layer])
@@ -69,8 +69,8 @@ class DenseActorCritic:
 
     def __init__(self, spec: PolicySpec, rng: np.random.Generator, *, initial_log_std: float = 0.0) -> None:
         policy_sizes, value_sizes = spec.layer_sizes, (*spec.layer_sizes[:-1], 1)
-        policy_end = _parameter_count(policy_sizes)
-        value_end = policy_end + _parameter_count(value_sizes)
+        policy_end = parameter_count(policy_sizes)
+        value_end = policy_end + parameter_count(value_sizes)
         self.parameters = np.zeros(value_end + len(spec.action.low), np.float32)
         self.gradient = np.zeros_like(self.parameters)
         self._policy, self._value = (
@@ -80,8 +80,8 @@ class DenseActorCritic:
         self._log_std = self.parameters[value_end:]
         self._log_std[...] = initial_log_std
         self.distribution = distribution_for(spec.action, self._log_std, self.gradient[value_end:])
-        _initialise(self._policy, 0.01, rng)
-        _initialise(self._value, 1.0, rng)
+        initialise(self._policy, 0.01, rng)
+        initialise(self._value, 1.0, rng)
 
     def forward(self, features: Array) -> tuple[Array, Array]:
         """Outputs [B, outputs] and values [B] of features [B, size]."""
@@ -108,11 +108,12 @@ class DenseActorCritic:
         return found
 
 
-def _parameter_count(sizes: Sequence[int]) -> int:
+def parameter_count(sizes: Sequence[int]) -> int:
+    """Weights and biases of layers of these sizes."""
     return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
 
 
-def _initialise(network: DenseNetwork, final_gain: float, rng: np.random.Generator) -> None:
+def initialise(network: DenseNetwork, final_gain: float, rng: np.random.Generator) -> None:
     """Orthogonal weights, zero biases (Andrychowicz et al. 2021, arXiv:2006.05990)."""
     for layer, weight in enumerate(network.weights):
         gain = final_gain if layer == len(network.weights) - 1 else np.sqrt(2.0)

@@ -19,14 +19,18 @@ class Likelihood(NamedTuple):
     entropy: Array
 
 
-class Distribution(Protocol):
-    """From a network's outputs [B, outputs] to actions and back."""
+class Sampler(Protocol):
+    """From a network's outputs [B, outputs] to actions."""
 
     def sample(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """Actions [B, ...] and their log-probabilities [B]."""
 
     def mode(self, outputs: Array) -> Array:
         """The likeliest actions [B, ...]."""
+
+
+class Distribution(Sampler, Protocol):
+    """From actions back to the outputs too."""
 
     def likelihood(self, outputs: Array, actions: Array) -> Likelihood:
         """Of given actions; remembers what `gradient` needs."""

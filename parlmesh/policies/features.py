@@ -17,14 +17,17 @@ class Features:
 
     def __init__(self, spec: PolicySpec, weights: Mapping[str, Array]) -> None:
         self._spec = spec
-        self._one_hot = np.eye(spec.observation_states, dtype=np.float32) if spec.observation_states else None
+        one_hot = spec.observation_states and spec.network != "tabular"
+        self._one_hot = np.eye(spec.observation_states, dtype=np.float32) if one_hot else None
         self._mean = weights["normaliser.mean"] if spec.normalised else None
         self._scale = weights["normaliser.scale"] if spec.normalised else None
 
     def __call__(self, observation: Array) -> Array:
-        """[B, ...] to [B, size] float32; conv takes [B, C, H, W], bytes scaled to 0..1."""
+        """[B, ...] to [B, size] float32; conv takes [B, C, H, W], bytes scaled to 0..1, a table the states as is."""
         if self._one_hot is not None:
             return self._one_hot[observation]
+        if self._spec.network == "tabular":
+            return observation
         if self._spec.network == "conv":
             return observation.astype(np.float32) / np.float32(255.0 if observation.dtype == np.uint8 else 1.0)
         flat = observation.reshape(len(observation), self._spec.observation_size).astype(np.float32, copy=False)

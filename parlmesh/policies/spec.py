@@ -8,33 +8,39 @@ from typing import Any, Literal
 from parlmesh.errors import InvalidInput
 from parlmesh.types import ActionSpec, EnvironmentSpec
 
-NETWORKS = ("mlp", "recurrent", "conv")
+NETWORKS = ("mlp", "recurrent", "conv", "tabular")
 ACTIVATIONS = ("tanh", "relu")
+CHOICES = ("sample", "epsilon_greedy")
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """A network from observations to the numbers that an action is drawn by.
 
-    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W].
+    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W], tabular has
+    a row per state. `choice` says what the numbers are: sample draws from the distribution that they describe,
+    epsilon_greedy takes them for the values of actions; `dueling` splits these into a state's value and advantages.
     """
 
     observation_shape: tuple[int, ...]
     action: ActionSpec
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
-    network: Literal["mlp", "recurrent", "conv"] = "mlp"
+    network: Literal["mlp", "recurrent", "conv", "tabular"] = "mlp"
     observation_states: int = 0
     masked: bool = False
     normalised: bool = False
+    choice: Literal["sample", "epsilon_greedy"] = "sample"
+    dueling: bool = False
 
     def __post_init__(self) -> None:
         _among("network", self.network, NETWORKS)
         _among("activation", self.activation, ACTIVATIONS)
+        _among("choice", self.choice, CHOICES)
         _check_action(self.action)
         if any(size < 1 for size in self.observation_shape + self.hidden):
             raise _refusal(f"layer sizes must be >= 1, got {self.observation_shape} and {self.hidden}")
-        if self.network != "mlp" and not self.hidden:
+        if self.network in ("recurrent", "conv") and not self.hidden:
             raise _refusal(f"a {self.network} network needs at least one hidden layer")
         if self.network == "conv" and len(self.observation_shape) != 3:
             raise _refusal(f"a conv network needs observations [C, H, W], got {list(self.observation_shape)}")
@@ -44,6 +50,16 @@ class PolicySpec:
             raise _refusal("states are not normalised; normalised must be false")
         if self.masked and self.action.kind == "continuous":
             raise _refusal("a continuous action cannot be masked")
+        self._check_values()
+
+    def _check_values(self) -> None:
+        if self.choice == "epsilon_greedy" and self.action.kind != "discrete":
+            raise _refusal(f"values are learnt for discrete actions alone, got {self.action.kind}")
+        if self.dueling and (self.choice != "epsilon_greedy" or self.network == "tabular"):
+            raise _refusal("only networks whose choice is epsilon_greedy can be dueling")
+        if self.network == "tabular" and (not self.observation_states or self.hidden):
+            states, hidden = self.observation_states, list(self.hidden)
+            raise _refusal(f"a table needs states and has no hidden layers, got {states} states and hidden {hidden}")
 
     @classmethod
     def for_environment(cls, environment: EnvironmentSpec, **settings: Any) -> "PolicySpec":
@@ -63,8 +79,8 @@ class PolicySpec:
 
     @property
     def layer_sizes(self) -> tuple[int, ...]:
-        """Inputs, hidden layers, outputs of the policy head."""
-        return (self.observation_size, *self.hidden, self.action.outputs)
+        """Inputs, hidden layers, outputs of the policy head; a dueling one has the value of the state last."""
+        return (self.observation_size, *self.hidden, self.action.outputs + self.dueling)
 
     @property
     def state_size(self) -> int:

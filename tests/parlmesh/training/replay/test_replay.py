@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.replay import PrioritisedReplay, UniformReplay
-from learner.replay.ring import row_bytes
+from parlmesh.training.replay import PrioritisedReplay, UniformReplay
+from parlmesh.training.replay.ring import row_bytes
 
 COLUMNS = {"observation": ("float32", (2,)), "action": ("int64", ())}
 

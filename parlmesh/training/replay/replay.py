@@ -166,8 +166,7 @@ class PrioritisedReplay:
         self._ring.restore(tensors)
         self._highest = float(tensors["replay.highest"][0])
         self._tree.set(np.arange(len(self._tree.leaves)), np.zeros(len(self._tree.leaves)))
-        if len(self._ring):
-            self._tree.set(np.arange(len(self._ring)), tensors["replay.priorities"])
+        self._tree.set(np.arange(len(self._ring)), tensors["replay.priorities"])
 
     def _set(self, slots: Array, priorities: Array) -> None:
         self._changed.append((slots, self._tree.leaves[slots]))

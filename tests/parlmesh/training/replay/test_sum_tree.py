@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learner.replay.sum_tree import SumTree
+from parlmesh.training.replay.sum_tree import SumTree
 
 weights = st.floats(0.0, 100.0)
 

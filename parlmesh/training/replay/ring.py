@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from parlmesh.errors import ConfigError
 from parlmesh.types import Array
 
 Columns = Mapping[str, tuple[str, tuple[int, ...]]]
@@ -66,6 +67,10 @@ class Ring:
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`, for a ring of the same capacity."""
-        self.inserted = int(tensors["replay.inserted"][0])
+        inserted = int(tensors["replay.inserted"][0])
+        saved = len(tensors[f"replay.{next(iter(self._columns))}"])
+        if saved != min(inserted, self.capacity):
+            raise ConfigError(f"the replay was saved with {saved} steps; this one has room for {self.capacity}")
+        self.inserted = inserted
         for name, column in self._columns.items():
-            column[: len(self)] = tensors[f"replay.{name}"]
+            column[:saved] = tensors[f"replay.{name}"]

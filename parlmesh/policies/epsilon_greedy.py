@@ -1,0 +1,35 @@
+"""Choosing by values of actions: the best, but for a share epsilon of steps any that is allowed."""
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+from .distributions import MASKED
+
+
+class EpsilonGreedy:
+    """Epsilon is part of a policy version, so that a fleet explores as much as its learner wants."""
+
+    def __init__(self, epsilon: float) -> None:
+        if not 0.0 <= epsilon <= 1.0:
+            raise InvalidInput(f"policy.epsilon must lie in 0..1, got {epsilon:g}", reason="POLICY_SPEC")
+        self._epsilon = epsilon
+
+    def sample(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Actions [B] and the log-probabilities [B] with which they are chosen, from values [B, A]."""
+        best = outputs.argmax(axis=1)
+        allowed = outputs != MASKED
+        exploring = rng.random(len(outputs), dtype=np.float32) < self._epsilon
+        # The largest of independent random numbers is any of the allowed ones with equal chance.
+        lots = np.where(allowed, rng.random(outputs.shape, dtype=np.float32), np.float32(-1.0))
+        action = np.where(exploring, lots.argmax(axis=1), best)
+        # Where nothing is allowed the world has ended, and no choice counts.
+        chance = self._epsilon / np.maximum(allowed.sum(axis=1), 1)
+        chance += (action == best) * (1.0 - self._epsilon)
+        return action, np.log(chance).astype(np.float32)
+
+    def mode(self, outputs: Array) -> Array:
+        """The first of the best."""
+        action: Array = outputs.argmax(axis=1)
+        return action
