@@ -62,9 +62,9 @@ async def until(run, updates):
             await run.changed()
 
 
-async def killed_after(folder, updates):
+async def killed_after(folder, updates, **changes):
     """As by kill -9: nothing is written any more."""
-    parts, source = await begin(folder)
+    parts, source = await begin(folder, **changes)
     training = asyncio.ensure_future(parts.run.train(source))
     await until(parts.run, updates)
     training.cancel()
@@ -110,6 +110,25 @@ async def test_an_interrupted_run_ends_as_the_uninterrupted_one(tmp_path, expect
         done += more
         await interrupted(tmp_path, done)
     assert await to_the_end(tmp_path) == expected
+
+
+REPLAY = {"capacity_steps": 300, "min_steps": 100, "samples_per_insert": 3.0}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": "dqn", "dqn": {"replay": REPLAY}},
+        {"algorithm": "dqn", "dqn": {"replay": {**REPLAY, "kind": "prioritised"}}},
+        {"algorithm": "q_learning", "environment": {"id": "FrozenLake-v1"}, "normalise_observations": False},
+    ],
+    ids=["dqn", "prioritised", "q_learning"],
+)
+async def test_values_are_resumed_as_exactly(tmp_path, changes):
+    whole = await to_the_end(tmp_path / "whole", **changes)
+    for done in (4, 11):
+        await killed_after(tmp_path / "resumed", done, **changes)
+    assert await to_the_end(tmp_path / "resumed", **changes) == whole
 
 
 async def test_other_settings_give_another_result(tmp_path, expected):

@@ -23,7 +23,7 @@ def test_an_algorithm_has_its_own_trainer_and_choice_of_actions():
     policy, trainer = chosen(algorithm="dqn", dqn={"dueling": True})
     assert isinstance(trainer, DqnTrainer)
     assert (policy.choice, policy.dueling, policy.network) == ("epsilon_greedy", True, "mlp")
-    policy, trainer = chosen(algorithm="q_learning", environment={"id": "Taxi-v3"})
+    policy, trainer = chosen(algorithm="q_learning", environment={"id": "Taxi-v4"})
     assert isinstance(trainer, QLearningTrainer)
     assert (policy.choice, policy.network, policy.hidden) == ("epsilon_greedy", "tabular", ())
 
