@@ -68,6 +68,11 @@ class ActorMetrics:
         self.receipt_wait_seconds = Counter(
             "parlmesh_actor_receipt_wait_seconds", "Time a rollout waited for receipts", registry=registry
         )
+        self.idle_ratio = Gauge(
+            "parlmesh_actor_idle_ratio",
+            "Share of the last seconds in which rollouts waited for tasks, policies and receipts",
+            registry=registry,
+        )
         self.policy_version = Gauge("parlmesh_actor_policy_version", "Newest policy version held", registry=registry)
         self.policy_fetches = Counter(
             "parlmesh_actor_policy_fetches",

@@ -18,6 +18,18 @@ IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the train
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")
 ROLLOUTS = Counter("parlmesh_learner_rollout_tasks_total", "Rollout tasks by outcome.", ["outcome"])
+IDLE_RATIO = Gauge(
+    "parlmesh_learner_idle_ratio", "Share of the last seconds in which the trainer waited for experience."
+)
+ACTORS_IDLE_RATIO = Gauge(
+    "parlmesh_learner_actors_idle_ratio",
+    "Share of the last seconds in which the slots that sent trajectories waited before they collected.",
+)
+EXPERIENCE_AGE = Histogram(
+    "parlmesh_learner_experience_age_seconds",
+    "Seconds from the last step of a trajectory, by the actor's clock, to the end of the update that it trained.",
+    buckets=(0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 60.0, 600.0),
+)
 POLICY_LAG = Histogram(
     "parlmesh_learner_policy_lag_versions",
     "Versions between a trained trajectory's policy and the policy it trained.",

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.rollouts import evaluation_seed
-from parlmesh.telemetry import get_logger
+from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import EpisodeColumns, Trajectory
 
@@ -50,6 +50,7 @@ class TrainingRun:
         first_version: int,
         max_policy_lag: int,
         clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
         self.registry = registry
@@ -64,7 +65,9 @@ class TrainingRun:
         self._clock = clock
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
-        self._ticked = clock()
+        self._wall_clock = wall_clock
+        self._ticked = self._accounted = clock()
+        self.learner_waiting, self.actors_waiting = Waiting(), Waiting()
         self._update_seconds = self._waited_seconds = 0.0
         self._stop_reason: str | None = None
         self._failure: str | None = None
@@ -177,6 +180,8 @@ class TrainingRun:
             "dropped_trajectories": dict(queue.dropped),
             "elapsed_seconds": progress.elapsed_seconds,
             "episodes": progress.episodes,
+            "learner_idle_ratio": self.learner_waiting.ratio(),
+            "actor_idle_ratio": self.actors_waiting.ratio(),
             "best_evaluation_return": progress.best_evaluation_return,
             "best_version": progress.best_version,
             "policy_digest": self.registry.get("").blob.digest.hex() if self.registry.version else "",
@@ -283,15 +288,31 @@ class TrainingRun:
         metrics.note_replay(update.metrics)
         for lag in lags:
             metrics.POLICY_LAG.observe(lag)
+        self._account_waiting(batch)
         values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}
         values["throughput/steps_per_second"] = self.rate.per_second()
         values["experience/queued_trajectories"] = float(len(self.queue))
         values["update/seconds"] = self._update_seconds
         values["experience/waited_seconds"] = self._waited_seconds
+        values["experience/learner_idle_ratio"] = self.learner_waiting.ratio()
+        values["experience/actor_idle_ratio"] = self.actors_waiting.ratio()
         if progress.episode_return is not None:
             values["return/episodes"] = progress.episode_return
         self._recorder.record(progress.steps, values)
         self._notify()
+
+    def _account_waiting(self, batch: Sequence[Trajectory]) -> None:
+        """Who waited for whom, and how old the experience was."""
+        now, wall_time = self._clock(), self._wall_clock()
+        worked = max(0.0, now - self._accounted - self._waited_seconds)
+        self._accounted = now
+        metrics.IDLE_RATIO.set(self.learner_waiting.add(now, self._waited_seconds, worked))
+        for trajectory in batch:
+            self.actors_waiting.add(now, trajectory.waited_seconds, trajectory.collect_seconds)
+            if trajectory.collect_time:
+                # Clocks of two machines may differ; no experience comes from the future.
+                metrics.EXPERIENCE_AGE.observe(max(0.0, wall_time - trajectory.collect_time))
+        metrics.ACTORS_IDLE_RATIO.set(self.actors_waiting.ratio())
 
     async def _evaluate_if_due(self, source: Source) -> None:
         if self.progress.steps >= self.progress.next_evaluation:

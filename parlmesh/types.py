@@ -88,6 +88,11 @@ class Trajectory:
     policy_version: int
     fragment: Fragment
     task_id: str = ""
+    collect_time: float = 0.0
+    """Unix time of the last step; 0 = not known."""
+    collect_seconds: float = 0.0
+    waited_seconds: float = 0.0
+    """How long the slot had waited before."""
 
 
 @dataclass(frozen=True, slots=True)

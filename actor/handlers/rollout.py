@@ -16,6 +16,7 @@ from pydantic import Field
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.rollouts import Collector, collector_seed
+from parlmesh.telemetry import Waiting
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
@@ -106,6 +107,9 @@ class Rollout:
         self._kept: dict[int, _Kept] = {}
         self._made: Counter[tuple[int, int]] = Counter()
         self._resets = 0
+        self._waiting = Waiting()
+        # When each slot's last fragment was collected.
+        self._ended: dict[int, float] = {}
         self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
@@ -137,8 +141,12 @@ class Rollout:
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context)
         started = time.perf_counter()
         fragment = collector.collect(held.policy, wanted.fragment_steps)
+        ended = time.perf_counter()
+        collect_seconds, waited_seconds = ended - started, started - self._ended.get(context.slot, started)
+        self._ended[context.slot] = ended
         self._metrics.policy_wait_seconds.inc(started - asked)
-        self._metrics.collect_seconds.inc(time.perf_counter() - started)
+        self._metrics.collect_seconds.inc(collect_seconds)
+        self._metrics.idle_ratio.set(self._waiting.add(ended, waited_seconds, collect_seconds))
         steps = fragment.valid_steps
         self._metrics.environment_steps.inc(steps)
         self._metrics.episodes.inc(len(fragment.episodes))
@@ -153,6 +161,9 @@ class Rollout:
             policy_version=held.version,
             fragment=fragment,
             task_id=context.task_id,
+            collect_time=time.time(),
+            collect_seconds=collect_seconds,
+            waited_seconds=waited_seconds,
         )
         return self._learner.upload(trajectory_to_request(trajectory))
 

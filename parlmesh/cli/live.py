@@ -7,7 +7,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, counted, goal_text, number, sparkline
+from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, counted, goal_text, number, sparkline, waiting_text
 
 WIDTH = 84
 FIGURES = 29
@@ -116,8 +116,11 @@ def _fleet_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
     actors = Text.assemble((f"{ready} / {total}", "" if ready >= total else "yellow"), " ready")
     if view.supervised:
         actors.append(f"  ·  {_restarts(view)}")
+    rows: list[tuple[str, RenderableType]] = [("queues", Text(queues))]
+    if view.training is not None:
+        rows.append(("waiting", Text(waiting_text(view.training))))
     return [
-        ("queues", Text(queues)),
+        *rows,
         ("actors", actors),
     ]
 

@@ -108,6 +108,12 @@ def goal_text(training: Training) -> str:
     return f"{evaluation} / goal {progress.goal_return:g}" if progress.HasField("goal_return") else evaluation
 
 
+def waiting_text(training: Training) -> str:
+    """Who waits for whom, as shares of the last seconds."""
+    progress = training.progress
+    return f"learner {progress.learner_idle_ratio:.0%}  ·  actors {progress.actor_idle_ratio:.0%}"
+
+
 def sparkline(values: list[float], points: int = CURVE_POINTS) -> str:
     """The curve of the values in block characters, averaged down to at most `points`."""
     if len(values) < 2:
@@ -138,6 +144,9 @@ def plain_line(view: FleetView, elapsed_seconds: float) -> str:
     if not view.serial:
         queued = view.training.progress.queued_trajectories if view.training is not None else 0
         tasks = view.statistics.queued_tasks if view.statistics is not None else 0
+        if view.training is not None:
+            progress = view.training.progress
+            parts.append(f"waiting {progress.learner_idle_ratio:.0%} learner, {progress.actor_idle_ratio:.0%} actors")
         parts += [f"queued {queued} trajectories, {tasks} tasks", f"actors {view.ready_actors}/{view.total_actors}"]
     if view.supervised:
         parts.append(f"restarts {view.restarts()}")

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.rpc import status_pb2 as _status_pb2
 from parlmesh.v1 import tensor_pb2 as _tensor_pb2
@@ -36,6 +37,9 @@ class Trajectory(_message.Message):
     EPISODES_FIELD_NUMBER: _builtins.int
     EPISODE_RETURNS_FIELD_NUMBER: _builtins.int
     EPISODE_STEPS_FIELD_NUMBER: _builtins.int
+    COLLECT_TIME_FIELD_NUMBER: _builtins.int
+    COLLECT_SECONDS_FIELD_NUMBER: _builtins.int
+    WAITED_SECONDS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     actor_id: _builtins.str
     incarnation: _builtins.int
@@ -46,6 +50,10 @@ class Trajectory(_message.Message):
     """Version that chose the actions."""
     task_id: _builtins.str
     """Task that asked for it; empty when none did."""
+    collect_seconds: _builtins.float
+    """Time spent stepping environments and choosing actions."""
+    waited_seconds: _builtins.float
+    """Time before that in which the slot waited: for a task, for a policy, for receipts."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
         """Named columns, each once:
@@ -68,6 +76,10 @@ class Trajectory(_message.Message):
 
     @_builtins.property
     def episode_steps(self) -> _tensor_pb2.Tensor: ...
+    @_builtins.property
+    def collect_time(self) -> _timestamp_pb2.Timestamp:
+        """When the last step was taken, by the actor's clock."""
+
     def __init__(
         self,
         *,
@@ -81,10 +93,13 @@ class Trajectory(_message.Message):
         episodes: _abc.Iterable[Global___Episode] | None = ...,
         episode_returns: _tensor_pb2.Tensor | None = ...,
         episode_steps: _tensor_pb2.Tensor | None = ...,
+        collect_time: _timestamp_pb2.Timestamp | None = ...,
+        collect_seconds: _builtins.float = ...,
+        waited_seconds: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["episode_returns", b"episode_returns", "episode_steps", b"episode_steps"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["collect_time", b"collect_time", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "columns", b"columns", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps", "episodes", b"episodes", "incarnation", b"incarnation", "policy_version", b"policy_version", "run_id", b"run_id", "sequence", b"sequence", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "collect_seconds", b"collect_seconds", "collect_time", b"collect_time", "columns", b"columns", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps", "episodes", b"episodes", "incarnation", b"incarnation", "policy_version", b"policy_version", "run_id", b"run_id", "sequence", b"sequence", "task_id", b"task_id", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -93,6 +93,8 @@ class TrainingProgress(_message.Message):
     DROPPED_TRAJECTORIES_FIELD_NUMBER: _builtins.int
     ELAPSED_SECONDS_FIELD_NUMBER: _builtins.int
     EPISODES_FIELD_NUMBER: _builtins.int
+    LEARNER_IDLE_RATIO_FIELD_NUMBER: _builtins.int
+    ACTOR_IDLE_RATIO_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     """Environment steps trained on."""
     step_budget: _builtins.int
@@ -115,6 +117,10 @@ class TrainingProgress(_message.Message):
     elapsed_seconds: _builtins.float
     """Seconds of training so far."""
     episodes: _builtins.int
+    learner_idle_ratio: _builtins.float
+    """Share of the last seconds in which the learner waited for experience."""
+    actor_idle_ratio: _builtins.float
+    """The same of the actors: they waited for tasks, policies and receipts."""
     @_builtins.property
     def dropped_trajectories(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """By reason."""
@@ -136,10 +142,12 @@ class TrainingProgress(_message.Message):
         dropped_trajectories: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         elapsed_seconds: _builtins.float = ...,
         episodes: _builtins.int = ...,
+        learner_idle_ratio: _builtins.float = ...,
+        actor_idle_ratio: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "episode_return", b"episode_return", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "actor_idle_ratio", b"actor_idle_ratio", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return", "learner_idle_ratio", b"learner_idle_ratio", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode_return: _TypeAlias = _typing.Literal["episode_return"]  # noqa: Y015
     _WhichOneofArgType__episode_return: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return"]  # noqa: Y015

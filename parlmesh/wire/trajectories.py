@@ -1,5 +1,6 @@
 """Trajectories, in and out. Whether the columns fit a run is the learner's to decide."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def trajectory_to_proto(
 
 def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
     """The same, serialised: every column is copied once, where messages within messages copy it four times."""
-    head = trajectory_to_proto(
+    message = trajectory_to_proto(
         Fragment({}, trajectory.fragment.episodes),
         run_id=trajectory.run_id,
         actor_id=trajectory.actor_id,
@@ -69,7 +70,12 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
         sequence=trajectory.sequence,
         policy_version=trajectory.policy_version,
         task_id=trajectory.task_id,
-    ).SerializeToString()
+    )
+    message.collect_seconds, message.waited_seconds = trajectory.collect_seconds, trajectory.waited_seconds
+    if trajectory.collect_time:
+        fraction, seconds = math.modf(trajectory.collect_time)
+        message.collect_time.seconds, message.collect_time.nanos = int(seconds), int(fraction * 1e9)
+    head = message.SerializeToString()
     columns = trajectory.fragment.columns.items()
     parts = [part for name, column in columns for part in tensor_to_parts(_COLUMNS, name, column)]
     length = len(head) + sum(map(len, parts))
@@ -83,6 +89,9 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:
         raise InvalidInput("trajectory sequence must be >= 1, got 0", reason="TRAJECTORY_ORIGIN")
+    for name, seconds in (("collect", message.collect_seconds), ("waited", message.waited_seconds)):
+        if not 0.0 <= seconds < math.inf:
+            raise InvalidInput(f"trajectory {name}_seconds must be >= 0 and finite, got {seconds}", reason="TIMING")
     return Trajectory(
         run_id=message.run_id,
         actor_id=message.actor_id,
@@ -90,6 +99,9 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         sequence=message.sequence,
         policy_version=message.policy_version,
         task_id=message.task_id,
+        collect_time=message.collect_time.seconds + message.collect_time.nanos / 1e9,
+        collect_seconds=message.collect_seconds,
+        waited_seconds=message.waited_seconds,
         fragment=Fragment(columns=tensors_from_proto(message.columns, limits), episodes=_episodes(message, limits)),
     )
 

@@ -72,13 +72,15 @@ def test_a_plain_line_has_every_figure() -> None:
             policy_lag=0.43,
             max_policy_lag_seen=2,
             queued_trajectories=5,
+            learner_idle_ratio=0.25,
+            actor_idle_ratio=0.621,
         )
     )
     view.statistics = GetStatisticsResponse(queued_tasks=4)
     view.actors = (Actor(state=ACTOR_STATE_READY),)
     assert plain_line(view, 75.0) == (
         " 1:15  running  steps 1,000,000/1,000  24,310/s  return 312.4  evaluation 401.0 / goal 475  version 87"
-        "  lag 0.4 (max 2)  queued 5 trajectories, 4 tasks  actors 1/2  restarts 3"
+        "  lag 0.4 (max 2)  waiting 25% learner, 62% actors  queued 5 trajectories, 4 tasks  actors 1/2  restarts 3"
     )
 
 

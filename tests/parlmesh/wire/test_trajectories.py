@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -28,6 +28,7 @@ arrays = hnp.arrays(
 episodes = st.lists(st.builds(Episode, st.floats(-1e6, 1e6, width=32), st.integers(0, 1 << 40)), max_size=5)
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), arrays, max_size=4), episodes)
 def test_the_hand_written_request_is_the_one_protobuf_writes(columns, ended):
     found = parsed(trajectory_to_request(Trajectory(fragment=fragment(columns, ended), **IDENTITY)).request)
@@ -35,6 +36,7 @@ def test_the_hand_written_request_is_the_one_protobuf_writes(columns, ended):
     assert found.receipts_together
 
 
+@settings(max_examples=50)
 @given(arrays, episodes)
 def test_what_was_sent_comes_back(column, ended):
     sent = Trajectory(fragment=fragment({"column": column}, ended), **IDENTITY)
@@ -94,3 +96,16 @@ def test_columns_of_episodes_read_as_a_sequence():
     assert (len(columns), columns[-1], list(columns[1:])) == (3, Episode(3.0, 6), [Episode(2.0, 5), Episode(3.0, 6)])
     assert EpisodeColumns.of(columns) is columns
     assert list(EpisodeColumns.of([Episode(1.5, 2)])) == [Episode(1.5, 2)]
+
+
+def test_when_and_how_long_it_was_collected_travels_with_it():
+    timing = {"collect_time": 1_700_000_000.25, "collect_seconds": 0.5, "waited_seconds": 0.125}
+    sent = Trajectory(fragment=fragment(), **IDENTITY, **timing)
+    got = trajectory_from_proto(parsed(trajectory_to_request(sent).request).trajectory)
+    assert {name: getattr(got, name) for name in timing} == timing
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_times_that_cannot_be_are_refused(seconds):
+    with pytest.raises(InvalidInput, match="waited_seconds must be >= 0 and finite"):
+        trajectory_from_proto(pb.Trajectory(actor_id="a", sequence=1, waited_seconds=seconds))
