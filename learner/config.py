@@ -22,6 +22,8 @@ class EnvironmentConfig(Config):
     """Gymnasium's name of the environment."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of its constructor."""
+    observed: tuple[int, ...] | None = None
+    """Positions of the numbers of a flat observation that the policy sees; null = all."""
 
 
 class TrainingConfig(Config):

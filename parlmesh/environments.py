@@ -5,6 +5,7 @@ one, so values can be bootstrapped from it, and the step that follows only reset
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -24,15 +25,21 @@ class Seen(NamedTuple):
 
 
 class Environments:
-    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one."""
+    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one.
+
+    "observed" names the numbers of an observation that are seen, by position; the others are hidden.
+    """
 
     def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
         self._envs = _make(environment, num_envs)
         try:
             self.spec = _spec(self._envs)
+            self._observed = _positions(environment.get("observed"), self.spec)
         except InvalidInput:
             self._envs.close()
             raise
+        if self._observed is not None:
+            self.spec = replace(self.spec, observation_shape=(len(self._observed),))
         space = self._envs.single_observation_space
         self._parts = _observed(space) if isinstance(space, spaces.Dict) else None
 
@@ -52,7 +59,7 @@ class Environments:
 
     def _seen(self, observation: Any) -> Seen:
         if self._parts is None:
-            return Seen(observation, None)
+            return Seen(observation if self._observed is None else observation[:, self._observed], None)
         rows = [_rows(observation[name], states) for name, states in self._parts]
         mask = observation[ACTION_MASK].astype(np.bool_) if self.spec.masked else None
         return Seen(np.concatenate(rows, axis=1), mask)
@@ -96,6 +103,18 @@ def _spec(envs: VectorEnv) -> EnvironmentSpec:
             raise _refusal(f"{ACTION_MASK} must have one entry per choice, {action.outputs}, got {width}")
         return EnvironmentSpec((size,), "float32", action, masked=masked)
     raise _refusal(f"observation space must be a Box, a Discrete from 0 or a Dict of them, got {space}")
+
+
+def _positions(observed: Any, spec: EnvironmentSpec) -> Array | None:
+    if observed is None:
+        return None
+    if len(spec.observation_shape) != 1 or spec.masked:
+        raise _refusal(f"only a flat observation can be partly hidden, not one of shape {spec.observation_shape}")
+    (size,) = spec.observation_shape
+    positions = [int(position) for position in observed]
+    if not positions or len(set(positions)) < len(positions) or not all(0 <= position < size for position in positions):
+        raise _refusal(f"observed must name different positions from 0 to {size - 1}, got {positions}")
+    return np.array(positions)
 
 
 def _action_spec(space: gymnasium.Space[Any]) -> ActionSpec:

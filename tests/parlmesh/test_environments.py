@@ -110,3 +110,23 @@ def test_a_mask_comes_beside_the_observation():
 def test_an_environment_that_cannot_be_used_is_refused_by_name(environment, sentence):
     with pytest.raises(InvalidInput, match=sentence):
         environment_spec(environment)
+
+
+def test_what_is_not_observed_is_hidden():
+    whole, partial = Environments({"id": "CartPole-v1"}, 3), Environments({"id": "CartPole-v1", "observed": [0, 2]}, 3)
+    assert partial.spec.observation_shape == (2,)
+    everything, seen = whole.reset(7).observation, partial.reset(7).observation
+    assert np.array_equal(seen, everything[:, [0, 2]])
+    action = np.array([0, 1, 0])
+    assert np.array_equal(partial.step(action)[0].observation, whole.step(action)[0].observation[:, [0, 2]])
+
+
+@pytest.mark.parametrize("observed", [[], [4], [-1], [0, 0]])
+def test_positions_that_are_not_there_are_refused_by_name(observed):
+    with pytest.raises(InvalidInput, match=r"observed must name different positions from 0 to 3, got"):
+        Environments({"id": "CartPole-v1", "observed": observed}, 1)
+
+
+def test_only_flat_observations_can_be_partly_hidden():
+    with pytest.raises(InvalidInput, match="only a flat observation"):
+        Environments({"id": "FrozenLake-v1", "observed": [0]}, 1)
