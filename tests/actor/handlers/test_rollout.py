@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Cancelled, Context, HandlerError, Result
+from actor.handlers import Cancelled, Context, HandlerError, Result, Tail
 from actor.handlers.rollout import Rollout
 from actor.learner_link import LearnerLink
 from actor.metrics import ActorMetrics
@@ -199,16 +199,20 @@ async def test_a_task_ends_only_when_every_receipt_is_in() -> None:
 async def test_no_more_than_two_uploads_of_a_slot_are_under_way_whatever_the_tasks() -> None:
     async with _rolling() as rolling:
         rolling.learner.silent = True
-        tasks = [asyncio.create_task(rolling.run()) for _ in range(2)]
+
+        async def run() -> Tail:
+            return await asyncio.to_thread(rolling.rollout.run, _WANTED, {}, rolling.context())
+
+        tails = [await run() for _ in range(2)]
         await rolling.learner.until(lambda: len(rolling.learner.trajectories) == 2)
-        third = asyncio.create_task(asyncio.to_thread(rolling.rollout.run, _WANTED, {}, rolling.context()))
+        third = asyncio.create_task(run())
         done, _ = await asyncio.wait({third}, timeout=0.2)
         assert not done
         assert len(rolling.learner.trajectories) == 2
         rolling.learner.silent = False
         rolling.learner.break_streams()
-        assert [(await task)["accepted"] for task in tasks] == [1, 1]
-        assert (await (await third).wait()).parameters["accepted"] == 1  # type: ignore[union-attr]
+        for tail in (*tails, await third):
+            assert (await tail.wait()).parameters["accepted"] == 1  # type: ignore[union-attr]
 
 
 async def test_a_cancelled_rollout_stops_at_the_next_fragment() -> None:
