@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 
@@ -9,7 +10,8 @@ from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
-from parlmesh.v1 import experience_service_pb2_grpc, training_service_pb2_grpc
+from parlmesh.types import EnvironmentSpec
+from parlmesh.v1 import experience_service_pb2_grpc, model_service_pb2_grpc, training_service_pb2_grpc
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -20,6 +22,7 @@ from .federation.directory import Federations
 from .federation.servicer import FederationServicer
 from .federation.serving import serve_federations
 from .live_run import LiveRun
+from .model_servicer import ModelServicer
 from .models import ModelFolder
 from .policy_servicer import PolicyServicer
 from .recorder import Recorder
@@ -73,10 +76,22 @@ def build_run(
         recorder=recorder,
         first_version=first_version,
         max_policy_lag=max_policy_lag,
+        about=_about(training, environment),
     )
     if found is not None:
         run.restore(found)
     return Parts(run, recorder, found)
+
+
+def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, Any]:
+    """What every model of a run says of itself."""
+    return {
+        "environment": training.environment.id,
+        "algorithm": getattr(training, "algorithm", "ppo"),
+        "network": training.network,
+        "seed": training.seed,
+        "observation_dtype": environment.observation_dtype,
+    }
 
 
 def check_training(training: TrainingConfig) -> None:
@@ -139,6 +154,7 @@ def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -
     policies = PolicyServicer(runs.registry, stopping)
     experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
     trainings = TrainingServicer(runs, stopping)
+    models = ModelServicer(runs)
     return (
         Service("parlmesh.v1.PolicyService", policies.register),
         Service(
@@ -148,6 +164,10 @@ def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -
         Service(
             "parlmesh.v1.TrainingService",
             lambda server: training_service_pb2_grpc.add_TrainingServiceServicer_to_server(trainings, server),
+        ),
+        Service(
+            "parlmesh.v1.ModelService",
+            lambda server: model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server),
         ),
     )
 

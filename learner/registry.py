@@ -45,8 +45,7 @@ class PolicyRegistry:
         published = self._versions[version] = Published(blob, time.time())
         self._bytes += len(data)
         while self._too_many():
-            _, oldest = self._versions.popitem(last=False)
-            self._bytes -= len(oldest.blob.data)
+            self._forget_oldest()
         self._changed.set()
         self._changed = asyncio.Event()
         return published
@@ -54,7 +53,7 @@ class PolicyRegistry:
     def keep_newest(self) -> None:
         """Forgets all other versions: the run has ended."""
         while len(self._versions) > 1:
-            self._versions.popitem(last=False)
+            self._forget_oldest()
 
     def get(self, run_id: str, version: int = 0) -> Published:
         """A version, or the newest for 0; an empty run id means the only run."""
@@ -83,6 +82,10 @@ class PolicyRegistry:
         """NotFound when the run is another."""
         if run_id not in ("", self.run_id):
             raise NotFound(f"run {run_id!r} is not here; this learner has {self.run_id!r}", reason="UNKNOWN_RUN")
+
+    def _forget_oldest(self) -> None:
+        _, oldest = self._versions.popitem(last=False)
+        self._bytes -= len(oldest.blob.data)
 
     def _too_many(self) -> bool:
         kept = len(self._versions)

@@ -13,7 +13,7 @@ from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.training.trainer import Trainer, Update
-from parlmesh.types import EpisodeColumns, Trajectory
+from parlmesh.types import EpisodeColumns, PolicyBlob, Trajectory
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -49,6 +49,7 @@ class TrainingRun:
         recorder: Recorder,
         first_version: int,
         max_policy_lag: int,
+        about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -62,6 +63,7 @@ class TrainingRun:
         self._models = models
         self._recorder = recorder
         self._max_lag = max_policy_lag
+        self._about = about
         self._clock = clock
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
@@ -74,6 +76,7 @@ class TrainingRun:
         self._pause_unsaved = False
         self._judged_version = 0
         self._evaluation: asyncio.Task[Evaluation | None] | None = None
+        self._evaluated: PolicyBlob | None = None
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
@@ -325,6 +328,8 @@ class TrainingRun:
         progress = self.progress
         progress.next_evaluation = progress.steps + self.config.evaluation_interval_steps
         seed = evaluation_seed(self.config.seed, progress.updates)
+        # Kept until the verdict, whatever the registry forgets meanwhile.
+        self._evaluated = self.registry.get("", progress.version).blob
         self._evaluation = self._task(self._evaluate(source, progress.version, seed))
         if self._max_lag == 0:
             await self._await_evaluation()
@@ -359,9 +364,12 @@ class TrainingRun:
         goal = self.config.goal_return
         reached = goal is not None and evaluation.mean_return >= goal
         progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
-        blob = self.registry.get("", evaluation.version).blob.data
+        assert self._evaluated is not None
+        blob = self._evaluated.data
         judged = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
-        await self._in_thread(self._models.add, evaluation.version, blob, {**self._about(), **judged})
+        await self._in_thread(
+            self._models.add, evaluation.version, blob, {**self._about, "steps": progress.steps, **judged}
+        )
         self._judged_version = evaluation.version
         if progress.best_evaluation_return is None or evaluation.mean_return > progress.best_evaluation_return:
             progress.best_evaluation_return = evaluation.mean_return
@@ -390,7 +398,7 @@ class TrainingRun:
             state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
         last = self.registry.get("", progress.version).blob
         if self._judged_version != progress.version:
-            await self._in_thread(self._models.add, last.version, last.data, self._about())
+            await self._in_thread(self._models.add, last.version, last.data, {**self._about, "steps": progress.steps})
         digest = last.digest.hex()
         await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         await self._end(state, reason)
@@ -404,16 +412,6 @@ class TrainingRun:
         of_source = source.tensors(untrained=untrained)
         checkpoint = Checkpoint.of(self.progress.version, counters, self._trainer.tensors(), of_source)
         self._checkpoints.save(checkpoint)
-
-    def _about(self) -> dict[str, Any]:
-        """What is known of every model of this run."""
-        return {
-            "environment": self.config.environment.id,
-            "algorithm": getattr(self.config, "algorithm", "ppo"),
-            "network": self.config.network,
-            "seed": self.config.seed,
-            "steps": self.progress.steps,
-        }
 
     async def _end(self, state: RunState, reason: str) -> None:
         # Written down before anybody is told.

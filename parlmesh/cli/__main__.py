@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli import actors, certs, tasks, train
+from parlmesh.cli import actors, certs, models, tasks, train
 from parlmesh.cli.doctor import doctor
 from parlmesh.cli.status import status, top
 from parlmesh.cli.up import up
@@ -24,6 +24,7 @@ app.command(short_help="Runs, queue and actors of a running fleet.")(status)
 app.command(short_help="A running fleet in a live table.")(top)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
 app.add_typer(train.app, name="train")
+app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(actors.app, name="actors")
 app.add_typer(certs.app, name="certs")

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from parlmesh.security import SecurityConfig
+    from parlmesh.v1.model_service_pb2_grpc import ModelServiceAsyncStub
     from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
     from parlmesh.v1.training_service_pb2_grpc import TrainingServiceAsyncStub
 
@@ -28,6 +29,7 @@ SchedulerAddress = Annotated[
 LearnerAddress = Annotated[
     str, typer.Option("--learner", metavar="HOST:PORT", envvar="PARLMESH_LEARNER_ADDRESS", help="the learner")
 ]
+RunId = Annotated[str, typer.Option("--run", metavar="ID", help="the run; empty = the learner's only one")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a line")]
 
 SCHEDULER_DEFAULT = "127.0.0.1:50051"
@@ -65,6 +67,15 @@ async def learner_at(address: str, security: "SecurityConfig") -> "AsyncIterator
 
     async with _channel("learner", address, security) as channel:
         yield TrainingServiceStub(channel)
+
+
+@asynccontextmanager
+async def models_at(address: str, security: "SecurityConfig") -> "AsyncIterator[ModelServiceAsyncStub]":
+    """The learner's stub of models; errors of its calls come out as sentences."""
+    from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
+
+    async with _channel("learner", address, security) as channel:
+        yield ModelServiceStub(channel)
 
 
 @asynccontextmanager

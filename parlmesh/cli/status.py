@@ -10,6 +10,7 @@ from parlmesh.cli.connection import (
     SCHEDULER_DEFAULT,
     AsJson,
     LearnerAddress,
+    RunId,
     SchedulerAddress,
     learner_at,
     run,
@@ -19,6 +20,8 @@ from parlmesh.cli.connection import (
 from parlmesh.cli.tables import print_json, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from parlmesh.security import SecurityConfig
     from parlmesh.v1.scheduler_service_pb2 import GetStatisticsResponse, ListActorsResponse
     from parlmesh.v1.training_service_pb2 import ListTrainingsResponse, Training
@@ -39,11 +42,7 @@ def status(
     if as_json:
         print_json([*trainings.trainings, statistics, *listed.actors])
         return
-    print_table(
-        ["run", "state", ">steps", ">budget", ">steps/s", ">return", "evaluation", ">version", ">lag"],
-        [_training_row(training) for training in trainings.trainings],
-        nothing="no run",
-    )
+    show_trainings(trainings.trainings)
     print_table(
         [">queued", ">waiting", ">running", ">completed", ">failed", ">cancelled", ">tasks/s", ">latency", ">busy"],
         [_queue_row(statistics)],
@@ -52,11 +51,20 @@ def status(
     show_actors(listed.actors)
 
 
+def show_trainings(trainings: "Sequence[Training]") -> None:
+    """The runs as a table."""
+    print_table(
+        ["run", "state", ">steps", ">budget", ">steps/s", ">return", "evaluation", ">version", ">lag"],
+        [_training_row(training) for training in trainings],
+        nothing="no run",
+    )
+
+
 def top(
     context: typer.Context,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
-    run_id: Annotated[str, typer.Option("--run", help="the run to follow; empty = the learner's only one")] = "",
+    run_id: RunId = "",
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
 ) -> None:
     """Follow a running fleet in a live table until the run ends or Ctrl-C."""

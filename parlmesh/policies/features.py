@@ -9,7 +9,7 @@ from parlmesh.types import Array
 from .spec import PolicySpec
 
 # Beyond this many deviations an observation says no more than "far out".
-_LARGEST = 10.0
+LARGEST_FEATURE = 10.0
 
 
 class Features:
@@ -33,4 +33,4 @@ class Features:
         flat = observation.reshape(len(observation), self._spec.observation_size).astype(np.float32, copy=False)
         if self._mean is None or self._scale is None:
             return flat
-        return np.clip((flat - self._mean) * self._scale, -_LARGEST, _LARGEST)
+        return np.clip((flat - self._mean) * self._scale, -LARGEST_FEATURE, LARGEST_FEATURE)

@@ -28,17 +28,25 @@ class _ModelFormat:
 class _ModelFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelFormat.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     MODEL_FORMAT_UNSPECIFIED: _ModelFormat.ValueType  # 0
+    """Read as SAFETENSORS."""
     MODEL_FORMAT_SAFETENSORS: _ModelFormat.ValueType  # 1
+    """Weights by name; the metadata holds the policy's specification as JSON."""
     MODEL_FORMAT_TORCHSCRIPT: _ModelFormat.ValueType  # 2
+    """Not written: torch has given it up. INVALID_ARGUMENT."""
     MODEL_FORMAT_ONNX: _ModelFormat.ValueType  # 3
+    """One graph from the raw observation to the greedy action, observation statistics included."""
 
 class ModelFormat(_ModelFormat, metaclass=_ModelFormatEnumTypeWrapper):
     """Another system's format."""
 
 MODEL_FORMAT_UNSPECIFIED: ModelFormat.ValueType  # 0
+"""Read as SAFETENSORS."""
 MODEL_FORMAT_SAFETENSORS: ModelFormat.ValueType  # 1
+"""Weights by name; the metadata holds the policy's specification as JSON."""
 MODEL_FORMAT_TORCHSCRIPT: ModelFormat.ValueType  # 2
+"""Not written: torch has given it up. INVALID_ARGUMENT."""
 MODEL_FORMAT_ONNX: ModelFormat.ValueType  # 3
+"""One graph from the raw observation to the greedy action, observation statistics included."""
 Global___ModelFormat: _TypeAlias = ModelFormat  # noqa: Y015
 
 @_typing.final
@@ -64,7 +72,7 @@ class Model(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """What is known of it: environment, algorithm, steps, evaluation."""
+        """What is known of it: environment, algorithm, network, seed, steps, and evaluation_return where it was evaluated."""
 
     def __init__(
         self,
@@ -138,6 +146,7 @@ class GetModelRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run."""
     version: _builtins.int
     """0 = the promoted one, or the newest when none is."""
     def __init__(
@@ -185,7 +194,9 @@ class PromoteModelRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run."""
     version: _builtins.int
+    """Must be named."""
     def __init__(
         self,
         *,
@@ -231,7 +242,9 @@ class DeleteModelRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run."""
     version: _builtins.int
+    """Must be named."""
     def __init__(
         self,
         *,
@@ -273,7 +286,9 @@ class ExportModelRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     FORMAT_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
+    """Empty = the learner's only run."""
     version: _builtins.int
+    """0 = the promoted one, or the newest when none is."""
     format: Global___ModelFormat.ValueType
     def __init__(
         self,

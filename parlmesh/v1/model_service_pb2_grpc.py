@@ -26,7 +26,8 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """The policies kept for use: every checkpoint of every run.
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
     """
 
     def __init__(self, channel):
@@ -63,7 +64,8 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """The policies kept for use: every checkpoint of every run.
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
     """
 
     def ListModels(self, request, context):
@@ -81,7 +83,7 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def PromoteModel(self, request, context):
-        """Makes a version the one that is served under the run's name; promoting an older one is a rollback.
+        """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -138,7 +140,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """The policies kept for use: every checkpoint of every run.
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
     """
 
     @staticmethod

@@ -27,7 +27,9 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """The policies kept for use: every checkpoint of every run."""
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
+    """
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -38,7 +40,7 @@ class ModelServiceStub:
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
     """NOT_FOUND when there is no such model."""
     PromoteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]
-    """Makes a version the one that is served under the run's name; promoting an older one is a rollback."""
+    """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
     DeleteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]
     """FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _grpc.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]
@@ -46,7 +48,9 @@ class ModelServiceStub:
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """The policies kept for use: every checkpoint of every run."""
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
+    """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -54,14 +58,16 @@ class ModelServiceAsyncStub(ModelServiceStub):
     GetModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]  # type: ignore[assignment]
     """NOT_FOUND when there is no such model."""
     PromoteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]  # type: ignore[assignment]
-    """Makes a version the one that is served under the run's name; promoting an older one is a rollback."""
+    """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
     DeleteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]  # type: ignore[assignment]
     """FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _aio.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]  # type: ignore[assignment]
     """The model in another system's format, in chunks."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The policies kept for use: every checkpoint of every run."""
+    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
+    are kept, its best, and the promoted one.
+    """
 
     @_abc_1.abstractmethod
     def ListModels(
@@ -85,7 +91,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.PromoteModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.PromoteModelResponse, _abc.Awaitable[_model_service_pb2.PromoteModelResponse]]:
-        """Makes a version the one that is served under the run's name; promoting an older one is a rollback."""
+        """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
 
     @_abc_1.abstractmethod
     def DeleteModel(

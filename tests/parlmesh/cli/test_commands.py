@@ -1,6 +1,7 @@
 """The commands against real services, in this process so that each test takes milliseconds."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound
+from parlmesh.testing import wait_until
 
 
 def parlmesh(*arguments: str) -> Result:
@@ -108,15 +110,50 @@ def test_status_shows_run_queue_and_actors(scheduler: str, learner: str) -> None
 
 
 def test_a_training_is_paused_resumed_followed_and_stopped(scheduler: str, learner: str) -> None:
-    assert output("train", "pause", "--learner", learner).startswith("one is paused at ")
-    refused = parlmesh("train", "pause", "--learner", learner)
+    assert output("train", "pause", "--run", "one", "--learner", learner).startswith("one is paused at ")
+    refused = parlmesh("train", "pause", "--run", "one", "--learner", learner)
     assert isinstance(refused.exception, FailedPrecondition)
     assert "paused" in output("status", "--scheduler", scheduler, "--learner", learner)
     assert output("train", "resume", "--run", "one", "--learner", learner).startswith("one is running at ")
-    unknown = parlmesh("train", "stop", "--run", "two", "--learner", learner)
+    unknown = parlmesh("train", "stop", "--run", "nobody", "--learner", learner)
     assert isinstance(unknown.exception, NotFound)
-    output("train", "stop", "--learner", learner)
-    assert "stopped" in output("top", "--plain", "--scheduler", scheduler, "--learner", learner)
+    output("train", "stop", "--run", "one", "--learner", learner)
+    assert "stopped" in output("top", "--plain", "--run", "one", "--scheduler", scheduler, "--learner", learner)
+
+
+SHORT = ("--steps", "200", "--no-goal", "--set", "hidden=[8]", "--set", "num_envs=4", "--set", "ppo.epochs=1")
+
+
+def test_a_run_is_created_started_and_leaves_models_to_promote_export_and_delete(learner: str, tmp_path: Path) -> None:
+    at = ("--learner", learner)
+    assert output("train", "create", "--run", "two", *SHORT, *at) == "two is created at 0 steps\n"
+    assert output("train", "start", "--run", "two", *at).startswith("two is running")
+    wait_until(lambda: objects("train", "list", *at)[0]["state"] == "TRAINING_STATE_FINISHED", 60)
+    assert objects("train", "list", *at)[0]["configuration"]["ppo"]["epochs"] == 1
+    assert "finished" in output("train", "list", *at)
+    (model,) = objects("models", "list", "--run", "two", *at)
+    version = model["version"]
+    assert model["metadata"]["environment"] == "CartPole-v1"
+    assert "CartPole-v1" in output("models", "list", *at)
+    assert f"version {version} of two is promoted" in output("models", "promote", version, "--run", "two", *at)
+    assert "evaluation_return: " in output("models", "show", "--run", "two", *at)
+    for suffix in ("safetensors", "onnx"):
+        file = tmp_path / f"policy.{suffix}"
+        assert f"{file}: " in output("models", "export", str(file), "--run", "two", *at)
+        assert file.stat().st_size > 500
+    refused = parlmesh("models", "delete", version, "--run", "two", *at)
+    assert isinstance(refused.exception, FailedPrecondition)
+    assert "is promoted" in str(refused.exception)
+    odd = parlmesh("models", "export", "policy.pt", *at)
+    assert isinstance(odd.exception, InvalidInput)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "sentence"), [("x", "--set takes key=value, got 'x'"), ("num_envs=0", "num_envs must be >= 1")]
+)
+def test_a_run_that_cannot_work_is_refused_by_name(learner: str, assignment: str, sentence: str) -> None:
+    result = parlmesh("train", "create", "--set", assignment, "--learner", learner)
+    assert sentence in str(result.exception)
 
 
 def test_a_scheduler_is_not_taken_for_a_learner(scheduler: str) -> None:

@@ -27,7 +27,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert ended.returncode == 0, ended.stderr
 
 
-@pytest.mark.parametrize("command", ["up", "status", "top", "doctor", "tasks", "actors", "train", "certs"])
+@pytest.mark.parametrize("command", ["up", "status", "top", "doctor", "tasks", "actors", "train", "models", "certs"])
 def test_every_command_has_help(command: str) -> None:
     assert command in parlmesh("--help").stdout
     ended = parlmesh(command, "--help")
@@ -41,6 +41,8 @@ def test_every_command_has_help(command: str) -> None:
         (["status"], "learner"),
         (["top"], "learner"),
         (["train", "pause"], "learner"),
+        (["train", "list"], "learner"),
+        (["models", "list"], "learner"),
         (["tasks", "list"], "scheduler"),
         (["tasks", "why", "x"], "scheduler"),
         (["tasks", "submit", "echo"], "scheduler"),

@@ -1,0 +1,168 @@
+"""`parlmesh models`: the policies that a running learner keeps."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    LEARNER_DEFAULT,
+    AsJson,
+    LearnerAddress,
+    RunId,
+    models_at,
+    run,
+    security_of,
+)
+from parlmesh.cli.tables import age_of, print_json, print_table
+from parlmesh.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parlmesh.v1.model_service_pb2 import Model
+
+app = typer.Typer(no_args_is_help=True, help="Models: list, show, promote, delete, export.")
+
+EXPORT_SECONDS = 300.0
+FORMATS = {".safetensors": "MODEL_FORMAT_SAFETENSORS", ".onnx": "MODEL_FORMAT_ONNX"}
+
+Version = Annotated[int, typer.Argument(min=1, help="as `models list` shows it")]
+AnyVersion = Annotated[int, typer.Option("--version", min=0, help="0 = the promoted one, or the newest")]
+
+
+@app.command("list")
+def list_models(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="only of this run")] = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List the models, newest first."""
+
+    async def ask() -> "Sequence[Model]":
+        from parlmesh.v1.model_service_pb2 import ListModelsRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            return (await stub.ListModels(ListModelsRequest(run_id=run_id), timeout=CALL_SECONDS)).models
+
+    _show(run(ask()), as_json=as_json)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    version: AnyVersion = 0,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show one model with all that is known of it."""
+
+    async def ask() -> "Model":
+        from parlmesh.v1.model_service_pb2 import GetModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            return (await stub.GetModel(GetModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)).model
+
+    model = run(ask())
+    _show([model], as_json=as_json)
+    if not as_json:
+        for name, value in sorted(model.metadata.items()):
+            typer.echo(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
+        typer.echo(f"sha256: {model.digest.hex()}")
+
+
+@app.command()
+def promote(
+    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+) -> None:
+    """Make a version the one that is given when none is named; an older one is a rollback."""
+
+    async def ask() -> "Model":
+        from parlmesh.v1.model_service_pb2 import PromoteModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            request = PromoteModelRequest(run_id=run_id, version=version)
+            return (await stub.PromoteModel(request, timeout=CALL_SECONDS)).model
+
+    model = run(ask())
+    typer.echo(f"version {model.version} of {model.run_id} is promoted")
+
+
+@app.command()
+def delete(
+    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+) -> None:
+    """Delete a model; the promoted one is refused."""
+
+    async def ask() -> None:
+        from parlmesh.v1.model_service_pb2 import DeleteModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            await stub.DeleteModel(DeleteModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)
+
+    run(ask())
+    typer.echo(f"version {version} is deleted")
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="where to write; .onnx or .safetensors says the format")],
+    version: AnyVersion = 0,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+) -> None:
+    """Write a model to a file in a format that others read."""
+    if file.suffix not in FORMATS:
+        raise InvalidInput(f"{file} must end in {' or '.join(FORMATS)}, which says the format")
+
+    async def fetch() -> bytes:
+        from parlmesh.v1.model_service_pb2 import ExportModelRequest, ModelFormat
+
+        wanted = ModelFormat.Value(FORMATS[file.suffix])
+        request = ExportModelRequest(run_id=run_id, version=version, format=wanted)
+        async with models_at(learner, security_of(context)) as stub:
+            answers = stub.ExportModel(request, timeout=EXPORT_SECONDS)
+            return b"".join([answer.data async for answer in answers])
+
+    data = run(fetch())
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_bytes(data)
+    partial.rename(file)
+    typer.echo(f"{file}: {len(data):,} bytes")
+
+
+def _show(models: "Sequence[Model]", *, as_json: bool) -> None:
+    if as_json:
+        print_json(models)
+        return
+    now = time.time()
+    print_table(
+        ["run", ">version", "promoted", "environment", "algorithm", ">steps", ">evaluation", ">bytes", "made"],
+        [
+            [
+                model.run_id,
+                str(model.version),
+                "yes" if model.promoted else "",
+                _known(model, "environment"),
+                _known(model, "algorithm"),
+                _known(model, "steps"),
+                _known(model, "evaluation_return"),
+                f"{model.size_bytes:,}",
+                age_of(model.create_time, now),
+            ]
+            for model in models
+        ],
+        nothing="no model yet",
+    )
+
+
+def _known(model: "Model", name: str) -> str:
+    if name not in model.metadata:
+        return "–"
+    value = model.metadata[name]
+    return f"{value:,.10g}" if isinstance(value, float) else str(value)
