@@ -12,7 +12,8 @@ _SMALLEST_DEVIATION = 1e-4
 class Normaliser:
     """float64 inside: a float32 sum of squares would forget small features after some million steps."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, name: str = "normaliser") -> None:
+        self._name = name
         self._count = 0.0
         self._mean = np.zeros(size)
         self._square = np.zeros(size)
@@ -32,18 +33,18 @@ class Normaliser:
         """What a policy version carries: (x − mean) · scale has deviation 1."""
         deviation = np.sqrt(self._square / self._count) if self._count else np.ones_like(self._mean)
         scale = 1.0 / np.maximum(deviation, _SMALLEST_DEVIATION)
-        return {"normaliser.mean": self._mean.astype(np.float32), "normaliser.scale": scale.astype(np.float32)}
+        return {f"{self._name}.mean": self._mean.astype(np.float32), f"{self._name}.scale": scale.astype(np.float32)}
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next merge."""
         return {
-            "normaliser.count": np.array([self._count]),
-            "normaliser.running_mean": self._mean.copy(),
-            "normaliser.running_square": self._square.copy(),
+            f"{self._name}.count": np.array([self._count]),
+            f"{self._name}.running_mean": self._mean.copy(),
+            f"{self._name}.running_square": self._square.copy(),
         }
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`."""
-        self._count = float(tensors["normaliser.count"][0])
-        self._mean = np.array(tensors["normaliser.running_mean"])
-        self._square = np.array(tensors["normaliser.running_square"])
+        self._count = float(tensors[f"{self._name}.count"][0])
+        self._mean = np.array(tensors[f"{self._name}.running_mean"])
+        self._square = np.array(tensors[f"{self._name}.running_square"])

@@ -38,6 +38,9 @@ class PpoConfig(Config):
     """Give each batch's advantages mean 0 and deviation 1."""
     reward_scale: float = Field(default=1.0, gt=0.0)
     """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
+    normalise_rewards: bool = False
+    """Also divide rewards by the running deviation of their discounted sums: a network whose policy and values share
+    layers learns little while values are large."""
     initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
     """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
     torch_threads: int = Field(default=1, ge=1, le=256)

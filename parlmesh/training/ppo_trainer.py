@@ -28,6 +28,7 @@ from parlmesh.types import (
 
 from .model import Memory, Minibatch, Model
 from .ppo_config import PpoConfig
+from .reward_scale import RewardScale
 from .trainer import Update
 
 
@@ -40,6 +41,7 @@ class PpoTrainer:
         self._model = model
         self._rng = rng
         self._normaliser = Normaliser(spec.observation_size) if spec.normalised else None
+        self._rewards = RewardScale(config.reward_scale, config.discount, normalise=config.normalise_rewards)
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
         """Some epochs of minibatches over whole fragments; `progress` in [0, 1] is the used share of the step budget.
@@ -48,6 +50,7 @@ class PpoTrainer:
         """
         before = self.tensors()
         columns = {name: _join(fragments, name) for name in fragments[0].columns}
+        self._rewards.add(columns)
         batch = self._prepare(columns)
         steps = int(np.count_nonzero(columns[VALID]))
         remaining = 1.0 - min(max(progress, 0.0), 1.0)
@@ -93,6 +96,7 @@ class PpoTrainer:
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next update: the model, its optimiser, the statistics, the random state."""
         statistics = self._normaliser.tensors() if self._normaliser is not None else {}
+        statistics |= self._rewards.tensors()
         return {**self._model.tensors(), **statistics, "rng": pack_random_state(self._rng)}
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
@@ -100,6 +104,7 @@ class PpoTrainer:
         self._model.restore(tensors)
         if self._normaliser is not None:
             self._normaliser.restore(tensors)
+        self._rewards.restore(tensors)
         restore_random_state(self._rng, tensors["rng"])
 
     def _prepare(self, columns: Mapping[str, Array]) -> Minibatch:
@@ -132,7 +137,7 @@ class PpoTrainer:
         """Advantages and value targets [T, E]."""
         config = self._config
         flags = columns[TERMINATED], columns[TRUNCATED]
-        rewards = columns[REWARD] * np.float32(config.reward_scale)
+        rewards = self._rewards(columns[REWARD])
         if config.targets == "gae":
             return gae(rewards, values, *flags, discount=config.discount, smoothing=config.smoothing)
         log_rhos = self._model.log_probs(batch) - columns[LOG_PROB]
