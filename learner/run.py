@@ -296,6 +296,7 @@ class TrainingRun:
         values["throughput/steps_per_second"] = self.rate.per_second()
         values["experience/queued_trajectories"] = float(len(self.queue))
         values["update/seconds"] = self._update_seconds
+        values["run/elapsed_seconds"] = progress.elapsed_seconds
         values["experience/waited_seconds"] = self._waited_seconds
         values["experience/learner_idle_ratio"] = self.learner_waiting.ratio()
         values["experience/actor_idle_ratio"] = self.actors_waiting.ratio()

@@ -34,7 +34,11 @@ SPEEDS = (
     ("sample_factory", "Sample Factory APPO"),
 )
 # prefix of the keys, measurement, label
-GOALS = (("", "goal", "fleet"), ("sb3_", "sb3_goal", "stable-baselines3 PPO, the zoo's settings"))
+GOALS = (
+    ("", "goal", "fleet, presets/ppo-cartpole.yaml"),
+    ("defaults_", "defaults_goal", "fleet, defaults"),
+    ("sb3_", "sb3_goal", "stable-baselines3 PPO, the zoo's settings"),
+)
 # key, measurement, environments
 ACTING = (
     ("actor_steps_per_second", "acting", FEW_ENVIRONMENTS),
@@ -52,7 +56,8 @@ def plan(quick: bool) -> list[Measurement]:
         Measurement("fleet", (*training, "--steps", str(steps)), runs, 120, seeded=True),
         Measurement("sb3_one_thread", (*sb3_default, "--threads", "1"), 1 if quick else 3, 300, "sb3", seeded=True),
         Measurement("serial", (*training, "--serial", "--steps", str(steps)), 1 if quick else runs, 120, seeded=True),
-        Measurement("goal", training, 1 if quick else 5, 180, seeded=True),
+        Measurement("goal", (*training, "--preset", "ppo-cartpole"), 1 if quick else 5, 180, seeded=True),
+        Measurement("defaults_goal", training, 1 if quick else 5, 180, seeded=True),
         *(Measurement(name, (*acting, str(count)), 1 if quick else runs, 60) for _, name, count in ACTING),
     ]
     if quick:
@@ -97,6 +102,9 @@ def derived(findings: Findings) -> dict[str, float | None]:
         "fleet_over_best_peer": ratio(fleet, max(peers, key=lambda samples: samples.median, default=None)),
         "fleet_over_sb3_like_ours": ratio(fleet, speed(findings, "sb3_like_ours")),
         "fleet_over_serial": ratio(fleet, speed(findings, "serial")),
+        "seconds_to_475_over_sb3": ratio(
+            findings.samples("goal", "seconds_to_goal"), findings.samples("sb3_goal", "seconds_to_goal")
+        ),
     }
     for prefix, name, _ in GOALS:
         for unit in ("seconds", "steps"):

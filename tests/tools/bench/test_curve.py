@@ -9,7 +9,7 @@ UPDATES = [Mark(1, 2000, 100.0), Mark(2, 4000, 100.5), Mark(3, 6000, 101.0)]
 
 def test_only_lines_of_updates_are_marks() -> None:
     lines = [
-        {"time": 1.5, "step": 2048, "policy/version": 2.0, "loss/total": 0.1},
+        {"time": 9.5, "step": 2048, "policy/version": 2.0, "run/elapsed_seconds": 1.5},
         {"time": 1.6, "step": 2048, "return/evaluation": 20.0},
     ]
     assert marks(lines) == [Mark(2, 2048, 1.5)]

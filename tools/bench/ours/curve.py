@@ -7,7 +7,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The moment at which a version of the policy was there, and the steps it had been trained on."""
+    """A version of the policy, and the steps and seconds of training that it took, evaluations left out."""
 
     version: int
     steps: int
@@ -17,7 +17,7 @@ class Mark:
 def marks(lines: Iterable[Mapping[str, Any]]) -> list[Mark]:
     """The updates among the lines of metrics.jsonl."""
     return [
-        Mark(int(line["policy/version"]), int(line["step"]), float(line["time"]))
+        Mark(int(line["policy/version"]), int(line["step"]), float(line["run/elapsed_seconds"]))
         for line in lines
         if "policy/version" in line
     ]

@@ -16,12 +16,14 @@ from . import curve
 GOAL = 475.0
 IN_A_ROW = 3
 NEVER = 10**12
+PRESETS = Path(__file__).parents[3] / "presets"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--serial", action="store_true", help="one process instead of a fleet")
     parser.add_argument("--steps", type=int, default=0, help="train so many steps without a goal; 0 = to the goal")
+    parser.add_argument("--preset", default="", help="a file of presets/, without .yaml; empty = the defaults")
     parser.add_argument("--actors", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -39,6 +41,8 @@ def up_command(arguments: argparse.Namespace, runs_dir: Path) -> list[str]:
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--plain", "--free-ports"]
     command += ["--runs-dir", str(runs_dir), "--run-id", "run", "--seed", str(arguments.seed)]
     command += ["--serial"] if arguments.serial else ["--actors", str(arguments.actors)]
+    if arguments.preset:
+        command += ["--config", str(PRESETS / f"{arguments.preset}.yaml")]
     if arguments.steps:
         command += ["--no-goal", "--steps", str(arguments.steps)]
         command += ["--set", f"training.evaluation_interval_steps={NEVER}"]
