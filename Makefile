@@ -8,7 +8,7 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-SOURCES := parlmesh learner actor scheduler tools tests
+SOURCES := parlmesh learner actor scheduler tools tests examples
 # protoc finds its plugins, and benchmarks their tools, by PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 TORCH := $(shell grep '^torch==' constraints.txt)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from parlmesh.errors import ConfigError
+from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
@@ -68,6 +69,10 @@ def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handle
     """The handlers to offer, by kind; ConfigError names a kind or a module that is not there."""
     known: dict[str, Callable[[], Handler]] = {kind: partial(make, equipment) for kind, make in HANDLERS.items()}
     known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
+    for kind, found in load_plugins(config.plugins).handlers.items():
+        if kind in known:
+            raise ConfigError(f"a plugin brings the handler {kind!r}, which exists already; choose another kind")
+        known[kind] = partial(_checked, kind, found, f"the plugin's handler {kind!r}")
     for kind in config.kinds:
         if kind not in known:
             raise ConfigError(f"kinds has {kind!r}; installed are {', '.join(sorted(known))}", kind=kind)
@@ -82,12 +87,16 @@ def _installed(kind: str, source: str) -> Handler:
         found: Any = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"handlers.{kind} = {source!r} cannot be imported: {error}") from error
+    return _checked(kind, found, f"handlers.{kind} = {source!r}")
+
+
+def _checked(kind: str, found: Any, name: str) -> Handler:
     handler = found() if isinstance(found, type) else found
     if not isinstance(handler, Handler) or handler.runs_in not in set(RunsIn):
         places = ", ".join(RunsIn)
-        raise ConfigError(f"handlers.{kind} = {source!r} needs kind, run and runs_in, one of {places}")
+        raise ConfigError(f"{name} needs kind, run and runs_in, one of {places}")
     if handler.kind != kind:
-        raise ConfigError(f"handlers.{kind} = {source!r} is of the kind {handler.kind!r}")
+        raise ConfigError(f"{name} is of the kind {handler.kind!r}")
     return handler
 
 

@@ -54,6 +54,8 @@ class ActorConfig(Config):
     """Handler kinds to offer; empty = all that are installed."""
     handlers: dict[str, str] = Field(default_factory=dict)
     """Handlers installed besides the built-in ones: kind = "module:attribute"."""
+    plugins: tuple[str, ...] = ()
+    """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that tasks may ask for."""
     scheduler: str = "127.0.0.1:50051"

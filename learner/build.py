@@ -1,13 +1,16 @@
 """Wires the learner together: the one place that knows which concrete classes are used."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import grpc.aio
 
 from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
+from parlmesh.plugins import load_plugins
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.types import EnvironmentSpec
@@ -29,7 +32,7 @@ from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
 from .runs import Runs
-from .trainers import policy_for, trainer_for
+from .trainers import check_algorithm, policy_for, trainer_for
 from .training_servicer import TrainingServicer
 
 log = get_logger("parlmesh.learner")
@@ -48,10 +51,10 @@ def build_run(
     config: LearnerConfig, registry: PolicyRegistry | None = None, models: ModelFolder | None = None
 ) -> Parts:
     """A run as configured, from its newest checkpoint when there is one."""
-    training = config.training
+    training, plugins = config.training, load_plugins(config.plugins)
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
-    trainer = trainer_for(training, policy, environment)
+    trainer = trainer_for(training, policy, environment, plugins.algorithms)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     found = checkpoints.newest()
     first_version = _first_version(checkpoints, training)
@@ -94,8 +97,9 @@ def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, 
     }
 
 
-def check_training(training: TrainingConfig) -> None:
+def check_training(training: TrainingConfig, plugins: Sequence[str] = ()) -> None:
     """Raises why a training cannot work, as far as that can be told without starting it."""
+    check_algorithm(training, load_plugins(plugins).algorithms)
     policy_for(training, environment_spec(training.environment.model_dump()))
 
 
@@ -106,7 +110,7 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
         parts = build_run(settings, registry, models)
         return LiveRun(settings, parts.run, parts.recorder, parts.found, channel)
 
-    return Runs(config, launch=launch, check=check_training)
+    return Runs(config, launch=launch, check=partial(check_training, plugins=config.plugins))
 
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:

@@ -49,8 +49,8 @@ class TrainingConfig(Config):
     """Trajectories in one update."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
-    network: Literal["mlp", "recurrent", "conv"] = "mlp"
-    """recurrent has a memory (a GRU as its last hidden layer), conv reads images [C, H, W]; both need torch."""
+    network: str = Field(default="mlp", min_length=1, max_length=100)
+    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv reads images [C, H, W]; or a plug-in's."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"
@@ -71,11 +71,13 @@ class TrainingConfig(Config):
     """Older models are deleted, but for the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
     """Updates in a row that were not finite after which the run fails."""
-    algorithm: Literal["ppo", "dqn", "q_learning"] = "ppo"
-    """What learns; the section of its name holds its settings. q_learning has a table instead of a network."""
+    algorithm: str = Field(default="ppo", min_length=1, max_length=100)
+    """ppo, dqn, q_learning (a table instead of a network), each with its section; or a plug-in's, with `custom`."""
     ppo: PpoConfig = PpoConfig()
     dqn: DqnConfig = DqnConfig()
     q_learning: QLearningConfig = QLearningConfig()
+    custom: dict[str, Any] = Field(default_factory=dict)
+    """Settings of a plug-in's algorithm."""
 
 
 class ExperienceConfig(Config):
@@ -117,6 +119,8 @@ class LearnerConfig(Config):
     """Runs that are kept, ended ones included; more are refused."""
     max_running_runs: int = Field(default=4, ge=1, le=64)
     """Runs that may train at once, each in a thread of its own; more are refused."""
+    plugins: tuple[str, ...] = ()
+    """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
     scheduler: str = "127.0.0.1:50051"
     """Address of the scheduler."""
     listen: ListenConfig = ListenConfig(port=50052)

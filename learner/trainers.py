@@ -1,8 +1,12 @@
 """The trainer that a configuration asks for: the one place that knows which algorithms and backends there are."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 
 from parlmesh.errors import ConfigError
+from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
@@ -14,18 +18,20 @@ from parlmesh.types import EnvironmentSpec
 
 from .config import TrainingConfig
 
+ALGORITHMS = ("ppo", "dqn", "q_learning")
+
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
     """The policy of a training in its environment."""
-    if config.algorithm != "ppo" and environment.action.kind != "discrete":
+    if config.algorithm in ("dqn", "q_learning") and environment.action.kind != "discrete":
         kind, name = environment.action.kind, config.environment.id
         raise ConfigError(f"training.algorithm {config.algorithm} needs discrete actions; those of {name} are {kind}")
     if config.algorithm == "q_learning":
         if not environment.observation_states:
             raise ConfigError(f"training.algorithm q_learning needs states; {config.environment.id} gives arrays")
         return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
-    if config.algorithm == "dqn" and config.network == "recurrent":
-        raise ConfigError("training.network must be mlp or conv for dqn, got recurrent")
+    if config.algorithm == "dqn" and config.network not in ("mlp", "conv"):
+        raise ConfigError(f"training.network must be mlp or conv for dqn, got {config.network}")
     values = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling} if config.algorithm == "dqn" else {}
     return PolicySpec.for_environment(
         environment,
@@ -37,14 +43,39 @@ def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySp
     )
 
 
-def trainer_for(config: TrainingConfig, policy: PolicySpec, environment: EnvironmentSpec) -> Trainer:
+def check_algorithm(config: TrainingConfig, plugins: Mapping[str, Algorithm]) -> None:
+    """ConfigError when nobody brings the algorithm, or a plug-in takes the name of another."""
+    for name in plugins:
+        if name in ALGORITHMS:
+            raise ConfigError(f"a plugin brings the algorithm {name!r}, which exists already; choose another name")
+    if config.algorithm not in (*ALGORITHMS, *plugins):
+        known = ", ".join((*ALGORITHMS, *sorted(plugins)))
+        raise ConfigError(f"training.algorithm must be one of {known}, got {config.algorithm!r}")
+
+
+def trainer_for(
+    config: TrainingConfig,
+    policy: PolicySpec,
+    environment: EnvironmentSpec,
+    plugins: Mapping[str, Algorithm] = MappingProxyType({}),
+) -> Trainer:
     """A trainer at its first update; the seed decides its weights."""
+    check_algorithm(config, plugins)
     rng = np.random.default_rng(config.seed)
+    if config.algorithm in plugins:
+        return _checked(config.algorithm, plugins[config.algorithm](policy, environment, config.custom, rng))
     if config.algorithm == "q_learning":
         return QLearningTrainer(policy, config.q_learning)
     if config.algorithm == "dqn":
         return DqnTrainer(policy, environment, config.dqn, _q_model(config, policy, rng), rng)
     return PpoTrainer(policy, config.ppo, _model(config, policy, rng), rng)
+
+
+def _checked(name: str, trainer: Trainer) -> Trainer:
+    for method in ("update", "policy_blob", "tensors", "restore"):
+        if not callable(getattr(trainer, method, None)):
+            raise ConfigError(f"algorithm {name!r} must give a trainer with {method}(), got {type(trainer).__name__}")
+    return trainer
 
 
 def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:

@@ -44,6 +44,8 @@ class UpConfig(Config):
     """Actor processes."""
     serial: bool = False
     """Train in one process, without scheduler and actors."""
+    plugins: tuple[str, ...] = ()
+    """Plug-ins of the learner and of every actor: module:attribute, file.py:attribute, or an installed name."""
     ports: PortsConfig = PortsConfig()
     security: SecurityConfig = SecurityConfig()
     """How this command itself speaks to the fleet."""
@@ -128,6 +130,7 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
         # Who starts a fleet for a run wants it to go on, however it ended before.
         "reopen_ended": True,
         "training": training_settings(config),
+        "plugins": list(config.plugins),
     }
     if scheduler:
         given["scheduler"] = scheduler
@@ -141,6 +144,7 @@ def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -
         "scheduler": scheduler,
         "learner": learner,
         "metrics": {"port": _metrics_port(config, 2 + index)},
+        "plugins": list(config.plugins),
     }
     return merged(given, config.actor)
 

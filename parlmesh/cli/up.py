@@ -33,6 +33,10 @@ def up(
         int | None, typer.Option(metavar="N", min=1, max=256, help="actor processes, 2 when left out")
     ] = None,
     serial: Annotated[bool, typer.Option("--serial", help="one process, no actors")] = False,
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="SOURCE", help="module:attribute or file.py:attribute; repeatable"),
+    ] = None,
     runs_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="where runs are kept, ./runs")] = None,
     port_scheduler: Annotated[
         int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50051; 0 = any free one")
@@ -52,7 +56,7 @@ def up(
     """
     from parlmesh.config import to_yaml
 
-    given = {
+    keys = {
         "actors": actors,
         "serial": True if serial else None,
         "runs_dir": runs_dir,
@@ -65,8 +69,12 @@ def up(
         "ports.learner": 0 if free_ports else port_learner,
         "ports.metrics": 0 if free_ports else None,
     }
-    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in given.items() if value is not None)]
+    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in keys.items() if value is not None)]
     settings, paths = _settled(config, overrides, resume, runs_dir)
+    if plugins:
+        # A resumed run may be started from another folder.
+        given = [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
+        settings = settings.model_copy(update={"plugins": (*settings.plugins, *given)})
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return

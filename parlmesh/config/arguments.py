@@ -33,6 +33,10 @@ def parse_arguments(
     parser = _Parser(model, prefix, prog=f"parlmesh-{name}", description=description or None, allow_abbrev=False)
     parser.add_argument("--config", metavar="FILE", type=Path, help="YAML file with any of the keys below")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
+    if "plugins" in model.model_fields:
+        parser.add_argument(
+            "--plugin", metavar="SOURCE", action="append", default=[], help="one more of plugins; repeatable"
+        )
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and exit")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
     arguments = parser.parse_args(argv)
@@ -40,6 +44,8 @@ def parse_arguments(
         config = load(model, file=arguments.config, overrides=arguments.set, environment=os.environ, prefix=prefix)
     except ConfigError as error:
         parser.exit(EXIT_CONFIGURATION, f"{parser.prog}: {error.message}\n")
+    if given := tuple(getattr(arguments, "plugin", ())):
+        config = config.model_copy(update={"plugins": (*getattr(config, "plugins", ()), *given)})
     if arguments.print_config:
         sys.stdout.write(to_yaml(config))
         parser.exit(0)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from parlmesh.errors import ConfigError
 from parlmesh.types import Array
 
+from .custom_networks import custom_network
 from .spec import PolicySpec
 
 _CHANNELS = (16, 32)
@@ -22,7 +24,10 @@ class ActorCritic(nn.Module):
         self.spec = spec
         self._activation = torch.tanh if spec.activation == "tanh" else torch.relu
         sizes = spec.layer_sizes
-        if spec.network == "recurrent":
+        build = custom_network(spec.network)
+        if build is not None:
+            self.custom = _checked(spec, build(spec))
+        elif spec.network == "recurrent":
             self.body = _layers(sizes[:-2])
             self.memory = nn.GRUCell(sizes[-3], sizes[-2])
             self.policy, self.value = _layers(sizes[-2:]), _layers((sizes[-2], 1))
@@ -35,10 +40,14 @@ class ActorCritic(nn.Module):
         else:
             self.policy, self.value = _layers(sizes), _layers((*sizes[:-1], 1))
         self.log_std = nn.Parameter(torch.full((len(spec.action.low),), initial_log_std))
-        _initialise(self)
+        if build is None:
+            _initialise(self)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [B, outputs] and values [B] of features [B, ...], for networks without memory."""
+        if hasattr(self, "custom"):
+            outputs, values = self.custom(features)
+            return outputs, values
         if self.spec.network == "conv":
             for layer in self.conv:
                 features = torch.relu(layer(features))
@@ -92,6 +101,24 @@ class ActorCritic(nn.Module):
             if last or index < len(layers) - 1:
                 hidden = self._activation(hidden)
         return hidden
+
+
+def _checked(spec: PolicySpec, network: nn.Module) -> nn.Module:
+    """ConfigError when a plug-in's network does not fit its specification: said at the start, by name."""
+    wanted, found = [(2, spec.action.outputs), (2,)], "nothing that can be used"
+    try:
+        with torch.inference_mode():
+            answer = network(torch.zeros(2, spec.observation_size))
+        shapes = [tuple(part.shape) for part in answer]
+        found = " and ".join(str(list(shape)) for shape in shapes)
+    except (TypeError, AttributeError, RuntimeError, ValueError) as error:
+        shapes, found = [], f"{type(error).__name__}: {error}"
+    if shapes != wanted:
+        message = (
+            f"network {spec.network!r} must turn features {[2, spec.observation_size]} into outputs {list(wanted[0])}"
+        )
+        raise ConfigError(f"{message} and values {list(wanted[1])}, got {found}")
+    return network
 
 
 def _layers(sizes: tuple[int, ...]) -> nn.ModuleList:

@@ -8,7 +8,8 @@ from typing import Any, Literal
 from parlmesh.errors import InvalidInput
 from parlmesh.types import ActionSpec, EnvironmentSpec
 
-NETWORKS = ("mlp", "recurrent", "conv", "tabular")
+from .custom_networks import network_names
+
 ACTIVATIONS = ("tanh", "relu")
 CHOICES = ("sample", "epsilon_greedy")
 
@@ -18,15 +19,16 @@ class PolicySpec:
     """A network from observations to the numbers that an action is drawn by.
 
     mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W], tabular has
-    a row per state. `choice` says what the numbers are: sample draws from the distribution that they describe,
-    epsilon_greedy takes them for the values of actions; `dueling` splits these into a state's value and advantages.
+    a row per state; plug-ins bring others. `choice` says what the numbers are: sample draws from the distribution that
+    they describe, epsilon_greedy takes them for the values of actions; `dueling` splits these into a state's value and
+    advantages.
     """
 
     observation_shape: tuple[int, ...]
     action: ActionSpec
     hidden: tuple[int, ...] = (64, 64)
     activation: Literal["tanh", "relu"] = "tanh"
-    network: Literal["mlp", "recurrent", "conv", "tabular"] = "mlp"
+    network: str = "mlp"
     observation_states: int = 0
     masked: bool = False
     normalised: bool = False
@@ -34,7 +36,7 @@ class PolicySpec:
     dueling: bool = False
 
     def __post_init__(self) -> None:
-        _among("network", self.network, NETWORKS)
+        _among("network", self.network, network_names())
         _among("activation", self.activation, ACTIVATIONS)
         _among("choice", self.choice, CHOICES)
         _check_action(self.action)

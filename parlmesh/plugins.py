@@ -1,0 +1,157 @@
+"""Environments, handlers, algorithms and networks from a user's file. Only what the operator named is ever imported."""
+
+import importlib
+import importlib.metadata
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parlmesh.errors import ConfigError
+from parlmesh.policies import PolicySpec
+from parlmesh.policies.custom_networks import NetworkFactory, install_network
+from parlmesh.training.trainer import Trainer
+from parlmesh.types import EnvironmentSpec
+
+GROUP = "parlmesh.plugins"
+"""Entry points under which installed packages offer plug-ins."""
+
+Algorithm: TypeAlias = Callable[[PolicySpec, EnvironmentSpec, Mapping[str, Any], np.random.Generator], Trainer]
+"""From the policy's specification, the environment's, the settings of `training.custom` and a seeded generator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What a file adds, by the names under which it is asked for."""
+
+    environments: Mapping[str, Any] = field(default_factory=dict)
+    """A gymnasium environment class, or the arguments of `gymnasium.register`, by id."""
+    handlers: Mapping[str, Any] = field(default_factory=dict)
+    """A handler or its class, by kind."""
+    algorithms: Mapping[str, Algorithm] = field(default_factory=dict)
+    """By the name in `training.algorithm`."""
+    networks: Mapping[str, NetworkFactory] = field(default_factory=dict)
+    """By the name in `training.network`."""
+
+
+def load_plugins(sources: Sequence[str]) -> Plugin:
+    """All that the sources bring, together; imported and registered once, however often it is asked for."""
+    return _loaded(tuple(sources))
+
+
+@lru_cache(maxsize=64)
+def _loaded(sources: tuple[str, ...]) -> Plugin:
+    parts: dict[str, dict[str, Any]] = {kind.name: {} for kind in fields(Plugin)}
+    owners: dict[tuple[str, str], str] = {}
+    for source in sources:
+        plugin = _found(source)
+        for kind, names in parts.items():
+            brought = getattr(plugin, kind)
+            if not isinstance(brought, Mapping):
+                raise ConfigError(f"plugin {source!r}: {kind} must be a mapping, got {type(brought).__name__}")
+            for name, part in brought.items():
+                if (kind, name) in owners:
+                    other = owners[kind, name]
+                    raise ConfigError(f"plugins {other!r} and {source!r} both bring {kind} {name!r}")
+                owners[kind, name] = source
+                names[name] = part
+                _check(source, kind, name, part)
+    for name, part in parts["environments"].items():
+        _register_environment(owners["environments", name], name, part)
+    for name, part in parts["networks"].items():
+        install_network(name, part)
+    return Plugin(**parts)
+
+
+def _found(source: str) -> Plugin:
+    module, separator, name = source.rpartition(":")
+    if not separator:
+        return _checked(source, _entry_point(source))
+    if not module or not name:
+        raise ConfigError(f"plugin {source!r} must be module:attribute, file.py:attribute or an installed name")
+    loaded = _file(source, Path(module)) if module.endswith(".py") else _module(source, module)
+    try:
+        return _checked(source, getattr(loaded, name))
+    except AttributeError:
+        raise ConfigError(f"plugin {source!r}: {module} has no attribute {name!r}") from None
+
+
+def _checked(source: str, found: Any) -> Plugin:
+    if not isinstance(found, Plugin):
+        raise ConfigError(f"plugin {source!r} must be a parlmesh.plugins.Plugin, got {type(found).__name__}")
+    return found
+
+
+def _entry_point(source: str) -> Any:
+    offered = {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    if source not in offered:
+        known = ", ".join(sorted(offered)) or "none"
+        raise ConfigError(
+            f"plugin {source!r} is not installed (entry points of {GROUP}: {known}) and no module:attribute either"
+        )
+    return _imported(source, offered[source].load)
+
+
+def _module(source: str, name: str) -> ModuleType:
+    here = os.getcwd()
+    if here not in sys.path and "" not in sys.path:
+        # Last, so that a file here never hides an installed package.
+        sys.path.append(here)
+    try:
+        found: ModuleType = _imported(source, lambda: importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"plugin {source!r}: there is no module {error.name!r} in {here} or installed") from error
+    return found
+
+
+def _file(source: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        raise ConfigError(f"plugin {source!r}: there is no file {path}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    try:
+        # By its name, so that a process of a slot finds it too.
+        found: ModuleType = _imported(source, lambda: importlib.import_module(path.stem))
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"plugin {source!r} needs the module {error.name!r}, which is not installed") from error
+    if found.__file__ is None or Path(found.__file__).resolve() != path.resolve():
+        raise ConfigError(f"plugin {source!r} is hidden by the module of that name at {found.__file__}; rename it")
+    return found
+
+
+def _imported(source: str, load: Callable[[], Any]) -> Any:
+    try:
+        return load()
+    except (ModuleNotFoundError, ConfigError):
+        raise
+    except Exception as error:
+        raise ConfigError(f"plugin {source!r} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+def _check(source: str, kind: str, name: Any, part: Any) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"plugin {source!r}: names of {kind} must be text, got {name!r}")
+    if kind in ("algorithms", "networks") and not callable(part):
+        raise ConfigError(f"plugin {source!r}: {kind} {name!r} must be callable, got {type(part).__name__}")
+
+
+def _register_environment(source: str, name: str, part: Any) -> None:
+    import gymnasium
+
+    arguments = dict(part) if isinstance(part, Mapping) else {"entry_point": part}
+    known = gymnasium.registry.get(name)
+    if known is not None:
+        if known.entry_point is arguments.get("entry_point"):
+            return
+        raise ConfigError(f"plugin {source!r}: environment {name!r} exists already; choose another id")
+    try:
+        gymnasium.register(id=name, **arguments)
+    except (TypeError, gymnasium.error.Error) as error:
+        raise ConfigError(f"plugin {source!r}: environment {name!r} cannot be registered: {error}") from error

@@ -1,0 +1,35 @@
+"""Networks that plug-ins bring, by name. A policy's specification names one; learner and actors build it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from parlmesh.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from .spec import PolicySpec
+
+NetworkFactory: TypeAlias = "Callable[[PolicySpec], nn.Module]"
+"""A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]."""
+
+BUILT_IN = ("mlp", "recurrent", "conv", "tabular")
+
+_installed: dict[str, NetworkFactory] = {}
+
+
+def install_network(name: str, build: NetworkFactory) -> None:
+    """Makes a name known in this process."""
+    if name in BUILT_IN or _installed.get(name, build) is not build:
+        raise ConfigError(f"network {name!r} exists already; choose another name")
+    _installed[name] = build
+
+
+def network_names() -> tuple[str, ...]:
+    """All that a specification may name here."""
+    return (*BUILT_IN, *sorted(_installed))
+
+
+def custom_network(name: str) -> "NetworkFactory | None":
+    """What builds it; None for the built-in ones."""
+    return _installed.get(name)

@@ -1,0 +1,116 @@
+"""The examples of docs/plugins.md, as a learner and an actor load them."""
+
+import asyncio
+from pathlib import Path
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from actor.build import Equipment, make_handlers
+from actor.config import ActorConfig
+from actor.handlers import Context
+from actor.learner_link import LearnerLink
+from actor.metrics import ActorMetrics
+from actor.worker import ActorIdentity
+from learner.build import build_run, check_training
+from learner.config import LearnerConfig
+from learner.progress import RunState
+from learner.serial import SerialSource
+from parlmesh.errors import ConfigError, InvalidInput
+from parlmesh.policies import load_policy
+from parlmesh.rollouts import evaluate
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples/plugins"
+SMALL = {"num_envs": 8, "fragment_steps": 16, "goal_return": None, "evaluation_interval_steps": 10**9}
+
+
+def source(name):
+    return f"{EXAMPLES / name}.py:plugin"
+
+
+async def trained(tmp_path, plugin, **training):
+    config = LearnerConfig(
+        mode="serial",
+        run_dir=tmp_path,
+        plugins=(source(plugin),),
+        training={**SMALL, "evaluation_episodes": 1, **training},
+    )
+    parts = build_run(config)
+    run = parts.run
+    serial = SerialSource(run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
+    async with asyncio.timeout(60):
+        await run.train(serial)
+    serial.close()
+    parts.recorder.close()
+    assert run.progress.state is RunState.FINISHED, run.progress.reason
+    return run
+
+
+async def test_the_example_environment_is_learnt(tmp_path):
+    environment = {"id": "Corridor-v0", "kwargs": {"length": 4}}
+    run = await trained(tmp_path, "corridor", environment=environment, step_budget=8_000, hidden=[16])
+    returns = evaluate(load_policy(run.registry.get("").blob.data), environment, 5, 0)
+    assert returns.min() == pytest.approx(0.97), "four steps to the right and no other"
+
+
+async def test_the_example_algorithm_trains_by_name_and_improves(tmp_path):
+    run = await trained(
+        tmp_path, "hill_climbing", algorithm="hill_climbing", hidden=[], step_budget=12_000, custom={"noise": 0.5}
+    )
+    trainer = run._trainer
+    assert trainer._score > 30, "a random policy keeps the pole up for about 20 steps"
+    before = trainer.policy_blob()
+    kept = dict(trainer.tensors())
+    trainer.update([], 0.0)
+    trainer.restore(kept)
+    assert trainer.policy_blob() == before
+
+
+async def test_the_example_network_is_built_on_both_sides(tmp_path):
+    run = await trained(tmp_path, "residual", network="residual", hidden=[8, 8], step_budget=500)
+    policy = load_policy(run.registry.get("").blob.data)
+    assert len(evaluate(policy, {"id": "CartPole-v1"}, 2, 0)) == 2
+
+
+def handler(**config):
+    equipment = Equipment(ActorIdentity("n", "a", 1), cast(LearnerLink, None), ActorMetrics(CollectorRegistry()))
+    return make_handlers(ActorConfig(**config), equipment)
+
+
+def test_the_example_handler_answers_and_refuses():
+    found = handler(plugins=(source("word_count"),))["word_count"]
+    context = Context(task_id="t", attempt=1, actor_id="a", slot=0)
+    assert found.run({"texts": ["to be or", "not to be"], "most": 2}, {}, context) == {"words": {"to": 2, "be": 2}}
+    with pytest.raises(InvalidInput, match="word_count needs texts, a list, got None"):
+        found.run({}, {}, context)
+
+
+def test_a_kind_that_exists_is_not_taken_by_a_plugin(tmp_path):
+    text = (EXAMPLES / "word_count.py").read_text().replace('"word_count"', '"echo"')
+    (tmp_path / "plugged_echo.py").write_text(text)
+    with pytest.raises(ConfigError, match="brings the handler 'echo', which exists already"):
+        handler(plugins=(f"{tmp_path / 'plugged_echo.py'}:plugin",))
+
+
+def test_an_algorithm_that_nobody_brings_is_refused_with_the_known_names():
+    training = LearnerConfig(training={"algorithm": "hill_climbing"}).training
+    with pytest.raises(ConfigError, match="must be one of ppo, dqn, q_learning, got 'hill_climbing'"):
+        check_training(training)
+    check_training(training, (source("hill_climbing"),))
+
+
+def test_a_network_that_does_not_fit_is_refused_by_name(tmp_path):
+    text = (EXAMPLES / "residual.py").read_text()
+    text = text.replace("spec.action.outputs", "7").replace('"residual"', '"plugged_misfit"')
+    (tmp_path / "plugged_misfit.py").write_text(text)
+    config = LearnerConfig(
+        mode="serial",
+        run_dir=tmp_path / "run",
+        plugins=(f"{tmp_path / 'plugged_misfit.py'}:plugin",),
+        training={**SMALL, "network": "plugged_misfit", "hidden": [8]},
+    )
+    with pytest.raises(
+        ConfigError, match=r"network 'plugged_misfit' must turn features \[2, 4\] into outputs \[2, 2\]"
+    ):
+        build_run(config)
