@@ -14,7 +14,12 @@ from parlmesh.plugins import load_plugins
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.types import EnvironmentSpec
-from parlmesh.v1 import experience_service_pb2_grpc, model_service_pb2_grpc, training_service_pb2_grpc
+from parlmesh.v1 import (
+    experience_service_pb2_grpc,
+    metrics_service_pb2_grpc,
+    model_service_pb2_grpc,
+    training_service_pb2_grpc,
+)
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
@@ -25,6 +30,7 @@ from .federation.directory import Federations
 from .federation.servicer import FederationServicer
 from .federation.serving import serve_federations
 from .live_run import LiveRun
+from .metrics_servicer import MetricsServicer
 from .model_servicer import ModelServicer
 from .models import ModelFolder
 from .policy_servicer import PolicyServicer
@@ -32,7 +38,8 @@ from .recorder import Recorder
 from .registry import PolicyRegistry
 from .run import TrainingRun
 from .runs import Runs
-from .trainers import check_algorithm, policy_for, trainer_for
+from .tracking import open_tracker
+from .trainers import check_algorithm, check_device, policy_for, trainer_for
 from .training_servicer import TrainingServicer
 
 log = get_logger("parlmesh.learner")
@@ -66,9 +73,9 @@ def build_run(
     queue = ExperienceQueue(
         admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
     )
-    recorder = Recorder(
-        config.run_dir, config.run_id, f"{training.environment.id}, seed {training.seed}", training.goal_return
-    )
+    tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, effective(training))
+    title = f"{training.environment.id}, seed {training.seed}"
+    recorder = Recorder(config.run_dir, config.run_id, title, training.goal_return, tracker)
     run = TrainingRun(
         training,
         trainer=trainer,
@@ -90,8 +97,8 @@ def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, 
     """What every model of a run says of itself."""
     return {
         "environment": training.environment.id,
-        "algorithm": getattr(training, "algorithm", "ppo"),
-        "network": training.network,
+        "algorithm": training.algorithm,
+        "network": "tabular" if training.algorithm == "q_learning" else training.network,
         "seed": training.seed,
         "observation_dtype": environment.observation_dtype,
     }
@@ -101,6 +108,7 @@ def check_training(training: TrainingConfig, plugins: Sequence[str] = ()) -> Non
     """Raises why a training cannot work, as far as that can be told without starting it."""
     check_algorithm(training, load_plugins(plugins).algorithms)
     policy_for(training, environment_spec(training.environment.model_dump()))
+    check_device(training)
 
 
 def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
@@ -159,6 +167,7 @@ def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -
     experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
     trainings = TrainingServicer(runs, stopping)
     models = ModelServicer(runs)
+    curves = MetricsServicer(runs)
     return (
         Service("parlmesh.v1.PolicyService", policies.register),
         Service(
@@ -172,6 +181,10 @@ def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -
         Service(
             "parlmesh.v1.ModelService",
             lambda server: model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server),
+        ),
+        Service(
+            "parlmesh.v1.MetricsService",
+            lambda server: metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(curves, server),
         ),
     )
 

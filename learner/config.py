@@ -59,6 +59,8 @@ class TrainingConfig(Config):
     """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
     backend: Literal["auto", "numpy", "torch"] = "auto"
     """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where torch computes gradients; auto = CUDA when there is one. cuda takes torch for perceptrons too."""
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
@@ -89,6 +91,23 @@ class ExperienceConfig(Config):
     """Trajectories that may wait for an update; more are refused."""
     rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
     """A rollout that takes longer is given to another actor."""
+
+
+class WandbConfig(Config):
+    """Curves for Weights & Biases, when the package wandb is installed."""
+
+    enabled: bool = False
+    """Whether to write them."""
+    project: str = Field(default="parlmesh", min_length=1, max_length=128)
+    """Project of the runs."""
+    mode: Literal["offline", "online"] = "offline"
+    """offline writes files in the run's folder, to be sent with `wandb sync`; online sends them at once."""
+
+
+class TrackingConfig(Config):
+    """Who else is told of a run's curves; TensorBoard always is."""
+
+    wandb: WandbConfig = WandbConfig()
 
 
 class FederationsConfig(Config):
@@ -130,6 +149,7 @@ class LearnerConfig(Config):
     experience: ExperienceConfig = ExperienceConfig()
     federations: FederationsConfig = FederationsConfig()
     training: TrainingConfig = TrainingConfig()
+    tracking: TrackingConfig = TrackingConfig()
 
     @property
     def created_runs_dir(self) -> Path:

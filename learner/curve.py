@@ -1,7 +1,11 @@
 """The learning curve as a picture, drawn from metrics.jsonl."""
 
-import json
 from pathlib import Path
+
+from .series import read_curves
+
+# More than a picture of this width can show.
+_MOST_POINTS = 5_000
 
 
 def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | None) -> None:
@@ -11,18 +15,18 @@ def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | 
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    labels = (
+        ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
+        ("return/evaluation", "evaluation, greedy", "#e45756", "o"),
+    )
+    curves = read_curves(metrics, [name for name, *_ in labels])
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    for name, label, color, marker in (
-        ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
-        ("return/evaluation", "evaluation, greedy", "#e45756", "o"),
-    ):
-        points = [(row["step"], row[name]) for row in rows if name in row]
-        if points:
-            steps, returns = zip(*points, strict=True)
-            axes.plot(steps, returns, label=label, color=color, marker=marker, markersize=4)
+    for name, label, color, marker in labels:
+        curve = curves[name].thinned(_MOST_POINTS)
+        if curve.steps:
+            axes.plot(curve.steps, curve.values, label=label, color=color, marker=marker, markersize=4)
     if goal is not None:
         axes.axhline(goal, color="#999999", linestyle="--", linewidth=1, label=f"goal {goal:g}")
     axes.set(title=title, xlabel="environment steps", ylabel="return")

@@ -43,7 +43,8 @@ class LiveRun:
             else:
                 await self._by(self._fleet, paused=paused)
         finally:
-            self.close()
+            # Not on the loop: a tracker may take its time to send the rest.
+            await asyncio.to_thread(self.close)
 
     def close(self) -> None:
         """Frees the files of a run that is not driven any more."""

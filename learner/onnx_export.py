@@ -29,6 +29,8 @@ def to_onnx(spec: PolicySpec, weights: Mapping[str, Array], observation_dtype: s
     graph = _Graph(weights)
     features = _features(graph, spec, observation_dtype)
     outputs = _NETWORKS.get(spec.network, _unknown)(graph, spec, features)
+    if spec.dueling:
+        outputs = _dueling(graph, spec, outputs)
     if spec.masked:
         graph.input("mask", TensorProto.BOOL, [spec.action.outputs])
         outputs = graph.node("Where", "mask", outputs, graph.constant("masked", np.array(MASKED)))
@@ -90,6 +92,8 @@ class _Graph:
 def _features(graph: _Graph, spec: PolicySpec, dtype: str) -> str:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     observation = graph.input("observation", kind, spec.observation_shape)
+    if spec.network == "tabular":
+        return observation
     if spec.observation_states:
         states = graph.constant("states", np.array([spec.observation_states], np.int64))
         return graph.node("OneHot", observation, states, graph.constant("one_hot", np.array([0, 1], np.float32)))
@@ -158,7 +162,19 @@ def _unknown(graph: _Graph, spec: PolicySpec, hidden: str) -> str:
     raise FailedPrecondition(message, reason="FORMAT")
 
 
-_NETWORKS = {"mlp": _perceptron, "recurrent": _recurrent, "conv": _convolution}
+def _table(graph: _Graph, spec: PolicySpec, states: str) -> str:
+    return graph.node("Gather", graph.weight("policy.table"), states)
+
+
+_NETWORKS = {"mlp": _perceptron, "recurrent": _recurrent, "conv": _convolution, "tabular": _table}
+
+
+def _dueling(graph: _Graph, spec: PolicySpec, outputs: str) -> str:
+    """Advantage − mean advantage + the state's value, which is the last output."""
+    sizes = graph.constant("advantages_and_value", np.array([spec.action.outputs, 1], np.int64))
+    advantages, value = graph.nodes("Split", outputs, sizes, outputs=2, axis=1)
+    mean = graph.node("ReduceMean", advantages, axes=[1], keepdims=1)
+    return graph.node("Add", advantages, graph.node("Sub", value, mean))
 
 
 def _action(graph: _Graph, spec: PolicySpec, outputs: str) -> None:

@@ -81,21 +81,33 @@ def _checked(name: str, trainer: Trainer) -> Trainer:
 def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
     if _needs_torch(config):
         # Only who asks for torch waits for its import.
+        from parlmesh.training.devices import torch_device
         from parlmesh.training.torch_model import TorchModel
 
-        return TorchModel(policy, config.ppo, rng)
+        return TorchModel(policy, config.ppo, rng, torch_device(config.device))
     return DenseModel(policy, config.ppo, rng)
 
 
 def _q_model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
     if _needs_torch(config):
+        from parlmesh.training.devices import torch_device
         from parlmesh.training.torch_q_model import TorchQModel
 
-        return TorchQModel(policy, config.dqn, rng)
+        return TorchQModel(policy, config.dqn, rng, torch_device(config.device))
     return DenseQModel(policy, config.dqn, rng)
 
 
 def _needs_torch(config: TrainingConfig) -> bool:
     if config.backend == "numpy" and config.network != "mlp":
         raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
-    return config.backend == "torch" or config.network != "mlp"
+    if config.backend == "numpy" and config.device == "cuda":
+        raise ConfigError("training.backend must be torch or auto for device cuda, got numpy", key="training.backend")
+    return config.backend == "torch" or config.network != "mlp" or config.device == "cuda"
+
+
+def check_device(config: TrainingConfig) -> None:
+    """ConfigError when the training asks for a device that is not there."""
+    if config.algorithm in ("ppo", "dqn") and _needs_torch(config):
+        from parlmesh.training.devices import torch_device
+
+        torch_device(config.device)

@@ -83,7 +83,7 @@ class ActorCritic(nn.Module):
 
     def named_weights(self) -> dict[str, Array]:
         """Copies of everything, under the names that actors read."""
-        found = {name: weight.detach().numpy().copy() for name, weight in self.state_dict().items()}
+        found = {name: weight.detach().cpu().numpy().copy() for name, weight in self.state_dict().items()}
         log_std = found.pop("log_std")
         return {**found, "policy.log_std": log_std} if log_std.size else found
 

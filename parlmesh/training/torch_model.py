@@ -14,6 +14,7 @@ from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import Array
 
+from .devices import CPU
 from .model import Memory, Minibatch
 from .ppo_config import PpoConfig
 
@@ -21,8 +22,11 @@ from .ppo_config import PpoConfig
 class TorchModel:
     """Any network. A perceptron starts from the same weights as the numpy model of the same seed."""
 
-    def __init__(self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> None:
+    def __init__(
+        self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator, device: torch.device = CPU
+    ) -> None:
         torch.set_num_threads(config.torch_threads)
+        self._device = device
         self._config = config
         if spec.network == "mlp":
             self._network = ActorCritic(spec)
@@ -33,6 +37,7 @@ class TorchModel:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(rng.integers(2**31)))
                 self._network = ActorCritic(spec, initial_log_std=config.initial_log_std)
+        self._network.to(device)
         self._optimiser = torch.optim.Adam(self._network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
 
     def values(self, features: Array, memory: Memory | None) -> Array:
@@ -40,11 +45,11 @@ class TorchModel:
         with torch.inference_mode():
             if memory is not None:
                 _, values = self._unroll(features, memory)
-                found: Array = values.numpy()
+                found: Array = values.cpu().numpy()
                 return found
             rows, width = features.shape[:2]
-            _, values = self._network(torch.from_numpy(features.reshape(rows * width, *features.shape[2:])))
-            found = values.numpy().reshape(rows, width)
+            _, values = self._network(self._tensor(features.reshape(rows * width, *features.shape[2:])))
+            found = values.cpu().numpy().reshape(rows, width)
             return found
 
     def log_probs(self, batch: Minibatch) -> Array:
@@ -53,7 +58,7 @@ class TorchModel:
         whole = batch.rows(everything) if batch.memory is None else batch._replace(valid=everything)
         with torch.inference_mode():
             log_prob, _, _, _ = self._likelihood(whole)
-        found: Array = log_prob.numpy().reshape(everything.shape)
+        found: Array = log_prob.cpu().numpy().reshape(everything.shape)
         return found
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
@@ -63,9 +68,9 @@ class TorchModel:
             log_prob,
             entropy,
             values,
-            torch.from_numpy(minibatch.log_probs),
-            torch.from_numpy(minibatch.advantages),
-            torch.from_numpy(minibatch.returns),
+            self._tensor(minibatch.log_probs),
+            self._tensor(minibatch.advantages),
+            self._tensor(minibatch.returns),
             clip=self._config.clip,
             value_coefficient=self._config.value_coefficient,
             entropy_coefficient=self._config.entropy_coefficient,
@@ -85,10 +90,10 @@ class TorchModel:
 
     def tensors(self) -> dict[str, Array]:
         """Weights and Adam's state."""
-        found = {f"network.{name}": value.numpy().copy() for name, value in self._network.state_dict().items()}
+        found = {f"network.{name}": value.cpu().numpy().copy() for name, value in self._network.state_dict().items()}
         for index, state in self._optimiser.state_dict()["state"].items():
             for name, value in state.items():
-                found[f"adam.{index}.{name}"] = np.array(value.numpy())
+                found[f"adam.{index}.{name}"] = np.array(value.cpu().numpy())
         return found
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
@@ -110,20 +115,22 @@ class TorchModel:
         """Log-probabilities, entropies and values [B] of the steps that count, and their columns."""
         outputs, values, minibatch = self._forward(minibatch)
         if minibatch.masks is not None:
-            outputs = torch.where(torch.from_numpy(minibatch.masks), outputs, float(MASKED))
-        return *self._network.likelihood(outputs, torch.from_numpy(minibatch.actions)), values, minibatch
+            outputs = torch.where(self._tensor(minibatch.masks), outputs, float(MASKED))
+        return *self._network.likelihood(outputs, self._tensor(minibatch.actions)), values, minibatch
 
     def _forward(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Minibatch]:
         """Outputs [B, outputs] and values [B] of the steps that count, and their columns."""
         if minibatch.memory is None:
-            outputs, values = self._network(torch.from_numpy(minibatch.features))
+            outputs, values = self._network(self._tensor(minibatch.features))
             return outputs, values, minibatch
         assert minibatch.valid is not None
         outputs, values = self._unroll(minibatch.features, minibatch.memory)
-        valid = torch.from_numpy(minibatch.valid)
+        valid = self._tensor(minibatch.valid)
         return outputs[valid], values[valid], minibatch.rows(minibatch.valid)
 
     def _unroll(self, features: Array, memory: Memory) -> tuple[Tensor, Tensor]:
-        return self._network.unroll(
-            torch.from_numpy(features), torch.from_numpy(memory.starts), torch.from_numpy(memory.state)
-        )
+        return self._network.unroll(self._tensor(features), self._tensor(memory.starts), self._tensor(memory.state))
+
+    def _tensor(self, array: Array) -> Tensor:
+        """On the CPU a view of the array."""
+        return torch.from_numpy(array).to(self._device)

@@ -14,6 +14,7 @@ from parlmesh.policies.dense_q import DenseQ
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import Array
 
+from .devices import CPU
 from .dqn_config import DqnConfig
 from .q_model import QMinibatch, QStep
 
@@ -24,8 +25,11 @@ class TorchQModel:
     The networks are those of an actor-critic, whose policy head gives values here; the value head is never asked.
     """
 
-    def __init__(self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator) -> None:
+    def __init__(
+        self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator, device: torch.device = CPU
+    ) -> None:
         torch.set_num_threads(config.torch_threads)
+        self._device = device
         self._config = config
         self._dueling = spec.dueling
         if spec.network == "mlp":
@@ -36,24 +40,29 @@ class TorchQModel:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(int(rng.integers(2**31)))
                 self._online = ActorCritic(spec)
+        self._online.to(device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
         self._parameters = [value for name, value in self._online.named_parameters() if _acting(name)]
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=1e-5, fused=True)
 
     def step(self, minibatch: QMinibatch, learning_rate: float) -> QStep:
         """By torch's fused Adam."""
-        next_features = torch.from_numpy(minibatch.next_features)
+        next_features = self._tensor(minibatch.next_features)
         with torch.no_grad():
             next_target = self._values(self._target, next_features)
             next_online = self._values(self._online, next_features) if self._config.double else next_target
         targets = double_q_targets(
-            minibatch.returns, minibatch.discounts, next_online.numpy(), next_target.numpy(), minibatch.next_masks
+            minibatch.returns,
+            minibatch.discounts,
+            next_online.cpu().numpy(),
+            next_target.cpu().numpy(),
+            minibatch.next_masks,
         )
         loss, errors, terms = huber_loss(
-            self._values(self._online, torch.from_numpy(minibatch.features)),
-            torch.from_numpy(minibatch.actions),
-            torch.from_numpy(targets),
-            None if minibatch.weights is None else torch.from_numpy(minibatch.weights),
+            self._values(self._online, self._tensor(minibatch.features)),
+            self._tensor(minibatch.actions),
+            self._tensor(targets),
+            None if minibatch.weights is None else self._tensor(minibatch.weights),
             threshold=self._config.huber_threshold,
         )
         for group in self._optimiser.param_groups:
@@ -62,7 +71,7 @@ class TorchQModel:
         loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(self._parameters, self._config.gradient_norm)
         self._optimiser.step()
-        return QStep(terms, float(norm), errors.numpy())
+        return QStep(terms, float(norm), errors.cpu().numpy())
 
     def follow(self, rate: float) -> None:
         """Takes the target network this share of the way."""
@@ -78,10 +87,10 @@ class TorchQModel:
         """Weights of both networks and Adam's state."""
         found: dict[str, Array] = {}
         for part, network in (("network", self._online), ("target", self._target)):
-            found |= {f"{part}.{name}": value.numpy().copy() for name, value in network.state_dict().items()}
+            found |= {f"{part}.{name}": value.cpu().numpy().copy() for name, value in network.state_dict().items()}
         for index, state in self._optimiser.state_dict()["state"].items():
             for name, value in state.items():
-                found[f"adam.{index}.{name}"] = np.array(value.numpy())
+                found[f"adam.{index}.{name}"] = np.array(value.cpu().numpy())
         return found
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
@@ -105,6 +114,10 @@ class TorchQModel:
         outputs, _ = network(features)
         values: Tensor = dueling(outputs) if self._dueling else outputs
         return values
+
+    def _tensor(self, array: Array) -> Tensor:
+        """On the CPU a view of the array."""
+        return torch.from_numpy(array).to(self._device)
 
 
 def _acting(name: str) -> bool:

@@ -92,6 +92,33 @@ def test_an_image_of_bytes_is_taken_as_it_is():
     )
 
 
+@pytest.mark.parametrize("settings", [{"dueling": True}, {"dueling": True, "masked": True}, {}])
+def test_values_of_actions_are_exported_too(settings):
+    spec = PolicySpec((4,), ACTIONS["discrete"], hidden=(8,), choice="epsilon_greedy", **settings)
+    weights = {**weights_of(spec), "policy.epsilon": np.array([0.1], np.float32)}
+    ours, theirs = (
+        load_policy(pack_policy(spec, weights)),
+        onnxruntime.InferenceSession(to_onnx(spec, weights, "float32")),
+    )
+    inputs = {"observation": observations(spec, "float32", 13)}
+    if spec.masked:
+        inputs["mask"] = np.random.default_rng(2).random((13, 5)) < 0.5
+    action, outputs = theirs.run(["action", "outputs"], inputs)
+    expected, _ = ours.outputs(inputs["observation"], inputs.get("mask"))
+    np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(action, ours.greedy(inputs["observation"], inputs.get("mask")).action)
+
+
+def test_a_table_is_exported_too():
+    spec = PolicySpec((), ACTIONS["discrete"], (), network="tabular", observation_states=7, choice="epsilon_greedy")
+    table = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)
+    weights = {"policy.table": table, "policy.epsilon": np.array([0.1], np.float32)}
+    theirs = onnxruntime.InferenceSession(to_onnx(spec, weights, "int64"))
+    states = np.arange(7)
+    found = theirs.run(["action"], {"observation": states})[0]
+    np.testing.assert_array_equal(found, load_policy(pack_policy(spec, weights)).greedy(states).action)
+
+
 def test_a_network_of_another_kind_is_refused():
     spec = PolicySpec((4,), ACTIONS["discrete"])
     object.__setattr__(spec, "network", "unheard-of")

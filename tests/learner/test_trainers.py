@@ -1,41 +1,35 @@
 import pytest
+import torch
 
+from learner.build import check_training
 from learner.config import TrainingConfig
-from learner.trainers import policy_for, trainer_for
-from parlmesh.environments import environment_spec
+from learner.trainers import check_device
 from parlmesh.errors import ConfigError
-from parlmesh.training.dqn_trainer import DqnTrainer
-from parlmesh.training.ppo_trainer import PpoTrainer
-from parlmesh.training.q_learning_trainer import QLearningTrainer
+from parlmesh.training.devices import torch_device
 
 
-def chosen(**settings):
-    config = TrainingConfig(**settings)
-    environment = environment_spec(config.environment.model_dump())
-    policy = policy_for(config, environment)
-    return policy, trainer_for(config, policy, environment)
+@pytest.fixture
+def without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def test_an_algorithm_has_its_own_trainer_and_choice_of_actions():
-    policy, trainer = chosen()
-    assert isinstance(trainer, PpoTrainer)
-    assert policy.choice == "sample"
-    policy, trainer = chosen(algorithm="dqn", dqn={"dueling": True})
-    assert isinstance(trainer, DqnTrainer)
-    assert (policy.choice, policy.dueling, policy.network) == ("epsilon_greedy", True, "mlp")
-    policy, trainer = chosen(algorithm="q_learning", environment={"id": "Taxi-v4"})
-    assert isinstance(trainer, QLearningTrainer)
-    assert (policy.choice, policy.network, policy.hidden) == ("epsilon_greedy", "tabular", ())
+def test_cuda_that_is_not_there_is_said_in_one_sentence(without_cuda):
+    with pytest.raises(ConfigError, match=r"training\.device is cuda, but torch finds no CUDA device here"):
+        check_training(TrainingConfig(device="cuda"))
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"algorithm": "dqn", "environment": {"id": "Pendulum-v1"}}, "those of Pendulum-v1 are continuous"),
-        ({"algorithm": "q_learning"}, "q_learning needs states; CartPole-v1 gives arrays"),
-        ({"algorithm": "dqn", "network": "recurrent"}, "must be mlp or conv for dqn, got recurrent"),
-    ],
-)
-def test_an_algorithm_that_does_not_fit_is_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        chosen(**settings)
+def test_auto_takes_what_there_is(without_cuda, monkeypatch):
+    assert torch_device("auto").type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert torch_device("auto").type == "cuda"
+    assert torch_device("cpu").type == "cpu"
+
+
+def test_numpy_has_no_cuda():
+    with pytest.raises(ConfigError, match=r"training\.backend must be torch or auto for device cuda, got numpy"):
+        check_device(TrainingConfig(device="cuda", backend="numpy"))
+
+
+def test_a_device_means_nothing_where_there_is_no_network(without_cuda):
+    check_device(TrainingConfig(algorithm="q_learning", device="cuda"))
+    check_device(TrainingConfig())
