@@ -18,11 +18,14 @@ from parlmesh.rpc import open_channel
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
+from .federation_link import FederationLink
 from .handlers import Handler, RunsIn
 from .handlers.evaluate import Evaluate
+from .handlers.federated import FederatedEvaluate, FederatedFit, NodeMemory
 from .handlers.rollout import Rollout
 from .handlers.trials import Echo, Fail, Noop, Sleep
 from .learner_link import LearnerLink
+from .learning_tasks import LearningTasks
 from .metrics import ActorMetrics
 from .policy_cache import PolicyCache
 from .policy_fetch import policy_stub
@@ -38,12 +41,21 @@ class Equipment:
     identity: ActorIdentity
     learner: LearnerLink
     metrics: ActorMetrics
+    federations: FederationLink
+    tasks: LearningTasks
+    memory: NodeMemory
 
 
 HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
     "echo": lambda equipment: Echo(),
     "evaluate": lambda equipment: Evaluate(equipment.learner),
     "fail": lambda equipment: Fail(),
+    "federated_evaluate": lambda equipment: FederatedEvaluate(
+        equipment.federations, equipment.tasks, equipment.identity.node_id, equipment.memory
+    ),
+    "federated_fit": lambda equipment: FederatedFit(
+        equipment.federations, equipment.tasks, equipment.identity.node_id, equipment.memory
+    ),
     "noop": lambda equipment: Noop(),
     "rollout": lambda equipment: Rollout(
         equipment.learner,
@@ -60,6 +72,9 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     node_id = config.node_id or socket.gethostname()
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()
+    if config.virtual_nodes:
+        names = [f"{actor_id}-{index}" for index in range(config.workers)]
+        return [ActorIdentity(name, name, incarnation) for name in names]
     if config.workers == 1:
         return [ActorIdentity(node_id, actor_id, incarnation)]
     return [ActorIdentity(node_id, f"{actor_id}-{index}", incarnation) for index in range(config.workers)]
@@ -120,6 +135,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
             encoding=config.policy_encoding,
         )
     )
+    federations, tasks = FederationLink(learner, config.limits, rng), LearningTasks(config.learning_tasks)
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities_of(config):
         uploads = await stack.enter_async_context(
@@ -129,7 +145,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
         worker = await stack.enter_async_context(
             Worker(
                 identity,
-                make_handlers(config, Equipment(identity, link, metrics)),
+                make_handlers(config, Equipment(identity, link, metrics, federations, tasks, NodeMemory())),
                 slots=config.slots,
                 labels=config.labels,
                 limits=config.limits,

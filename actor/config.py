@@ -48,6 +48,8 @@ class ActorConfig(Config):
     """Must grow with every start of one actor id; 0 = taken from the clock."""
     workers: int = Field(default=1, ge=1, le=1000)
     """Actors hosted by this process, each with a stream of its own; several have `-<k>` behind their actor id."""
+    virtual_nodes: bool = False
+    """Each worker stands for a node of its own, named as the worker is: for simulations of many nodes."""
     slots: int = Field(default=1, ge=1, le=256)
     """Tasks that one worker runs at once."""
     kinds: tuple[str, ...] = ()
@@ -56,6 +58,8 @@ class ActorConfig(Config):
     """Handlers installed besides the built-in ones: kind = "module:attribute"."""
     plugins: tuple[str, ...] = ()
     """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
+    learning_tasks: dict[str, str] = Field(default_factory=dict)
+    """Learning tasks for federations besides the built-in ones: name = "module:attribute"."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that tasks may ask for."""
     scheduler: str = "127.0.0.1:50051"

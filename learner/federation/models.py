@@ -1,33 +1,18 @@
-"""Versions of a federation's model on disk: safetensors files, written whole or not at all, the newest few kept.
-
-The joined tensors come first, in the order of their names, so that they are one stretch of float32 numbers.
-"""
+"""Versions of a federation's model on disk: written whole or not at all, the newest few kept."""
 
 import hashlib
-import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import safetensors.numpy
 
 from parlmesh.errors import FailedPrecondition
-from parlmesh.federation.schema import MEAN, ModelSchema, TensorSpec
+from parlmesh.federation.model_file import model_header, other_tensors
+from parlmesh.federation.schema import ModelSchema
 from parlmesh.types import Array
 
-_DTYPES = {
-    "float16": "F16",
-    "float32": "F32",
-    "float64": "F64",
-    "int8": "I8",
-    "int16": "I16",
-    "int32": "I32",
-    "int64": "I64",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
 # A node that was asked some versions ago can still fetch what it is to start from.
 _KEPT = 4
 CHUNK_BYTES = 1 << 20
@@ -50,7 +35,7 @@ class ModelFiles:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._schema = schema
-        self._header = _header(schema, metadata)
+        self._header = model_header(schema, metadata)
 
     def path(self, version: int) -> Path:
         """Where a version lies."""
@@ -58,7 +43,7 @@ class ModelFiles:
 
     def first(self, tensors: Mapping[str, Array]) -> None:
         """Version 1."""
-        others = b"".join(np.ascontiguousarray(tensors[t.name]).tobytes() for t in _others(self._schema))
+        others = b"".join(np.ascontiguousarray(tensors[t.name]).tobytes() for t in other_tensors(self._schema))
         vector = self._schema.flatten(tensors)
         self._write(1, lambda: iter([vector.tobytes()]), others)
 
@@ -84,10 +69,6 @@ class ModelFiles:
                 chunks.append(chunk)
                 size += len(chunk)
         return StoredModel(version, digest.hexdigest(), size, tuple(chunks))
-
-    def tensors(self, version: int) -> dict[str, Array]:
-        """A version by tensors."""
-        return safetensors.numpy.load(self.path(version).read_bytes())
 
     def _write(self, version: int, parts: Callable[[], Iterator[bytes]], others: bytes) -> None:
         final = self.path(version)
@@ -118,24 +99,3 @@ class VectorReader:
     def close(self) -> None:
         """Lets go of the file."""
         os.close(self._descriptor)
-
-
-def _others(schema: ModelSchema) -> list[TensorSpec]:
-    return [tensor for tensor in schema.tensors if tensor.rule != MEAN]
-
-
-def _header(schema: ModelSchema, metadata: Mapping[str, str]) -> bytes:
-    entries: dict[str, object] = {"__metadata__": dict(metadata)}
-    start = 0
-    for tensor in (*schema.joined, *_others(schema)):
-        stop = start + tensor.size * np.dtype(tensor.dtype).itemsize
-        entries[tensor.name] = {
-            "dtype": _DTYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [start, stop],
-        }
-        start = stop
-    text = json.dumps(entries).encode()
-    # The numbers begin at a multiple of 8, as the format wants them to.
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import grpc.aio
 
     from parlmesh.security import SecurityConfig
+    from parlmesh.v1.federation_service_pb2_grpc import FederationServiceAsyncStub
     from parlmesh.v1.model_service_pb2_grpc import ModelServiceAsyncStub
     from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
     from parlmesh.v1.training_service_pb2_grpc import TrainingServiceAsyncStub
@@ -76,6 +77,15 @@ async def models_at(address: str, security: "SecurityConfig") -> "AsyncIterator[
 
     async with _channel("learner", address, security) as channel:
         yield ModelServiceStub(channel)
+
+
+@asynccontextmanager
+async def federations_at(address: str, security: "SecurityConfig") -> "AsyncIterator[FederationServiceAsyncStub]":
+    """The learner's stub of federations; errors of its calls come out as sentences."""
+    from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
+
+    async with _channel("learner", address, security) as channel:
+        yield FederationServiceStub(channel)
 
 
 @asynccontextmanager

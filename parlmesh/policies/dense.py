@@ -4,7 +4,7 @@
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -106,6 +106,15 @@ class DenseActorCritic:
         if self._log_std.size:
             found["policy.log_std"] = self._log_std.copy()
         return found
+
+    def load_named(self, weights: Mapping[str, Array]) -> None:
+        """The inverse of `named_weights`."""
+        for part, network in (("policy", self._policy), ("value", self._value)):
+            for layer, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
+                weight[...] = weights[f"{part}.{layer}.weight"].T
+                bias[...] = weights[f"{part}.{layer}.bias"]
+        if self._log_std.size:
+            self._log_std[...] = weights["policy.log_std"]
 
 
 def parameter_count(sizes: Sequence[int]) -> int:

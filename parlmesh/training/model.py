@@ -124,6 +124,15 @@ class DenseModel:
             outputs = masked(outputs, minibatch.masks)
         return self._network.distribution.likelihood(outputs, minibatch.actions), values
 
+    def named_weights(self) -> dict[str, Array]:
+        """Copies of the policy's and the value network's part."""
+        return self._network.named_weights()
+
+    def load_named(self, weights: Mapping[str, Array]) -> None:
+        """The inverse of `named_weights`; the optimiser starts anew."""
+        self._network.load_named(weights)
+        self._adam = Adam(len(self._network.parameters))
+
     def policy_weights(self) -> dict[str, Array]:
         """A copy of the policy's part."""
         return {name: weight for name, weight in self._network.named_weights().items() if name.startswith("policy.")}

@@ -8,8 +8,11 @@ from prometheus_client import CollectorRegistry
 
 from actor.build import HANDLERS, Equipment, identities_of, make_handlers
 from actor.config import ActorConfig
+from actor.federation_link import FederationLink
 from actor.handlers import Handler
+from actor.handlers.federated import NodeMemory
 from actor.learner_link import LearnerLink
+from actor.learning_tasks import LearningTasks
 from actor.metrics import ActorMetrics
 from actor.worker import ActorIdentity
 from parlmesh.errors import ConfigError
@@ -39,7 +42,14 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _handlers(**config: Any) -> dict[str, Handler]:
     identity = ActorIdentity("node", "node-1", 1)
-    equipment = Equipment(identity, cast(LearnerLink, None), ActorMetrics(CollectorRegistry()))
+    equipment = Equipment(
+        identity,
+        cast(LearnerLink, None),
+        ActorMetrics(CollectorRegistry()),
+        cast(FederationLink, None),
+        LearningTasks({}),
+        NodeMemory(),
+    )
     return make_handlers(ActorConfig(**config), equipment)
 
 
@@ -55,7 +65,10 @@ def test_only_the_kinds_asked_for_are_offered() -> None:
 
 
 def test_a_kind_that_is_not_installed_is_refused() -> None:
-    with pytest.raises(ConfigError, match="kinds has 'shogi'; installed are echo, evaluate, fail, noop"):
+    with pytest.raises(
+        ConfigError,
+        match="kinds has 'shogi'; installed are echo, evaluate, fail, federated_evaluate, federated_fit, noop",
+    ):
         _handlers(kinds=("shogi",))
 
 
@@ -100,3 +113,8 @@ def test_names_left_out_come_from_the_host_and_the_process() -> None:
 def test_an_incarnation_from_the_clock_grows() -> None:
     (first,), (second,) = identities_of(ActorConfig()), identities_of(ActorConfig())
     assert 0 < first.incarnation < second.incarnation < 1 << 64
+
+
+def test_virtual_nodes_are_named_as_their_workers_are() -> None:
+    found = identities_of(ActorConfig(actor_id="sim", node_id="host", workers=2, virtual_nodes=True, incarnation=3))
+    assert found == [ActorIdentity("sim-0", "sim-0", 3), ActorIdentity("sim-1", "sim-1", 3)]

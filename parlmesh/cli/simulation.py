@@ -1,0 +1,126 @@
+"""`parlmesh federation simulate`: a whole fleet on this machine whose workers stand for nodes."""
+
+import asyncio
+import math
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from parlmesh.cli.connection import CALL_SECONDS, federations_at
+from parlmesh.cli.federation import fetch_rounds
+from parlmesh.cli.federation_chart import draw_rounds
+from parlmesh.cli.federation_view import print_rounds, sentence
+from parlmesh.cli.fleet import LocalFleet, first_of
+from parlmesh.cli.live import console as new_console
+from parlmesh.cli.plan import PortsConfig, RunPaths, UpConfig
+from parlmesh.cli.session import GRACE_SECONDS, Interrupts
+from parlmesh.errors import FleetError
+from parlmesh.processes import Supervisor
+from parlmesh.security import SecurityConfig
+from parlmesh.v1 import federation_service_pb2 as pb
+from parlmesh.wire import struct_to_proto
+
+_POLL_SECONDS = 0.2
+_SHOWN_ROUNDS = 20
+_MOST_ROUNDS = 1_000
+# Workers that are waited for before the first round; a thousand of them take some seconds to connect.
+_CONNECT_SECONDS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """What to simulate."""
+
+    nodes: int
+    processes: int
+    configuration: dict[str, Any]
+    installed: dict[str, str]
+    folder: Path | None
+    chart: Path | None
+
+
+async def simulate_nodes(simulation: Simulation) -> int:
+    """The exit code: 0 when all rounds were done."""
+    console = new_console()
+    with ExitStack() as stack:
+        folder = simulation.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parlmesh-")))
+        async with Supervisor(note=console.print, grace_seconds=GRACE_SECONDS) as supervisor:
+            fleet = LocalFleet(_fleet_config(simulation), RunPaths(folder), supervisor)
+            with Interrupts(supervisor.kill) as interrupts:
+                found = await first_of(_rounds(simulation, fleet, console), _interrupted(interrupts))
+                await fleet.stop()
+    return found
+
+
+async def _rounds(simulation: Simulation, fleet: LocalFleet, console: Any) -> int:
+    await fleet.start()
+    request = pb.StartFederationRequest(
+        federation_id="simulation",
+        configuration=struct_to_proto({"wait_seconds": _CONNECT_SECONDS, **simulation.configuration}),
+    )
+    async with federations_at(fleet.learner, SecurityConfig()) as stub:
+        started = await _started(stub, request)
+        console.print(sentence(started))
+        federation = started
+        while federation.state == pb.FEDERATION_STATE_RUNNING:
+            await asyncio.sleep(_POLL_SECONDS)
+            answer = await stub.GetFederation(pb.GetFederationRequest(), timeout=CALL_SECONDS)
+            federation = answer.federation
+        rounds = await fetch_rounds(stub, "", _MOST_ROUNDS)
+    print_rounds(rounds[:_SHOWN_ROUNDS])
+    console.print(sentence(federation))
+    console.print(cost(simulation.nodes, rounds))
+    if simulation.chart is not None:
+        draw_rounds(rounds, simulation.chart, f"{simulation.configuration['task']}, {simulation.nodes} nodes")
+        console.print(f"drawn to {simulation.chart}")
+    return 0 if federation.state == pb.FEDERATION_STATE_FINISHED else 1
+
+
+async def _started(stub: Any, request: pb.StartFederationRequest) -> pb.Federation:
+    """The learner was only just started; it is asked until it answers."""
+    deadline = time.monotonic() + _CONNECT_SECONDS
+    while True:
+        try:
+            answer = await stub.StartFederation(request, timeout=6 * CALL_SECONDS, wait_for_ready=True)
+            return answer.federation  # type: ignore[no-any-return]
+        except FleetError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(_POLL_SECONDS)
+
+
+def cost(nodes: int, rounds: "list[pb.Round]") -> str:
+    """What a round costs, and what each node adds to it."""
+    done = [each for each in rounds if each.state == pb.ROUND_STATE_AGGREGATED]
+    if len(done) < 2:
+        return f"{nodes} nodes, {len(done)} rounds"
+    begin = min(each.start_time.ToNanoseconds() for each in done) / 1e9
+    end = max(each.start_time.ToNanoseconds() / 1e9 + each.seconds for each in done)
+    middle = sorted(each.seconds for each in done)[len(done) // 2]
+    return (
+        f"{nodes} nodes, {len(done)} rounds in {end - begin:.1f} s;"
+        f" a round {middle:.3f} s, {1e3 * middle / nodes:.2f} ms per node"
+    )
+
+
+def _fleet_config(simulation: Simulation) -> UpConfig:
+    workers = math.ceil(simulation.nodes / simulation.processes)
+    return UpConfig(
+        actors=simulation.processes,
+        ports=PortsConfig(scheduler=0, learner=0, metrics=0),
+        learner={"mode": "federation", "federations": {"learning_tasks": simulation.installed}},
+        actor={
+            "workers": workers,
+            "virtual_nodes": True,
+            "kinds": ["federated_fit", "federated_evaluate"],
+            "learning_tasks": simulation.installed,
+        },
+    )
+
+
+async def _interrupted(interrupts: Interrupts) -> int:
+    await interrupts.first.wait()
+    return 130

@@ -1,0 +1,85 @@
+"""A federated model as one stretch of bytes: a safetensors file that also says what a round does with each tensor.
+
+The joined tensors come first, in the order of their names, so that they are one stretch of float32 numbers.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+from .schema import MEAN, ModelSchema, TensorSpec
+
+_SCHEMA = "schema"
+_DTYPES = {
+    "float16": "F16",
+    "float32": "F32",
+    "float64": "F64",
+    "int8": "I8",
+    "int16": "I16",
+    "int32": "I32",
+    "int64": "I64",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+_LENGTH_BYTES = 8
+_LARGEST_HEADER_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """A model that was read: its tensors are read-only views of the bytes."""
+
+    schema: ModelSchema
+    tensors: Mapping[str, Array]
+    metadata: Mapping[str, str]
+
+
+def other_tensors(schema: ModelSchema) -> list[TensorSpec]:
+    """Those that come after the joined ones."""
+    return [tensor for tensor in schema.tensors if tensor.rule != MEAN]
+
+
+def model_header(schema: ModelSchema, metadata: Mapping[str, str]) -> bytes:
+    """What stands before the numbers."""
+    entries: dict[str, object] = {"__metadata__": {**metadata, _SCHEMA: json.dumps(schema.to_list())}}
+    start = 0
+    for tensor in (*schema.joined, *other_tensors(schema)):
+        stop = start + tensor.size * np.dtype(tensor.dtype).itemsize
+        entries[tensor.name] = {
+            "dtype": _DTYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [start, stop],
+        }
+        start = stop
+    text = json.dumps(entries).encode()
+    # The numbers begin at a multiple of 8, as the format wants them to.
+    text += b" " * (-len(text) % _LENGTH_BYTES)
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text
+
+
+def read_model(data: bytes) -> ModelFile:
+    """The inverse; InvalidInput when the bytes are no such file."""
+    length = int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if not 0 < length <= min(_LARGEST_HEADER_BYTES, len(data) - _LENGTH_BYTES):
+        raise InvalidInput(f"a model of {len(data)} bytes cannot have a header of {length} bytes", reason="MODEL_FILE")
+    try:
+        entries = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        metadata = entries.pop("__metadata__")
+        schema = ModelSchema.from_list(json.loads(metadata[_SCHEMA]))
+        tensors: dict[str, Array] = {}
+        for spec in schema.tensors:
+            start, stop = entries[spec.name]["data_offsets"]
+            dtype = np.dtype(spec.dtype)
+            if stop - start != math.prod(spec.shape) * dtype.itemsize:
+                raise ValueError(f"{spec.name} has {stop - start} bytes")
+            offset = _LENGTH_BYTES + length + start
+            tensors[spec.name] = np.frombuffer(data, dtype, spec.size, offset).reshape(spec.shape)
+    except (KeyError, TypeError, ValueError, AssertionError) as error:
+        raise InvalidInput(f"a federated model cannot be read: {error!r}", reason="MODEL_FILE") from error
+    return ModelFile(schema, tensors, metadata)

@@ -1,0 +1,93 @@
+"""Perceptrons that classify, trained by plain gradient descent in numpy: small enough for a thousand nodes."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from parlmesh.policies.dense import DenseNetwork
+from parlmesh.types import Array
+
+
+class Classifier:
+    """Layers `sizes` with ReLU between them and softmax at the end. Without a hidden layer: logistic regression."""
+
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self._sizes = tuple(sizes)
+        count = sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
+        self._parameters = np.zeros(count, np.float32)
+        self._gradient = np.zeros(count, np.float32)
+        self._network = DenseNetwork(sizes, "relu", self._parameters, self._gradient)
+
+    def first(self, rng: np.random.Generator) -> dict[str, Array]:
+        """He's initialisation; a single layer starts at zero."""
+        for layer, weight in enumerate(self._network.weights):
+            scale = np.sqrt(2.0 / len(weight)) if layer < len(self._network.weights) - 1 else 0.0
+            weight[...] = scale * rng.standard_normal(weight.shape)
+        return self.tensors()
+
+    def load(self, tensors: Mapping[str, Array]) -> None:
+        """Takes a model."""
+        for layer, (weight, bias) in enumerate(zip(self._network.weights, self._network.biases, strict=True)):
+            weight[...] = tensors[f"{layer}.weight"]
+            bias[...] = tensors[f"{layer}.bias"]
+
+    def tensors(self) -> dict[str, Array]:
+        """A copy of the model: weights [in, out], biases [out]."""
+        found: dict[str, Array] = {}
+        for layer, (weight, bias) in enumerate(zip(self._network.weights, self._network.biases, strict=True)):
+            found[f"{layer}.weight"], found[f"{layer}.bias"] = weight.copy(), bias.copy()
+        return found
+
+    def train(
+        self,
+        inputs: Array,
+        labels: Array,
+        *,
+        epochs: int,
+        batch: int,
+        learning_rate: float,
+        proximal: float,
+        rng: np.random.Generator,
+        check: Callable[[], None],
+    ) -> float:
+        """Epochs of minibatches (0 = the whole set at once); the mean loss of the last one.
+
+        FedProx (Li et al. 2020, arXiv:1812.06127) adds proximal/2 · |w − w₀|² to the loss, w₀ being the model it
+        started from; 0 is FedAvg.
+        """
+        start = self._parameters.copy() if proximal else None
+        size = batch or len(labels)
+        loss = 0.0
+        for _ in range(epochs):
+            check()
+            order = rng.permutation(len(labels)) if size < len(labels) else np.arange(len(labels))
+            total = 0.0
+            for begin in range(0, len(labels), size):
+                rows = order[begin : begin + size]
+                total += self._step(inputs[rows], labels[rows]) * len(rows)
+                if start is not None:
+                    self._gradient += np.float32(proximal) * (self._parameters - start)
+                self._parameters -= np.float32(learning_rate) * self._gradient
+            loss = total / len(labels)
+        return loss
+
+    def judge(self, inputs: Array, labels: Array) -> tuple[float, float]:
+        """Mean loss and accuracy."""
+        log_probs = _log_softmax(self._network.forward(inputs))
+        loss = -float(log_probs[np.arange(len(labels)), labels].mean())
+        return loss, float((log_probs.argmax(axis=1) == labels).mean())
+
+    def _step(self, inputs: Array, labels: Array) -> float:
+        log_probs = _log_softmax(self._network.forward(inputs))
+        flowing = np.exp(log_probs)
+        rows = np.arange(len(labels))
+        flowing[rows, labels] -= 1.0
+        flowing /= len(labels)
+        self._network.backward(flowing)
+        return -float(log_probs[rows, labels].mean())
+
+
+def _log_softmax(outputs: Array) -> Array:
+    shifted = outputs - outputs.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))

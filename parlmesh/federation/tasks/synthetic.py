@@ -1,0 +1,77 @@
+"""Synthetic(alpha, beta) of FedProx (Li et al. 2020, arXiv:1812.06127): each node draws its own data.
+
+No data set is needed, so there may be as many nodes as one likes.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from parlmesh.types import Array
+
+from ..learning import FirstModel, Fitted, Judged, Part
+from .classifier import Classifier
+from .digits import LocalTrainingSettings, fit_classifier, judge_classifier
+from .settings import parse_settings
+
+_TEST_SHARE = 0.2
+_NODES_REMEMBERED = 2_000
+
+
+class SyntheticSettings(LocalTrainingSettings):
+    """How nodes differ."""
+
+    alpha: float = Field(default=1.0, ge=0.0)
+    """How much the true models of nodes differ."""
+    beta: float = Field(default=1.0, ge=0.0)
+    """How much the inputs of nodes differ."""
+    dimensions: int = Field(default=60, ge=1, le=10_000)
+    """Numbers in one input."""
+    classes: int = Field(default=10, ge=2, le=1_000)
+    """Labels."""
+    least_samples: int = Field(default=50, ge=5, le=100_000)
+    """Samples of the smallest node."""
+    most_samples: int = Field(default=500, ge=5, le=100_000)
+    """Samples of the largest node."""
+    learning_rate: float = Field(default=0.01, gt=0.0, le=100.0)
+    """Step size."""
+
+
+class Synthetic:
+    """Logistic regression."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = parse_settings(SyntheticSettings, "synthetic", settings)
+        self._sizes = (self._settings.dimensions, self._settings.classes)
+        self._data = lru_cache(maxsize=_NODES_REMEMBERED)(self._draw)
+
+    def first(self, seed: int) -> FirstModel:
+        """Zeros."""
+        return FirstModel(Classifier(self._sizes).first(np.random.default_rng(seed)))
+
+    def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
+        """Some epochs on the node's samples."""
+        inputs, labels, _, _ = self._data(part.number, part.seed)
+        return fit_classifier(self._sizes, self._settings, tensors, inputs, labels, part)
+
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+        """On a fifth of the node's samples that it does not train on."""
+        _, _, inputs, labels = self._data(part.number, part.seed)
+        return judge_classifier(self._sizes, tensors, inputs, labels)
+
+    def _draw(self, number: int, seed: int) -> tuple[Array, Array, Array, Array]:
+        settings = self._settings
+        rng = np.random.default_rng([seed, number])
+        count = int(np.clip(rng.lognormal(4.0, 2.0) + settings.least_samples, 5, settings.most_samples))
+        model_mean, input_mean = rng.normal(0.0, settings.alpha), rng.normal(0.0, settings.beta)
+        weight = rng.normal(model_mean, 1.0, (settings.dimensions, settings.classes))
+        bias = rng.normal(model_mean, 1.0, settings.classes)
+        deviation = np.sqrt(np.arange(1, settings.dimensions + 1) ** -1.2)
+        centre = rng.normal(input_mean, 1.0, settings.dimensions)
+        inputs = (centre + deviation * rng.standard_normal((count, settings.dimensions))).astype(np.float32)
+        labels = (inputs @ weight + bias).argmax(axis=1)
+        split = max(1, int(count * (1.0 - _TEST_SHARE)))
+        return inputs[:split], labels[:split], inputs[split:], labels[split:]

@@ -1,0 +1,92 @@
+"""A learning task from a torch module and a data set of one's own: subclass it, or call it in a maker.
+
+Parameters are joined; floating-point buffers (such as a batch norm's statistics) stay on the node, integer ones on the
+server.
+"""
+
+import copy
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from parlmesh.types import Array
+
+from ..learning import FirstModel, Fitted, Judged, Part
+from ..schema import KEEP, LOCAL
+
+Split = Callable[[Part], tuple[Tensor, Tensor]]
+
+
+class TorchTask:
+    """Gradient descent on `training(part)`, accuracy and loss on `judging(part)`: inputs and targets each."""
+
+    def __init__(
+        self,
+        make_module: Callable[[], nn.Module],
+        training: Split,
+        judging: Split,
+        *,
+        loss: Callable[[Tensor, Tensor], Tensor] = nn.functional.cross_entropy,
+        epochs: int = 1,
+        batch: int = 32,
+        learning_rate: float = 0.1,
+        proximal: float = 0.0,
+    ) -> None:
+        self._make_module = make_module
+        self._training = training
+        self._judging = judging
+        self._loss = loss
+        self._epochs = epochs
+        self._batch = batch
+        self._learning_rate = learning_rate
+        self._proximal = proximal
+
+    def first(self, seed: int) -> FirstModel:
+        """The module's own initialisation, by the seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            module = self._make_module()
+        buffers = dict(module.named_buffers())
+        rules = {name: LOCAL if buffer.is_floating_point() else KEEP for name, buffer in buffers.items()}
+        return FirstModel({name: value.numpy().copy() for name, value in module.state_dict().items()}, rules)
+
+    def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
+        """Epochs of minibatches; `proximal` is FedProx's mu."""
+        module = self._load(tensors).train()
+        start = copy.deepcopy(list(module.parameters()))
+        inputs, targets = self._training(part)
+        optimiser = torch.optim.SGD(module.parameters(), lr=self._learning_rate)
+        rng = np.random.default_rng([part.seed, part.number, part.round])
+        loss = torch.zeros(())
+        for _ in range(self._epochs):
+            order = torch.from_numpy(rng.permutation(len(targets)))
+            for rows in torch.split(order, self._batch or len(order)):
+                part.check()
+                optimiser.zero_grad()
+                loss = self._loss(module(inputs[rows]), targets[rows])
+                total = loss
+                if self._proximal:
+                    pull = sum((p - s.detach()).square().sum() for p, s in zip(module.parameters(), start, strict=True))
+                    total = loss + 0.5 * self._proximal * pull
+                total.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+        found = {name: value.numpy() for name, value in module.state_dict().items()}
+        return Fitted(found, len(targets), {"loss": float(loss.detach())})
+
+    def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
+        """Mean loss, and the share of inputs whose largest output is the target when targets are labels."""
+        module = self._load(tensors).eval()
+        inputs, targets = self._judging(part)
+        with torch.inference_mode():
+            outputs = module(inputs)
+            metrics = {"loss": float(self._loss(outputs, targets))}
+            if not targets.is_floating_point():
+                metrics["accuracy"] = float((outputs.argmax(dim=1) == targets).float().mean())
+        return Judged(len(targets), metrics)
+
+    def _load(self, tensors: Mapping[str, Array]) -> nn.Module:
+        module = self._make_module()
+        module.load_state_dict({name: torch.from_numpy(np.array(value)) for name, value in tensors.items()})
+        return module

@@ -1,0 +1,165 @@
+"""A node's handlers against a real coordinator, over real gRPC; the test stands in for the scheduler."""
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from actor.config import LimitsConfig
+from actor.federation_link import FederationLink
+from actor.handlers import Cancelled, Context
+from actor.handlers.federated import FederatedEvaluate, FederatedFit, NodeMemory
+from actor.learning_tasks import LearningTasks
+from learner.config import FederationsConfig
+from learner.federation.directory import Federations
+from learner.federation.records import FederationState
+from learner.federation.requests import evaluation_spec, fit_spec
+from learner.federation.servicer import FederationServicer
+from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.rpc import open_channel
+from parlmesh.testing import serve, wait_until_async
+from parlmesh.wire import payload_from_proto
+
+
+class Fleet:
+    """Nodes that answer whatever the federation asks."""
+
+    def __init__(self, federations, channel):
+        self.federations = federations
+        self.link = FederationLink(channel, LimitsConfig(), random.Random(0))
+        self.tasks = LearningTasks({})
+        self.handlers = {}
+
+    async def start(self, nodes, **values):
+        async def list_nodes(_):
+            return list(nodes)
+
+        self.federations._list_nodes = list_nodes
+        for node in nodes:
+            memory = NodeMemory()
+            self.handlers[node] = (
+                FederatedFit(self.link, self.tasks, node, memory),
+                FederatedEvaluate(self.link, self.tasks, node, memory),
+            )
+        base = {"task": "drift", "settings": {"parameters": 50}, "rounds": 2, "evaluation": {"interval_rounds": 0}}
+        return await self.federations.start("f", {**base, **values})
+
+    async def asked(self, federation, number):
+        core = federation.core
+        await wait_until_async(lambda: core.round >= number and core.assignments, 10.0)
+        return dict(core.assignments)
+
+    async def fit(self, federation, assignment, **changes):
+        spec = fit_spec("f", federation.config, assignment)
+        parameters, _ = payload_from_proto(spec.payload)
+        handler = self.handlers[assignment.node_id][0]
+        tail = await asyncio.to_thread(handler.run, {**parameters, **changes}, {}, context())
+        return dict((await tail.wait()).parameters)
+
+
+def context():
+    return Context(task_id="t", attempt=1, actor_id="a", slot=0)
+
+
+@pytest.fixture
+async def fleet(tmp_path):
+    async with fleet_at(tmp_path / "federations") as found:
+        yield found
+
+
+@asynccontextmanager
+async def fleet_at(folder):
+    nowhere = open_channel("127.0.0.1:1")
+    federations = Federations(folder, nowhere, FederationsConfig())
+    async with (
+        federations,
+        serve([FederationServicer(federations).service]) as address,
+        open_channel(address) as channel,
+    ):
+        yield Fleet(federations, channel)
+    await nowhere.close()
+
+
+def model(federation):
+    return safetensors.numpy.load(b"".join(federation.model.chunks))
+
+
+async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(fleet):
+    federation = await fleet.start(["a", "b"])
+    for number in (1, 2):
+        for assignment in (await fleet.asked(federation, number)).values():
+            answer = await fleet.fit(federation, assignment)
+            assert answer == {"round": number, "samples": 100}
+    await wait_until_async(lambda: federation.core.state is FederationState.FINISHED, 10.0)
+    # Node 1 adds 0.001 and node 2 0.002, twice.
+    np.testing.assert_allclose(model(federation)["weight"], np.full(50, 0.003), atol=1e-7)
+
+
+async def test_the_same_task_again_is_the_same_update(fleet):
+    federation = await fleet.start(["a", "b"])
+    asked = await fleet.asked(federation, 1)
+    assert await fleet.fit(federation, asked["a"]) == await fleet.fit(federation, asked["a"])
+    assert len(federation.core.answers) == 1
+
+
+@pytest.mark.parametrize("encoding", ["int8", "top_k"])
+async def test_a_compressed_update_is_sent_again_as_it_was(fleet, encoding):
+    federation = await fleet.start(["a", "b"], compression={"encoding": encoding, "ratio": 0.1})
+    asked = await fleet.asked(federation, 1)
+    assert await fleet.fit(federation, asked["a"]) == await fleet.fit(federation, asked["a"])
+    (answer,) = federation.core.answers.values()
+    assert answer.norm > 0.0
+
+
+async def test_a_node_with_local_privacy_sends_noise_and_nothing_longer_before_it(fleet):
+    private = {"mode": "local", "clip_norm": 1e-3, "noise_multiplier": 10.0}
+    federation = await fleet.start(["a", "b"], privacy=private)
+    asked = await fleet.asked(federation, 1)
+    await fleet.fit(federation, asked["a"])
+    (answer,) = federation.core.answers.values()
+    # Noise of deviation 0.01 on 50 numbers; the update itself was shortened to 0.001.
+    assert 0.03 < answer.norm < 0.15
+
+
+async def test_a_refused_node_says_so_and_is_not_tried_again(fleet):
+    federation = await fleet.start(["a", "b"])
+    asked = await fleet.asked(federation, 1)
+    answer = await fleet.fit(federation, asked["a"], nonce="00" * 16)
+    assert answer["refusal"] == "WRONG_NONCE"
+
+
+async def test_models_are_judged_on_the_node(fleet):
+    federation = await fleet.start(["a"])
+    spec = evaluation_spec("f", federation.config, 1, "a", 1)
+    parameters, _ = payload_from_proto(spec.payload)
+    result = await asyncio.to_thread(fleet.handlers["a"][1].run, parameters, {}, context())
+    assert result.parameters == {"samples": 1, "metrics": {"mean": 0.0}}
+
+
+async def test_what_cannot_work_is_told(fleet):
+    federation = await fleet.start(["a"])
+    asked = await fleet.asked(federation, 1)
+    with pytest.raises(InvalidInput, match="not installed here"):
+        await fleet.fit(federation, asked["a"], task="chess")
+    with pytest.raises(InvalidInput, match="base_version"):
+        await fleet.fit(federation, asked["a"], base_version=0)
+    with pytest.raises(NotFound, match="version 9 is not kept"):
+        await fleet.fit(federation, asked["a"], base_version=9)
+
+
+async def test_a_cancelled_fit_stops_while_it_waits(fleet):
+    federation = await fleet.start(["a"])
+    asked = await fleet.asked(federation, 1)
+    parameters, _ = payload_from_proto(fit_spec("f", federation.config, asked["a"]).payload)
+    cancelled = context()
+    cancelled.cancelled = True
+
+    async def never(*_):
+        await asyncio.sleep(60.0)
+
+    fleet.link.fetch = never
+    with pytest.raises(Cancelled):
+        await asyncio.to_thread(fleet.handlers["a"][0].run, parameters, {}, cancelled)
