@@ -20,13 +20,16 @@ def main() -> int:
 
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging
+    from parlmesh.telemetry.profiling import profiled
 
+    from .phases import PHASES
     from .service import serve
 
     configure_logging(config.log, "actor")
     # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.
     sys.setswitchinterval(_SWITCH_SECONDS)
-    return run_service(lambda stop: serve(config, stop))
+    with profiled(config.profile, PHASES):
+        return run_service(lambda stop: serve(config, stop))
 
 
 if __name__ == "__main__":

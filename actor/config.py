@@ -1,5 +1,6 @@
 """What an operator may set for an actor process."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -56,6 +57,8 @@ class ActorConfig(Config):
     """Handler kinds to offer; empty = all that are installed."""
     handlers: dict[str, str] = Field(default_factory=dict)
     """Handlers installed besides the built-in ones: kind = "module:attribute"."""
+    profile: Path | None = None
+    """File for a table of where the time went, written at the end; costs a little speed."""
     plugins: tuple[str, ...] = ()
     """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
     learning_tasks: dict[str, str] = Field(default_factory=dict)

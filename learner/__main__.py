@@ -20,11 +20,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported after parsing, so that --help is instant.
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging
+    from parlmesh.telemetry.profiling import profiled
 
     from .build import serve
+    from .phases import PHASES
 
     configure_logging(config.log, "learner")
-    return run_service(lambda stop: serve(config, stop))
+    with profiled(config.profile, PHASES):
+        return run_service(lambda stop: serve(config, stop))
 
 
 if __name__ == "__main__":

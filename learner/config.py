@@ -138,6 +138,8 @@ class LearnerConfig(Config):
     """Runs that are kept, ended ones included; more are refused."""
     max_running_runs: int = Field(default=4, ge=1, le=64)
     """Runs that may train at once, each in a thread of its own; more are refused."""
+    profile: Path | None = None
+    """File for a table of where the time went, written at the end; costs a little speed."""
     plugins: tuple[str, ...] = ()
     """Plug-ins to load: module:attribute, file.py:attribute, or the name of an installed one."""
     scheduler: str = "127.0.0.1:50051"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli import actors, certs, federation, models, tasks, train
+from parlmesh.cli import actors, bench, certs, federation, models, tasks, train
 from parlmesh.cli.doctor import doctor
 from parlmesh.cli.status import status, top
 from parlmesh.cli.up import up
@@ -28,6 +28,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(actors.app, name="actors")
 app.add_typer(federation.app, name="federation")
+app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
 
 

@@ -1,0 +1,33 @@
+"""What an actor's profile calls its functions and threads."""
+
+from parlmesh.telemetry.profiling import Phases
+
+PHASES = Phases(
+    functions={
+        # a slot's thread
+        "threads._serve": "wait for tasks",
+        "learner_link.policy": "wait for policy",
+        "rollout._make_room": "wait for receipts",
+        "acting.act": "act",
+        "environments.step": "environment step",
+        "rollouts.collect": "collect",
+        "trajectories.trajectory_to_request": "encode",
+        "rollouts.evaluate": "evaluate",
+        "outcomes.call_in_thread": "task",
+        # the event loop
+        "uploads.upload": "upload",
+        "uploads._write": "upload",
+        "uploads._read": "upload",
+        "policy_fetch.add": "policy",
+        "policy_fetch.policy": "policy",
+        "policy_cache._decoded": "policy",
+        "uplink.run": "scheduler stream",
+        "uplink._read": "scheduler stream",
+        "uplink._write": "scheduler stream",
+        "worker.receive": "scheduler stream",
+        "worker.next_request": "scheduler stream",
+        "runners.run": "loop and gRPC",
+    },
+    threads={"MainThread": "event loop", "slot-": "slots"},
+    work={"act", "collect", "environment step"},
+)

@@ -1,0 +1,17 @@
+"""`parlmesh bench train`, as a user types it."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow]
+
+
+def test_a_profile_names_the_phases_of_learner_and_actor():
+    command = [sys.executable, "-m", "parlmesh.cli", "bench", "train", "--profile", "--steps", "20000", "--actors", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "trained steps/s" in done.stdout
+    for phase in ("update", "prepare", "act", "environment step", "collect"):
+        assert phase in done.stdout, done.stdout
