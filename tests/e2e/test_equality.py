@@ -20,16 +20,26 @@ def summary(fleet, process):
     return json.loads((fleet.run_dir / "summary.json").read_text())
 
 
-def test_one_actor_at_lag_zero_equals_the_serial_run_bit_for_bit(fleet):
+DQN = {
+    "training.algorithm": "dqn",
+    "training.num_envs": 8,
+    "training.step_budget": 6_000,
+    "training.evaluation_interval_steps": 2_500,
+}
+
+
+@pytest.mark.parametrize("changes", [{}, pytest.param(DQN, marks=pytest.mark.slow)], ids=["ppo", "dqn"])
+def test_one_actor_at_lag_zero_equals_the_serial_run_bit_for_bit(fleet, changes):
+    settings = {**TRAINING, **changes}
     serial_dir = fleet.folder / "serial"
-    serial = fleet.learner(**TRAINING, mode="serial", run_dir=serial_dir)
+    serial = fleet.learner(**settings, mode="serial", run_dir=serial_dir)
     serial.wait_for("run_ended", 100.0)
     serial.terminate()
     serial.assert_exits(0)
     expected = json.loads((serial_dir / "summary.json").read_text())
 
     fleet.scheduler()
-    learner = fleet.learner(**TRAINING)
+    learner = fleet.learner(**settings)
     fleet.actor()
     found = summary(fleet, learner)
 

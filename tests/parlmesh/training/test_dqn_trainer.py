@@ -5,7 +5,7 @@ from parlmesh.algorithms.n_step import n_step
 from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
-from parlmesh.rollouts import Collector, collector_seed
+from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.q_model import DenseQModel
@@ -19,12 +19,21 @@ MODELS = [DenseQModel, TorchQModel]
 KINDS = ["uniform", "prioritised"]
 
 
-def trainer(model=DenseQModel, seed=0, environment=None, network="mlp", normalised=False, replay=None, **settings):
+def trainer(
+    model=DenseQModel,
+    seed=0,
+    environment=None,
+    network="mlp",
+    hidden=(16,),
+    normalised=False,
+    replay=None,
+    **settings,
+):
     environment = environment or environment_spec(CARTPOLE)
     config = DqnConfig(**{"minibatch_steps": 32, "replay": {**REPLAY, **(replay or {})}, **settings})
     spec = PolicySpec.for_environment(
         environment,
-        hidden=(16,),
+        hidden=hidden,
         network=network,
         normalised=normalised,
         choice="epsilon_greedy",
@@ -218,6 +227,27 @@ def test_what_is_allowed_next_decides_the_targets():
     first.update([one], 0.0)
     second.update([changed(other, action_mask=only_first)], 0.0)
     assert first.policy_blob() != second.policy_blob()
+
+
+def test_a_few_thousand_steps_teach_cartpole():
+    dqn = trainer(
+        hidden=(64, 64),
+        minibatch_steps=64,
+        learning_rate=2e-3,
+        discount=0.98,
+        n_step=16,
+        target_interval=1,
+        target_rate=0.01,
+        reward_scale=0.1,
+        replay={"capacity_steps": 50_000, "min_steps": 1_000, "samples_per_insert": 8.0},
+    )
+    collector = Collector(CARTPOLE, 8, collector_seed(0, "actor-0", 1))
+    steps, returns = 0, []
+    while steps < 14_000:
+        steps += dqn.update([collector.collect(load_policy(dqn.policy_blob()), 64)], steps / 80_000).steps
+        if steps > 3_000 * (len(returns) + 1):
+            returns.append(evaluate(load_policy(dqn.policy_blob()), CARTPOLE, 20, seed=100).mean())
+    assert max(returns) >= 300
 
 
 def test_exploration_and_the_learning_rate_fall_with_the_budget():

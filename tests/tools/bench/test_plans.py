@@ -9,13 +9,15 @@ from types import ModuleType
 import pytest
 
 from tools.bench import dataplane as dataplane_benchmark
+from tools.bench import dqn as dqn_benchmark
+from tools.bench import learning as learning_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import train as train_benchmark
 from tools.bench.ground.measuring import Findings
 from tools.bench.ground.places import BENCH, PEERS
 from tools.bench.ground.venvs import torch_requirement
 
-BENCHMARKS = [train_benchmark, scheduler_benchmark, dataplane_benchmark]
+BENCHMARKS = [train_benchmark, scheduler_benchmark, dataplane_benchmark, dqn_benchmark, learning_benchmark]
 PROMISED = {
     train_benchmark: {
         "fleet_steps_per_second",
@@ -36,6 +38,22 @@ PROMISED = {
         "initialize_100_seconds",
         "cost_ratio_1m_over_1k",
         "memory_bytes_per_queued_task",
+    },
+    dqn_benchmark: {
+        "dqn_fleet_steps_per_second",
+        "dqn_serial_steps_per_second",
+        "sb3_dqn_steps_per_second",
+        "dqn_serial_over_sb3",
+    },
+    learning_benchmark: {
+        "dqn_cartpole_best_return",
+        "dqn_cartpole_steps_to_mark",
+        "dqn_cartpole_worst_best_return",
+        "q_frozenlake_final_return",
+        "q_taxi_best_return",
+        "ppo_acrobot_final_return",
+        "vtrace_lag_4_return",
+        "vtrace_lag_4_loss",
     },
     dataplane_benchmark: {
         "upload_mb_per_second",

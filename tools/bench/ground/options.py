@@ -3,7 +3,7 @@
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,12 +19,19 @@ class Options:
     quiet_seconds: float
     command: str
     """Repeats the benchmark."""
+    more: argparse.Namespace
+    """What a benchmark's own options say."""
 
 
 def parse_options(
-    description: str, *, known: Sequence[str], usual: Sequence[str], argv: Sequence[str] | None = None
+    description: str,
+    *,
+    known: Sequence[str],
+    usual: Sequence[str],
+    argv: Sequence[str] | None = None,
+    add_arguments: Callable[[argparse.ArgumentParser], None] = lambda parser: None,
 ) -> Options:
-    """`known` are all peers, `usual` those that are measured when nothing is said."""
+    """`known` are all peers, `usual` those that are measured when nothing is said; `add_arguments` adds options."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--quick", action="store_true", help="under a minute when the peers are installed")
     parser.add_argument(
@@ -40,6 +47,7 @@ def parse_options(
         metavar="SECONDS",
         help="at each run wait for others to be done and repeat what they disturbed, at most so long (default: 0)",
     )
+    add_arguments(parser)
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = parser.parse_args(given)
     try:
@@ -53,6 +61,7 @@ def parse_options(
         peers=peers,
         quiet_seconds=arguments.wait_quiet,
         command=shlex.join(["python", str(named), *given]),
+        more=arguments,
     )
 
 

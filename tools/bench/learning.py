@@ -1,0 +1,153 @@
+"""What the presets learn, over several seeds: greedy returns beside the mark, and the steps it took to hold it."""
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+# Run as a file, this folder would come first, and its scheduler.py would hide the package of that name.
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from tools.bench.ground.measuring import Findings, Measurement
+from tools.bench.ground.options import Options, parse_options
+from tools.bench.ground.report import Row, shown
+from tools.bench.ground.samples import ratio
+from tools.bench.ground.session import measure, print_report
+
+KNOWN_PEERS = ()
+SEEDS = 5
+PACKAGES = ("parlmesh", "numpy", "gymnasium", "torch")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A preset, and what it is held to."""
+
+    preset: str
+    environment: str
+    algorithm: str
+    mark: float
+    published: str
+    """What others report, and after how many steps."""
+    quick: bool = False
+    limit_seconds: float = 900.0
+
+    @property
+    def key(self) -> str:
+        return self.preset.replace("-", "_")
+
+
+# "zoo" are the tables of rl-baselines3-zoo: one run, deterministic play.
+ENTRIES = (
+    Entry("ppo-cartpole", "CartPole-v1", "PPO", 475.0, "500 after 100k (zoo)", quick=True),
+    Entry("dqn-cartpole", "CartPole-v1", "DQN", 475.0, "500 after 50k (zoo)", quick=True),
+    Entry("q-frozenlake", "FrozenLake-v1", "Q-learning", 0.70, "best possible 0.74", quick=True),
+    Entry("q-taxi", "Taxi-v4", "Q-learning", 8.0, "best possible 7.93", quick=True),
+    Entry("ppo-cartpole-recurrent", "CartPole-v1 without velocities", "PPO, GRU", 475.0, "500 after 100k (zoo, LSTM)"),
+    Entry("ppo-acrobot", "Acrobot-v1", "PPO", -90.0, "-73.5 after 1M (zoo)"),
+    Entry("ppo-pendulum", "Pendulum-v1", "PPO", -200.0, "-172.2 after 100k (zoo)"),
+    Entry("ppo-lunarlander", "LunarLander-v3", "PPO", 200.0, "242.1 after 1M (zoo, v2)", limit_seconds=3600.0),
+)
+# V-trace on experience of exactly so many versions ago.
+LAGS = (0, 4)
+
+
+def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: bool = False) -> list[Measurement]:
+    runs = 1 if quick else seeds
+    mode = ("--fleet",) if fleet else ()
+    found = [
+        Measurement(
+            entry.key,
+            ("-m", "tools.bench.ours.learning", "--preset", entry.preset, *mode),
+            runs,
+            entry.limit_seconds,
+            seeded=True,
+        )
+        for entry in ENTRIES
+        if (entry.preset in only if only else entry.quick or not quick)
+    ]
+    if "vtrace" in only or not (only or quick):
+        found += [
+            Measurement(
+                f"vtrace_lag_{lag}", ("-m", "tools.bench.ours.forced_lag", "--lag", str(lag)), runs, 600, seeded=True
+            )
+            for lag in LAGS
+        ]
+    return found
+
+
+def rows(findings: Findings) -> list[Row]:
+    """Three of each preset, one of each lag."""
+    found = []
+    for entry in ENTRIES:
+        label = f"{entry.environment}, {entry.algorithm}"
+        held = _held(findings, entry)
+        for figure, text in (("final_return", "last return"), ("best_return", "best return")):
+            samples = findings.samples(entry.key, figure)
+            found.append(Row(f"{entry.key}_{figure}", f"{text}  {label}", samples, held))
+        steps = findings.samples(entry.key, "steps_to_mark")
+        found.append(Row(f"{entry.key}_steps_to_mark", f"steps to {entry.mark:g}  {label}", steps, held))
+    for lag in LAGS:
+        name = f"vtrace_lag_{lag}"
+        samples = findings.samples(name, "final_return")
+        note = findings.reasons.get(name, "" if samples else "not asked for")
+        found.append(Row(f"{name}_return", f"last returns  CartPole-v1, V-trace at lag {lag}", samples, note))
+    return found
+
+
+def derived(findings: Findings) -> dict[str, float | None]:
+    """The worst seeds, and what lag costs."""
+    values: dict[str, float | None] = {}
+    for entry in ENTRIES:
+        results = findings.results.get(entry.key)
+        best = findings.samples(entry.key, "best_return")
+        steps = findings.samples(entry.key, "steps_to_mark")
+        values[f"{entry.key}_worst_best_return"] = None if best is None else best.spread[0]
+        values[f"{entry.key}_worst_steps_to_mark"] = (
+            None if steps is None or not results or len(steps.values) < len(results) else steps.spread[1]
+        )
+    kept = ratio(findings.samples("vtrace_lag_4", "final_return"), findings.samples("vtrace_lag_0", "final_return"))
+    values["vtrace_lag_4_loss"] = None if kept is None else 1.0 - kept
+    return values
+
+
+def seed_lines(findings: Findings) -> list[str]:
+    """Every seed of every preset: last and best return, steps to the mark."""
+    lines = []
+    for entry in ENTRIES:
+        for seed, result in enumerate(findings.results.get(entry.key, ())):
+            steps = result.get("steps_to_mark")
+            lines.append(
+                f"{entry.preset} seed {seed}: last {shown(result['final_return'])}, "
+                f"best {shown(result['best_return'])}, "
+                f"{'mark not held' if steps is None else f'mark held from {steps:,} steps'} of {result['steps']:,}"
+            )
+    return lines
+
+
+def _held(findings: Findings, entry: Entry) -> str:
+    results = findings.results.get(entry.key)
+    if not results:
+        return findings.reasons.get(entry.key, "not asked for")
+    held = sum(result.get("steps_to_mark") is not None for result in results)
+    return f"{held} of {len(results)} seeds held {entry.mark:g}; published: {entry.published}"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = [*(entry.preset for entry in ENTRIES), "vtrace"]
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each preset (default: %(default)s)")
+    parser.add_argument("--only", action="append", default=[], choices=names, help="one preset; repeatable")
+    parser.add_argument("--fleet", action="store_true", help="scheduler, learner and two actors instead of one process")
+
+
+def main(options: Options) -> None:
+    chosen = options.more
+    wanted = plan(options.quick, chosen.seeds, tuple(chosen.only), fleet=chosen.fleet)
+    findings = measure(wanted, options)
+    notes = seed_lines(findings)
+    print_report(rows(findings), derived(findings), findings, options, packages=PACKAGES, notes=notes)
+
+
+if __name__ == "__main__":
+    main(parse_options(__doc__, known=KNOWN_PEERS, usual=(), add_arguments=add_arguments))
