@@ -11,13 +11,21 @@ import pytest
 from tools.bench import dataplane as dataplane_benchmark
 from tools.bench import dqn as dqn_benchmark
 from tools.bench import learning as learning_benchmark
+from tools.bench import memory as memory_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import train as train_benchmark
 from tools.bench.ground.measuring import Findings
 from tools.bench.ground.places import BENCH, PEERS
 from tools.bench.ground.venvs import torch_requirement
 
-BENCHMARKS = [train_benchmark, scheduler_benchmark, dataplane_benchmark, dqn_benchmark, learning_benchmark]
+BENCHMARKS = [
+    train_benchmark,
+    scheduler_benchmark,
+    dataplane_benchmark,
+    dqn_benchmark,
+    learning_benchmark,
+    memory_benchmark,
+]
 PROMISED = {
     train_benchmark: {
         "fleet_steps_per_second",
@@ -55,6 +63,7 @@ PROMISED = {
         "vtrace_lag_4_return",
         "vtrace_lag_4_loss",
     },
+    memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
     dataplane_benchmark: {
         "upload_mb_per_second",
         "bare_stream_mb_per_second",
