@@ -73,8 +73,8 @@ async def killed_after(folder, updates, **changes):
     parts.recorder.close()
 
 
-async def stopped_after(folder, updates):
-    parts, source = await begin(folder)
+async def stopped_after(folder, updates, **changes):
+    parts, source = await begin(folder, **changes)
     training = asyncio.ensure_future(parts.run.train(source))
     await until(parts.run, updates)
     parts.run.stop("enough")
@@ -129,6 +129,30 @@ async def test_values_are_resumed_as_exactly(tmp_path, changes):
     for done in (4, 11):
         await killed_after(tmp_path / "resumed", done, **changes)
     assert await to_the_end(tmp_path / "resumed", **changes) == whole
+
+
+OTHERS = {
+    "dqn": {
+        "algorithm": "dqn",
+        "dqn": {"minibatch_steps": 16, "replay": {"min_steps": 100, "capacity_steps": 400, "kind": "prioritised"}},
+        "normalise_observations": False,
+    },
+    "q_learning": {
+        "algorithm": "q_learning",
+        "environment": {"id": "FrozenLake-v1"},
+        "normalise_observations": False,
+    },
+    "memory": {"network": "recurrent"},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_so_does_one_of_every_algorithm(tmp_path, name):
+    settings = {**OTHERS[name], "step_budget": 500}
+    whole = await to_the_end(tmp_path / "whole", **settings)
+    await killed_after(tmp_path / "killed", 5, **settings)
+    await stopped_after(tmp_path / "killed", 6, **settings)
+    assert await to_the_end(tmp_path / "killed", **settings) == whole
 
 
 async def test_other_settings_give_another_result(tmp_path, expected):
