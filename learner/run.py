@@ -13,12 +13,13 @@ from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.training.trainer import Trainer, Update
-from parlmesh.types import EpisodeColumns, PolicyBlob, Trajectory
+from parlmesh.types import EpisodeColumns, Trajectory
 
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import TrainingConfig
 from .experience import ExperienceQueue
+from .judging import Candidate, Judge
 from .models import ModelFolder
 from .pacing import rollouts_wanted
 from .progress import Progress, Rate, RunState
@@ -60,10 +61,9 @@ class TrainingRun:
         self.rate = Rate()
         self._trainer = trainer
         self._checkpoints = checkpoints
-        self._models = models
         self._recorder = recorder
+        self._judge = Judge(self.progress, config.goal_return, models, recorder, about)
         self._max_lag = max_policy_lag
-        self._about = about
         self._clock = clock
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
@@ -74,9 +74,8 @@ class TrainingRun:
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._pause_unsaved = False
-        self._judged_version = 0
         self._evaluation: asyncio.Task[Evaluation | None] | None = None
-        self._evaluated: PolicyBlob | None = None
+        self._candidate: Candidate | None = None
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
@@ -166,29 +165,6 @@ class TrainingRun:
         self._ticked = self._clock()
         self._set_state(RunState.RUNNING)
         self.wake()
-
-    def standing(self) -> dict[str, Any]:
-        """How far the run has come, under the names of TrainingProgress and TrainingResult, as JSON can hold it."""
-        progress, queue = self.progress, self.queue
-        return {
-            "steps": progress.steps,
-            "policy_version": progress.version,
-            "steps_per_second": self.rate.per_second(),
-            "episode_return": progress.episode_return,
-            "evaluation_return": progress.evaluation_return,
-            "policy_lag": progress.policy_lag,
-            "max_policy_lag_seen": progress.max_policy_lag_seen,
-            "queued_trajectories": len(queue),
-            "received_trajectories": queue.received,
-            "dropped_trajectories": dict(queue.dropped),
-            "elapsed_seconds": progress.elapsed_seconds,
-            "episodes": progress.episodes,
-            "learner_idle_ratio": self.learner_waiting.ratio(),
-            "actor_idle_ratio": self.actors_waiting.ratio(),
-            "best_evaluation_return": progress.best_evaluation_return,
-            "best_version": progress.best_version,
-            "policy_digest": self.registry.get("").blob.digest.hex() if self.registry.version else "",
-        }
 
     async def changed(self) -> None:
         """Waits for the next change of progress; the caller's deadline bounds the wait."""
@@ -329,8 +305,7 @@ class TrainingRun:
         progress = self.progress
         progress.next_evaluation = progress.steps + self.config.evaluation_interval_steps
         seed = evaluation_seed(self.config.seed, progress.updates)
-        # Kept until the verdict, whatever the registry forgets meanwhile.
-        self._evaluated = self.registry.get("", progress.version).blob
+        self._candidate = Candidate(self.registry.get("", progress.version).blob, progress.steps)
         self._evaluation = self._task(self._evaluate(source, progress.version, seed))
         if self._max_lag == 0:
             await self._await_evaluation()
@@ -360,26 +335,13 @@ class TrainingRun:
         self._evaluation = None
         if evaluation is None:
             return
-        progress = self.progress
-        progress.evaluation_return = evaluation.mean_return
-        goal = self.config.goal_return
-        reached = goal is not None and evaluation.mean_return >= goal
-        progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
-        assert self._evaluated is not None
-        blob = self._evaluated.data
-        judged = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
-        await self._in_thread(
-            self._models.add, evaluation.version, blob, {**self._about, "steps": progress.steps, **judged}
-        )
-        self._judged_version = evaluation.version
-        if progress.best_evaluation_return is None or evaluation.mean_return > progress.best_evaluation_return:
-            progress.best_evaluation_return = evaluation.mean_return
-            progress.best_version = evaluation.version
-            await self._in_thread(self._recorder.save_policy, blob)
+        assert self._candidate is not None
+        await self._in_thread(self._judge.settle, self._candidate, evaluation)
         metrics.EVALUATIONS.labels("done").inc()
         metrics.EVALUATION_RETURN.set(evaluation.mean_return)
-        self._recorder.record(progress.steps, {"return/evaluation": evaluation.mean_return})
-        log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=progress.steps)
+        steps = self.progress.steps
+        self._recorder.record(steps, {"return/evaluation": evaluation.mean_return})
+        log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=steps)
         self._notify()
 
     async def _close(self, source: Source) -> None:
@@ -398,8 +360,7 @@ class TrainingRun:
         else:
             state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
         last = self.registry.get("", progress.version).blob
-        if self._judged_version != progress.version:
-            await self._in_thread(self._models.add, last.version, last.data, {**self._about, "steps": progress.steps})
+        await self._in_thread(self._judge.keep_last, Candidate(last, progress.steps))
         digest = last.digest.hex()
         await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         await self._end(state, reason)

@@ -14,6 +14,7 @@ from .models import ModelFolder
 from .progress import RunState
 from .registry import PolicyRegistry
 from .run_record import RunRecord
+from .standing import standing_of
 
 
 @dataclass(slots=True)
@@ -48,7 +49,7 @@ class Entry:
     @property
     def standing(self) -> Mapping[str, Any]:
         """How far it has come."""
-        return self.live.run.standing() if self.live is not None else self.record.standing
+        return standing_of(self.live.run) if self.live is not None else self.record.standing
 
     def tell(self) -> None:
         """Lets watchers look again."""

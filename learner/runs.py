@@ -31,6 +31,7 @@ from .progress import RunState
 from .registry import PolicyRegistry
 from .run_entry import Entry, Totals
 from .run_record import RunRecord, read_record
+from .standing import standing_of
 
 log = get_logger("parlmesh.learner")
 
@@ -258,7 +259,12 @@ class Runs:
     async def _drive(self, entry: Entry, live: LiveRun) -> None:
         def on_end(state: RunState, reason: str) -> None:
             if not self._closing:
-                changes = {"state": state, "reason": reason, "end_time": self._clock(), "standing": live.run.standing()}
+                changes = {
+                    "state": state,
+                    "reason": reason,
+                    "end_time": self._clock(),
+                    "standing": standing_of(live.run),
+                }
                 entry.rewrite(**changes)
 
         live.run.on_change = entry.tell

@@ -1,0 +1,29 @@
+"""How far a run has come, for whoever asks and for its record."""
+
+from typing import Any
+
+from .run import TrainingRun
+
+
+def standing_of(run: TrainingRun) -> dict[str, Any]:
+    """How far the run has come, under the names of TrainingProgress and TrainingResult, as JSON can hold it."""
+    progress, queue = run.progress, run.queue
+    return {
+        "steps": progress.steps,
+        "policy_version": progress.version,
+        "steps_per_second": run.rate.per_second(),
+        "episode_return": progress.episode_return,
+        "evaluation_return": progress.evaluation_return,
+        "policy_lag": progress.policy_lag,
+        "max_policy_lag_seen": progress.max_policy_lag_seen,
+        "queued_trajectories": len(queue),
+        "received_trajectories": queue.received,
+        "dropped_trajectories": dict(queue.dropped),
+        "elapsed_seconds": progress.elapsed_seconds,
+        "episodes": progress.episodes,
+        "learner_idle_ratio": run.learner_waiting.ratio(),
+        "actor_idle_ratio": run.actors_waiting.ratio(),
+        "best_evaluation_return": progress.best_evaluation_return,
+        "best_version": progress.best_version,
+        "policy_digest": run.registry.get("").blob.digest.hex() if run.registry.version else "",
+    }
