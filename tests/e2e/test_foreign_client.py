@@ -71,12 +71,24 @@ def test_a_foreign_client_lists_and_calls_the_learner(fleet):
         "parlmesh.v1.PolicyService/GetPolicy",
         "parlmesh.v1.ExperienceService/UploadTrajectories",
         "parlmesh.v1.TrainingService/GetTraining",
+        "parlmesh.v1.ModelService/ListModels",
+        "parlmesh.v1.MetricsService/QueryMetrics",
         "grpc.health.v1.Health/Check",
     } <= methods(address)
     assert call(address, "grpc.health.v1.Health/Check", service="parlmesh.v1.PolicyService") == {"status": "SERVING"}
     training = call(address, "parlmesh.v1.TrainingService/GetTraining")["training"]
     assert training["runId"] == "run"
     assert training["configuration"]["environment"]["id"] == "CartPole-v1"
+    described = {"environment": {"id": "Acrobot-v1"}, "step_budget": 1000, "goal_return": None}
+    created = call(address, "parlmesh.v1.TrainingService/CreateTraining", run_id="by-hand", configuration=described)
+    assert created["training"]["state"] == "TRAINING_STATE_CREATED"
+    stopped = call(address, "parlmesh.v1.TrainingService/StopTraining", run_id="by-hand")["training"]
+    assert (stopped["state"], stopped["reason"]) == ("TRAINING_STATE_STOPPED", "stopped on request")
+    listed = call(address, "parlmesh.v1.TrainingService/ListTrainings")["trainings"]
+    assert [each["runId"] for each in listed] == ["by-hand", "run"]
+    assert call(address, "parlmesh.v1.ModelService/ListModels", run_id="by-hand") == {}
+    curves = call(address, "parlmesh.v1.MetricsService/QueryMetrics", run_id="run", names=["loss/policy"], max_points=2)
+    assert curves["series"][0]["name"] == "loss/policy"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ from parlmesh.testing import serve
 from parlmesh.v1 import metrics_service_pb2 as pb
 from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceStub
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 WAIT = 30.0
 TRAINING = {
     "num_envs": 4,

@@ -15,6 +15,8 @@ from parlmesh.testing import serve
 from parlmesh.v1 import model_service_pb2 as pb
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 WAIT = 30.0
 TRAINING = {
     "num_envs": 4,

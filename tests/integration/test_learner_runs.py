@@ -17,6 +17,8 @@ from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 from parlmesh.wire import struct_to_proto
 
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
 WAIT = 30.0
 SMALL = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "evaluation_episodes": 2, "goal_return": None}
 ENDLESS = {**SMALL, "step_budget": 10**9, "checkpoint_interval_versions": 2}
