@@ -146,7 +146,16 @@ def main(options: Options) -> None:
     wanted = plan(options.quick, chosen.seeds, tuple(chosen.only), fleet=chosen.fleet)
     findings = measure(wanted, options)
     notes = seed_lines(findings)
-    print_report(rows(findings), derived(findings), findings, options, packages=PACKAGES, notes=notes)
+    names = {measurement.name for measurement in wanted}
+    shown_rows = [row for row in rows(findings) if _measured(row.key, names)]
+    shown_values = {key: value for key, value in derived(findings).items() if _measured(key, names)}
+    print_report(shown_rows, shown_values, findings, options, packages=PACKAGES, notes=notes)
+
+
+def _measured(key: str, names: set[str]) -> bool:
+    """Whether a figure is one of these measurements: that with the longest name that fits."""
+    fitting = [entry.key for entry in ENTRIES if key.startswith(f"{entry.key}_")]
+    return (max(fitting, key=len) if fitting else "vtrace_lag_4") in names
 
 
 if __name__ == "__main__":

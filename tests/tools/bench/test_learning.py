@@ -31,6 +31,12 @@ def test_only_what_is_named_is_run_so_many_times():
     assert "--fleet" in plan[0].arguments
 
 
+def test_a_figure_belongs_to_the_preset_of_the_longest_name_that_fits():
+    assert learning._measured("ppo_cartpole_recurrent_best_return", {"ppo_cartpole_recurrent"})
+    assert not learning._measured("ppo_cartpole_recurrent_best_return", {"ppo_cartpole"})
+    assert learning._measured("vtrace_lag_0_return", {"vtrace_lag_0", "vtrace_lag_4"})
+
+
 def test_the_worst_seed_counts_and_one_that_never_held_its_mark_is_no_figure():
     good = {"final_return": 480.0, "best_return": 500.0, "steps": 60_000, "steps_to_mark": 40_000}
     bad = {"final_return": 300.0, "best_return": 420.0, "steps": 150_000}
