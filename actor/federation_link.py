@@ -23,7 +23,7 @@ from .handlers.protocol import Cancelled, Context
 _T = TypeVar("_T")
 _POLL_SECONDS = 0.1
 _MODELS_KEPT = 2
-_CHUNK_BYTES = 1 << 20
+_CHUNK_BYTES = 1 << 19
 _SUBMIT = "/parlmesh.v1.FederationService/SubmitUpdate"
 _MODEL = "/parlmesh.v1.FederationService/GetFederatedModel"
 
@@ -102,9 +102,9 @@ class FederationLink:
             async for message in call:
                 data = chunk_from_wire(MODEL_DATA, message)
                 if data is None:
-                    header = pb.GetFederatedModelResponse.FromString(message).header
+                    opening = pb.GetFederatedModelResponse.FromString(message)
+                    header, data = opening.header, memoryview(opening.data)
                     self._check(header, version)
-                    continue
                 received += len(data)
                 digest.update(data)
                 chunks.append(data)
@@ -137,6 +137,7 @@ class FederationLink:
 
 
 async def _messages(first: bytes, data: memoryview) -> AsyncIterator[bytes]:
-    yield first
-    for start in range(0, len(data), _CHUNK_BYTES):
+    # Encoded messages one after another are one message: the header travels with the first chunk.
+    yield first + chunk_to_wire(UPDATE_DATA, data[:_CHUNK_BYTES])
+    for start in range(_CHUNK_BYTES, len(data), _CHUNK_BYTES):
         yield chunk_to_wire(UPDATE_DATA, data[start : start + _CHUNK_BYTES])

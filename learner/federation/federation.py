@@ -144,15 +144,18 @@ class Federation:
 
     async def receive(
         self, offer: Offer, about: "UpdateAbout", caller: Identity, data: AsyncIterator[memoryview]
-    ) -> int:
-        """Takes in an update; the round it counts in. FleetError when it is refused, which the history then says."""
+    ) -> tuple[int, bool]:
+        """Takes in an update: the round it counts in, and whether its data was read.
+
+        FleetError when it is refused, which the history then says.
+        """
         slot = None
         try:
             if not caller.speaks_for(offer.node_id):
                 text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
                 raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
             if self.core.check(offer) is not None:
-                return offer.round
+                return offer.round, False
             check_claims(offer.samples, about.metrics)
             check_shape(self.schema, about.tensors, about.size_bytes, about.encoding, self.config.compression.encoding)
             slot = self.core.free_slot(self._in_flight)
@@ -168,7 +171,7 @@ class Federation:
         finally:
             self._in_flight.discard(-1 if slot is None else slot)
         metrics.UPDATES.labels("accepted").inc()
-        return offer.round
+        return offer.round, True
 
     def _refuse(self, offer: Offer, error: FleetError) -> None:
         metrics.UPDATES.labels(error.reason.lower()).inc()

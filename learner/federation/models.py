@@ -3,7 +3,6 @@
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +14,30 @@ from parlmesh.types import Array
 
 # A node that was asked some versions ago can still fetch what it is to start from.
 _KEPT = 4
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 19
 
 
-@dataclass(frozen=True, slots=True)
 class StoredModel:
-    """A version as it is served: its file in chunks."""
+    """A version as it is served: read from its file, which the page cache holds anyway."""
 
-    version: int
-    digest: str
-    size_bytes: int
-    chunks: tuple[bytes, ...]
+    def __init__(self, version: int, path: Path) -> None:
+        self.version = version
+        self._descriptor = os.open(path, os.O_RDONLY)
+        digest, self.size_bytes = hashlib.sha256(), 0
+        for chunk in self.chunks():
+            digest.update(chunk)
+            self.size_bytes += len(chunk)
+        self.digest = digest.hexdigest()
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+    def chunks(self) -> Iterator[bytes]:
+        """The file, piece by piece."""
+        start = 0
+        while chunk := os.pread(self._descriptor, CHUNK_BYTES, start):
+            yield chunk
+            start += len(chunk)
 
 
 class ModelFiles:
@@ -61,14 +73,8 @@ class ModelFiles:
         return VectorReader(self.path(version), len(self._header))
 
     def load(self, version: int) -> StoredModel:
-        """A version in chunks, with its digest."""
-        digest, chunks, size = hashlib.sha256(), [], 0
-        with self.path(version).open("rb") as file:
-            while chunk := file.read(CHUNK_BYTES):
-                digest.update(chunk)
-                chunks.append(chunk)
-                size += len(chunk)
-        return StoredModel(version, digest.hexdigest(), size, tuple(chunks))
+        """A version with its digest."""
+        return StoredModel(version, self.path(version))
 
     def _write(self, version: int, parts: Callable[[], Iterator[bytes]], others: bytes) -> None:
         final = self.path(version)

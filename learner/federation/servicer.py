@@ -66,11 +66,12 @@ class FederationServicer:
         federation = self._federations.get(opening.header.federation_id)
         offer, about = offer_from_proto(opening.header), about_from_proto(opening.header)
         try:
-            number = await federation.receive(offer, about, caller(), _chunks(opening, messages))
+            number, complete = await federation.receive(offer, about, caller(), _chunks(opening, messages))
         except FleetError:
             await _drain(messages)
             raise
-        await _drain(messages)
+        if not complete:
+            await _drain(messages)
         return pb.SubmitUpdateResponse(round=number)
 
     async def GetFederatedModel(self, request: pb.GetFederatedModelRequest, context: Context) -> None:
@@ -78,9 +79,13 @@ class FederationServicer:
         federation = self._federations.get(request.federation_id)
         model = federation.stored(request.version)
         header = pb.GetFederatedModelResponse(header=model_header(federation.federation_id, model))
-        await context.write(header.SerializeToString())
-        for chunk in model.chunks:
-            await context.write(chunk_to_wire(MODEL_DATA, chunk))
+        # Encoded messages one after another are one message: the header travels with the first chunk.
+        before = header.SerializeToString()
+        for chunk in model.chunks():
+            await context.write(
+                before + chunk_to_wire(MODEL_DATA, chunk) if before else chunk_to_wire(MODEL_DATA, chunk)
+            )
+            before = b""
 
 
 def _handler(method: Any, behaviour: Any) -> Any:

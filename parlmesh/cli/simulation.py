@@ -4,6 +4,7 @@ import asyncio
 import math
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,10 @@ _MOST_ROUNDS = 1_000
 _CONNECT_SECONDS = 300.0
 
 
+class Interrupted(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
 @dataclass(frozen=True, slots=True)
 class Simulation:
     """What to simulate."""
@@ -43,33 +48,12 @@ class Simulation:
 
 
 async def simulate_nodes(simulation: Simulation) -> int:
-    """The exit code: 0 when all rounds were done."""
+    """Runs it and tells what came of it; the exit code is 0 when all rounds were done."""
     console = new_console()
-    with ExitStack() as stack:
-        folder = simulation.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parlmesh-")))
-        async with Supervisor(note=console.print, grace_seconds=GRACE_SECONDS) as supervisor:
-            fleet = LocalFleet(_fleet_config(simulation), RunPaths(folder), supervisor)
-            with Interrupts(supervisor.kill) as interrupts:
-                found = await first_of(_rounds(simulation, fleet, console), _interrupted(interrupts))
-                await fleet.stop()
-    return found
-
-
-async def _rounds(simulation: Simulation, fleet: LocalFleet, console: Any) -> int:
-    await fleet.start()
-    request = pb.StartFederationRequest(
-        federation_id="simulation",
-        configuration=struct_to_proto({"wait_seconds": _CONNECT_SECONDS, **simulation.configuration}),
-    )
-    async with federations_at(fleet.learner, SecurityConfig()) as stub:
-        started = await _started(stub, request)
-        console.print(sentence(started))
-        federation = started
-        while federation.state == pb.FEDERATION_STATE_RUNNING:
-            await asyncio.sleep(_POLL_SECONDS)
-            answer = await stub.GetFederation(pb.GetFederationRequest(), timeout=CALL_SECONDS)
-            federation = answer.federation
-        rounds = await fetch_rounds(stub, "", _MOST_ROUNDS)
+    try:
+        federation, rounds = await run_simulation(simulation, say=console.print)
+    except Interrupted:
+        return 130
     print_rounds(rounds[:_SHOWN_ROUNDS])
     console.print(sentence(federation))
     console.print(cost(simulation.nodes, rounds))
@@ -77,6 +61,37 @@ async def _rounds(simulation: Simulation, fleet: LocalFleet, console: Any) -> in
         draw_rounds(rounds, simulation.chart, f"{simulation.configuration['task']}, {simulation.nodes} nodes")
         console.print(f"drawn to {simulation.chart}")
     return 0 if federation.state == pb.FEDERATION_STATE_FINISHED else 1
+
+
+async def run_simulation(simulation: Simulation, say: Callable[[str], None]) -> "tuple[pb.Federation, list[pb.Round]]":
+    """A fleet from its start to its end; the federation as it ended, and its rounds, newest first."""
+    with ExitStack() as stack:
+        folder = simulation.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parlmesh-")))
+        async with Supervisor(note=say, grace_seconds=GRACE_SECONDS) as supervisor:
+            fleet = LocalFleet(_fleet_config(simulation), RunPaths(folder), supervisor)
+            with Interrupts(supervisor.kill) as interrupts:
+                found = await first_of(_rounds(simulation, fleet, say), _interrupted(interrupts))
+                await fleet.stop()
+    return found
+
+
+async def _rounds(
+    simulation: Simulation, fleet: LocalFleet, say: Callable[[str], None]
+) -> "tuple[pb.Federation, list[pb.Round]]":
+    await fleet.start()
+    request = pb.StartFederationRequest(
+        federation_id="simulation",
+        configuration=struct_to_proto({"wait_seconds": _CONNECT_SECONDS, **simulation.configuration}),
+    )
+    async with federations_at(fleet.learner, SecurityConfig()) as stub:
+        started = await _started(stub, request)
+        say(sentence(started))
+        federation = started
+        while federation.state == pb.FEDERATION_STATE_RUNNING:
+            await asyncio.sleep(_POLL_SECONDS)
+            answer = await stub.GetFederation(pb.GetFederationRequest(), timeout=CALL_SECONDS)
+            federation = answer.federation
+        return federation, await fetch_rounds(stub, "", _MOST_ROUNDS)
 
 
 async def _started(stub: Any, request: pb.StartFederationRequest) -> pb.Federation:
@@ -121,6 +136,6 @@ def _fleet_config(simulation: Simulation) -> UpConfig:
     )
 
 
-async def _interrupted(interrupts: Interrupts) -> int:
+async def _interrupted(interrupts: Interrupts) -> "tuple[pb.Federation, list[pb.Round]]":
     await interrupts.first.wait()
-    return 130
+    raise Interrupted

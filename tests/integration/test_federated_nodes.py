@@ -84,7 +84,7 @@ async def fleet_at(folder):
 
 
 def model(federation):
-    return safetensors.numpy.load(b"".join(federation.model.chunks))
+    return safetensors.numpy.load(b"".join(federation.model.chunks()))
 
 
 async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(fleet):
