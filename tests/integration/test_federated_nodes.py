@@ -49,7 +49,7 @@ class Fleet:
 
     async def asked(self, federation, number):
         core = federation.core
-        await wait_until_async(lambda: core.round >= number and core.assignments, 10.0)
+        await wait_until_async(lambda: core.round >= number and core.assignments, 60.0)
         return dict(core.assignments)
 
     async def fit(self, federation, assignment, **changes):
@@ -93,7 +93,7 @@ async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(f
         for assignment in (await fleet.asked(federation, number)).values():
             answer = await fleet.fit(federation, assignment)
             assert answer == {"round": number, "samples": 100}
-    await wait_until_async(lambda: federation.core.state is FederationState.FINISHED, 10.0)
+    await wait_until_async(lambda: federation.core.state is FederationState.FINISHED, 60.0)
     # Node 1 adds 0.001 and node 2 0.002, twice.
     np.testing.assert_allclose(model(federation)["weight"], np.full(50, 0.003), atol=1e-7)
 

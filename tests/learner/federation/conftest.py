@@ -43,7 +43,7 @@ class Bench:
         return await self.federations.start("f", values)
 
     async def until(self, condition):
-        async with asyncio.timeout(10.0):
+        async with asyncio.timeout(60.0):
             while not condition():  # noqa: ASYNC110 - a condition of many things, each with its own event or none
                 await asyncio.sleep(0.005)
 
@@ -52,7 +52,7 @@ class Bench:
         return dict(federation.core.assignments)
 
     async def submit(self, assignment, vector, *, chunk=16, **changes):
-        return await self.stub.SubmitUpdate(update_messages(assignment, vector, chunk=chunk, **changes), timeout=10.0)
+        return await self.stub.SubmitUpdate(update_messages(assignment, vector, chunk=chunk, **changes), timeout=60.0)
 
 
 def update_messages(assignment, vector, *, chunk=16, encoded=None, **changes):
