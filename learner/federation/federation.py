@@ -67,6 +67,8 @@ class Federation:
         self._tasks: dict[str, tuple[str, int, str]] = {}
         self._in_flight: set[int] = set()
         self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        # Until then what a resumed round still has to do is unknown, and an update could have it done twice.
+        self._resumed = asyncio.Event()
         self._nodes: Sequence[str] = ()
         self._nodes_until = 0.0
         self._group: asyncio.TaskGroup | None = None
@@ -109,6 +111,7 @@ class Federation:
     async def run(self) -> None:
         """Until the federation has ended or the learner stops."""
         if self.core.phase is Phase.ENDED:
+            self._resumed.set()
             return
         metrics.RUNNING.inc()
         try:
@@ -117,6 +120,7 @@ class Federation:
                 for nonce in await asyncio.to_thread(self._damaged):
                     self._handle(events.Damaged(nonce))
                 self._perform(self.core.resume(self._now()))
+                self._resumed.set()
                 loops = [self._dispatcher.run(), self._seek(), self._watch_time()]
                 tasks = [group.create_task(loop) for loop in loops]
                 await self._ended.wait()
@@ -149,6 +153,7 @@ class Federation:
 
         FleetError when it is refused, which the history then says.
         """
+        await self._resumed.wait()
         slot = None
         try:
             if not caller.speaks_for(offer.node_id):

@@ -1,5 +1,6 @@
 import asyncio
 import shutil
+import threading
 
 import grpc
 import grpc.aio
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from learner.federation.aggregation import Aggregator
+from learner.federation.federation import Federation
 from learner.federation.records import FederationState
 from parlmesh.federation.compression import encode
 from parlmesh.rpc import error_from_rpc
@@ -198,6 +201,35 @@ async def test_a_kill_between_any_two_writes_ends_in_the_same_model(tmp_path, se
             await finish(bench, resumed)
             assert resumed.core.digest == digest
             assert [[u.node_weight for u in record.updates] for record in resumed.core.history] == weights
+
+
+async def test_an_update_that_comes_while_its_round_is_resumed_is_joined_once(tmp_path, monkeypatch):
+    async with serving(tmp_path / "f") as bench:
+        federation = await bench.start(rounds=1)
+        asked = await bench.assignments(federation, 1)
+        for node in "ab":
+            await bench.submit(asked[node], vector_of(node, 1))
+    resuming, joined = threading.Event(), []
+    damaged, aggregate = Federation._damaged, Aggregator.aggregate
+
+    def slow(self):
+        resuming.wait(30.0)
+        return damaged(self)
+
+    def counted(self, base, number, updates):
+        joined.append(number)
+        return aggregate(self, base, number, updates)
+
+    monkeypatch.setattr(Federation, "_damaged", slow)
+    monkeypatch.setattr(Aggregator, "aggregate", counted)
+    async with serving(tmp_path / "f") as bench:
+        federation = bench.federations.get("f")
+        last = asyncio.ensure_future(bench.submit(asked["c"], vector_of("c", 1)))
+        await asyncio.wait({last}, timeout=0.2)
+        resuming.set()
+        await last
+        await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+    assert joined == [1]
 
 
 async def test_an_update_that_a_power_cut_damaged_is_asked_for_again(tmp_path):
