@@ -137,7 +137,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     server = FleetServer(
         listen=config.listen,
         security=config.security,
-        services=(*build_services(config, runs, stopping), FederationServicer(federations).service),
+        services=(*build_services(config, runs, stopping, federations), FederationServicer(federations).service),
     )
     page = serve_metrics(config.metrics)
     watcher = metrics.watch_runs(runs)
@@ -161,9 +161,12 @@ def build_federations(config: LearnerConfig, channel: grpc.aio.Channel) -> Feder
     return Federations(config.run_dir / "federations", channel, config.federations)
 
 
-def build_services(config: LearnerConfig, runs: Runs, stopping: asyncio.Event) -> tuple[Service, ...]:
-    """The learner's services; `stopping` ends their watchers."""
-    policies = PolicyServicer(runs.registry, stopping)
+def build_services(
+    config: LearnerConfig, runs: Runs, stopping: asyncio.Event, federations: Federations | None = None
+) -> tuple[Service, ...]:
+    """The learner's services; `stopping` ends their watchers. Federations have policies too."""
+    found = partial(federations.policies, otherwise=runs.registry) if federations is not None else runs.registry
+    policies = PolicyServicer(found, stopping)
     experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
     trainings = TrainingServicer(runs, stopping)
     models = ModelServicer(runs)

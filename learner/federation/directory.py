@@ -3,7 +3,7 @@
 import asyncio
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -22,6 +22,7 @@ from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 from ..config import FederationsConfig
+from ..registry import PolicyRegistry
 from .federation import Federation
 from .rounds import Phase
 
@@ -77,6 +78,12 @@ class Federations:
             known = ", ".join(sorted(self._federations)) or "none"
             raise NotFound(f"federation {federation_id!r} is not here; there are: {known}", reason="UNKNOWN_FEDERATION")
         return self._federations[federation_id]
+
+    def policies(self, run_id: str, otherwise: Callable[[str], PolicyRegistry]) -> PolicyRegistry:
+        """The policies of a federation that trains one, by its id; of a run in every other case."""
+        federation = self._federations.get(run_id)
+        found = federation.policies if federation is not None else None
+        return found if found is not None else otherwise(run_id)
 
     async def start(self, federation_id: str, values: Mapping[str, Any]) -> Federation:
         """Begins one; the same id with the same configuration is the same federation."""

@@ -23,6 +23,7 @@ from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto
 
 from ..dispatch import Dispatcher
+from ..registry import PolicyRegistry
 from . import events, metrics
 from .aggregation import Aggregator
 from .events import Action, Event
@@ -73,6 +74,9 @@ class Federation:
         self._nodes_until = 0.0
         self._group: asyncio.TaskGroup | None = None
         self._model = self._load_newest()
+        # A model that is a policy can be acted with, as any run's.
+        self.policies = PolicyRegistry(self.federation_id) if "policy" in about["metadata"] else None
+        self._publish()
 
     @staticmethod
     def create(folder: Path, federation_id: str, config: FederationConfig, first: FirstModel) -> None:
@@ -216,6 +220,10 @@ class Federation:
         self.core.digest = model.digest
         return model
 
+    def _publish(self) -> None:
+        if self.policies is not None:
+            self.policies.publish(self._model.version, b"".join(self._model.chunks()))
+
     def _now(self) -> float:
         """Age of the federation in seconds, the time between two lives of the learner left out."""
         return self._age + time.monotonic() - self._born
@@ -266,6 +274,7 @@ class Federation:
         shown["update/seconds"] = time.perf_counter() - started
         shown.update(await self._privacy())
         self._model = model
+        self._publish()
         self._handle(events.Aggregated(model.version, model.digest, shown))
         record = self.core.history[-1]
         metrics.ROUNDS.labels(RoundState.AGGREGATED.value).inc()

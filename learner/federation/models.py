@@ -22,6 +22,7 @@ class StoredModel:
 
     def __init__(self, version: int, path: Path) -> None:
         self.version = version
+        self._descriptor = -1
         self._descriptor = os.open(path, os.O_RDONLY)
         digest, self.size_bytes = hashlib.sha256(), 0
         for chunk in self.chunks():
@@ -30,7 +31,8 @@ class StoredModel:
         self.digest = digest.hexdigest()
 
     def __del__(self) -> None:
-        os.close(self._descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
 
     def chunks(self) -> Iterator[bytes]:
         """The file, piece by piece."""

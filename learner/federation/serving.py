@@ -2,14 +2,18 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 import grpc.aio
 
 from parlmesh.config import to_yaml
-from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.errors import NotFound
+from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 
 from ..config import LearnerConfig
+from ..policy_servicer import PolicyServicer
+from ..registry import PolicyRegistry
 from .directory import Federations
 from .servicer import FederationServicer
 
@@ -24,7 +28,9 @@ async def serve_federations(
     (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
     channel = open_channel(config.scheduler, config.security)
     federations = build(config, channel)
-    services = (FederationServicer(federations).service,)
+    stopping = asyncio.Event()
+    policies = PolicyServicer(partial(federations.policies, otherwise=_no_run), stopping)
+    services = (Service("parlmesh.v1.PolicyService", policies.register), FederationServicer(federations).service)
     server = FleetServer(listen=config.listen, security=config.security, services=services)
     page = serve_metrics(config.metrics)
     try:
@@ -34,7 +40,12 @@ async def serve_federations(
             server.set_serving(True)
             await stop.wait()
     finally:
+        stopping.set()
         await server.drain()
         await channel.close()
         if page is not None:
             page.close()
+
+
+def _no_run(run_id: str) -> PolicyRegistry:
+    raise NotFound(f"run {run_id!r} is not here; this learner has no runs, and no federation of that name has a policy")

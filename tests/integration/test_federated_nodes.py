@@ -19,6 +19,7 @@ from learner.federation.records import FederationState
 from learner.federation.requests import evaluation_spec, fit_spec
 from learner.federation.servicer import FederationServicer
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.wire import payload_from_proto
@@ -163,3 +164,20 @@ async def test_a_cancelled_fit_stops_while_it_waits(fleet):
     fleet.link.fetch = never
     with pytest.raises(Cancelled):
         await asyncio.to_thread(fleet.handlers["a"][0].run, parameters, {}, cancelled)
+
+
+async def test_the_policy_of_a_federation_is_published_as_a_runs_is(fleet):
+    settings = {"num_envs": 2, "fragment_steps": 4, "updates": 1, "hidden": [4]}
+    federation = await fleet.start(["a"], task="ppo", settings=settings, rounds=1)
+
+    def registry():
+        return fleet.federations.policies("f", lambda run_id: None)
+
+    assert registry().version == 1
+    asked = await fleet.asked(federation, 1)
+    await fleet.fit(federation, asked["a"])
+    await wait_until_async(lambda: registry().version == 2, 60.0)
+    published = registry().get("f").blob
+    assert published.digest.hex() == federation.core.digest
+    assert load_policy(published.data).greedy(np.zeros((1, 4), np.float32)).action.shape == (1,)
+    assert fleet.federations.policies("other", lambda run_id: run_id) == "other"

@@ -1,0 +1,60 @@
+"""Nodes with different physics: one policy for all against every node's own."""
+
+import numpy as np
+import pytest
+
+from parlmesh.federation.aggregators import joint_update, mean
+from parlmesh.federation.learning import Part, make_task
+from parlmesh.federation.schema import ModelSchema
+from parlmesh.federation.tasks.varied_cart_pole import NAME
+from parlmesh.federation.updates import MemoryUpdates
+
+PHYSICS = (
+    {"length": 0.15, "masspole": 0.05, "force": 6.0},
+    {"length": 0.3, "masspole": 0.3, "force": 20.0},
+    {"length": 0.5, "masspole": 0.1, "force": 10.0},
+    {"length": 1.5, "masspole": 0.5, "force": 8.0},
+    {"length": 2.5, "masspole": 0.2, "force": 15.0},
+)
+SETTINGS = {
+    "environment": {"id": NAME},
+    "node_kwargs": PHYSICS,
+    "num_envs": 16,
+    "fragment_steps": 32,
+    "updates": 4,
+    "hidden": [32, 32],
+    "evaluation_episodes": 20,
+}
+ROUNDS = 15
+
+
+def trained(task, nodes, seed):
+    """A model after some rounds of the nodes given; one node alone is that node's own training."""
+    tensors = dict(task.first(seed).tensors)
+    schema = ModelSchema.of(tensors)
+    for number in range(1, ROUNDS + 1):
+        fitted = {node: task.fit(tensors, Part(str(node), node, number, seed)) for node in nodes}
+        updates = MemoryUpdates({str(node): schema.difference(each.tensors, tensors) for node, each in fitted.items()})
+        joint = joint_update(updates, mean([fitted[node].samples for node in sorted(fitted)]))
+        moved, start = (schema.flatten(tensors) + joint).astype(np.float32), 0
+        for spec in schema.joined:
+            tensors[spec.name] = moved[start : start + spec.size].reshape(spec.shape)
+            start += spec.size
+    return tensors
+
+
+def mean_return(task, tensors, seed):
+    """Over the environments of all nodes."""
+    nodes = range(1, len(PHYSICS) + 1)
+    return float(np.mean([task.evaluate(tensors, Part("", node, 0, seed)).metrics["return"] for node in nodes]))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_federated_policy_beats_every_nodes_own_on_the_average_of_all(seed):
+    task = make_task("ppo", SETTINGS, {})
+    nodes = range(1, len(PHYSICS) + 1)
+    joint = mean_return(task, trained(task, nodes, seed), seed)
+    own = [mean_return(task, trained(task, [node], seed), seed) for node in nodes]
+    assert joint > max(own), own
