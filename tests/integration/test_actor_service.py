@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from actor.build import HANDLERS
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import Process, serve, wait_until_async
 from parlmesh.testing.fleet import FakeLearner, FakeScheduler, random_policy
@@ -69,7 +70,7 @@ async def test_an_actor_process_connects_works_and_leaves_with_exit_code_0(
         stream = await scheduler.welcomed()
         assert (stream.hello.node_id, stream.hello.actor_id, dict(stream.hello.labels)) == ("node", "a", {"zone": "b"})
         assert stream.hello.incarnation > 1_600_000_000_000_000_000
-        assert set(stream.hello.kinds) == {"echo", "evaluate", "fail", "noop", "rollout", "sleep"}
+        assert set(stream.hello.kinds) == HANDLERS.keys()
         quick, slow = scheduler.assignment("echo", {"x": 1}), scheduler.assignment("sleep", {"seconds": 0.5})
         stream.send(ConnectResponse(assignments=[quick, slow]))
         assert payload_from_proto((await stream.result(quick.lease.lease_id)).result)[0] == {"x": 1}

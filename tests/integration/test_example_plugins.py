@@ -9,8 +9,11 @@ from prometheus_client import CollectorRegistry
 
 from actor.build import Equipment, make_handlers
 from actor.config import ActorConfig
+from actor.federation_link import FederationLink
 from actor.handlers import Context
+from actor.handlers.federated import NodeMemory
 from actor.learner_link import LearnerLink
+from actor.learning_tasks import LearningTasks
 from actor.metrics import ActorMetrics
 from actor.worker import ActorIdentity
 from learner.build import build_run, check_training
@@ -74,7 +77,14 @@ async def test_the_example_network_is_built_on_both_sides(tmp_path):
 
 
 def handler(**config):
-    equipment = Equipment(ActorIdentity("n", "a", 1), cast(LearnerLink, None), ActorMetrics(CollectorRegistry()))
+    equipment = Equipment(
+        ActorIdentity("n", "a", 1),
+        cast(LearnerLink, None),
+        ActorMetrics(CollectorRegistry()),
+        cast(FederationLink, None),
+        LearningTasks({}),
+        NodeMemory(),
+    )
     return make_handlers(ActorConfig(**config), equipment)
 
 
