@@ -25,7 +25,7 @@ SETTINGS = {
     "hidden": [32, 32],
     "evaluation_episodes": 20,
 }
-ROUNDS = 15
+ROUNDS = 40
 
 
 def trained(task, nodes, seed):
