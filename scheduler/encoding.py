@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from parlmesh.varint import LOW, SMALL, varint
+
 from .task import SUCCEEDED, LeaseName, Task
 
 NANOSECONDS = 1_000_000_000
@@ -18,36 +20,6 @@ _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\
 _OUTCOMES = _RECEIPTS = b"\x0a"
 # An empty status is OK.
 ACCEPTED = _RECEIPTS + b"\x00"
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-_SMALL = [_varint(value) for value in range(1 << 14)]
-# The lowest 14 bits of a larger number, with a sign that more follow.
-_LOW = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 14)]
-# Lease ids are large and close together, so their upper parts repeat.
-_high_parts: dict[int, bytes] = {}
-
-
-def varint(value: int) -> bytes:
-    if value < 1 << 14:
-        return _SMALL[value]
-    if value < 1 << 28:
-        return _LOW[value & 0x3FFF] + _SMALL[value >> 14]
-    high = value >> 14
-    encoded = _high_parts.get(high)
-    if encoded is None:
-        if len(_high_parts) > 1024:
-            _high_parts.clear()
-        encoded = _high_parts[high] = _varint(high)
-    return _LOW[value & 0x3FFF] + encoded
 
 
 def _delimited(tag: bytes, data: bytes) -> bytes:
@@ -63,9 +35,9 @@ def duration(seconds: float) -> bytes:
     """google.protobuf.Duration; not negative."""
     nanos = int(seconds * NANOSECONDS)
     if nanos < 1 << 14:
-        return b"\x10" + _SMALL[nanos] if nanos else b""
+        return b"\x10" + SMALL[nanos] if nanos else b""
     if nanos < 1 << 28:
-        return b"\x10" + _LOW[nanos & 0x3FFF] + _SMALL[nanos >> 14]
+        return b"\x10" + LOW[nanos & 0x3FFF] + SMALL[nanos >> 14]
     whole, nanos = divmod(nanos, NANOSECONDS)
     return b"\x08" + varint(whole) + (b"\x10" + varint(nanos) if nanos else b"")
 
@@ -96,7 +68,7 @@ def assignments(tasks: Iterable[Task], known: dict[bytes, tuple[str, int]]) -> l
         encoded = lease(task.task_id, task.lease_id, task.attempts)
         known[encoded] = (task.task_id, task.lease_id)
         # A lease is shorter than 2^14 bytes: names are bounded.
-        length = _SMALL[len(encoded)]
+        length = SMALL[len(encoded)]
         size = 1 + len(length) + len(encoded) + len(task.body)
         parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, task.body)
         total += size
@@ -135,21 +107,21 @@ def outcome(task: Task) -> bytes:
     return b"".join(
         (
             b"\x0a",
-            _SMALL[len(name)],
+            SMALL[len(name)],
             name,
             b"\x10",
-            _SMALL[task.state],
+            SMALL[task.state],
             end,
             b"\x28",
             varint(task.attempts),
             b"\x32",
-            _SMALL[len(actor_id)],
+            SMALL[len(actor_id)],
             actor_id,
             b"\x3a",
-            _SMALL[len(queued)],
+            SMALL[len(queued)],
             queued,
             b"\x42",
-            _SMALL[len(ran)],
+            SMALL[len(ran)],
             ran,
         )
     )

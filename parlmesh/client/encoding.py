@@ -11,6 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import task_pb2 as pb
+from parlmesh.varint import SMALL, SMALL_NUMBERS, varint
 from parlmesh.wire import payload_to_proto
 
 from .requests import Placement, Priority, TaskRequest
@@ -21,24 +22,6 @@ _MOST_ATTEMPTS = (1 << 32) - 1
 _LONGEST_SECONDS = 100 * 365 * 86400.0
 _HEADS_KEPT = 1024
 _PRIORITIES = frozenset(Priority)
-
-
-def _varint(value: int) -> bytes:
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
-
-
-_SHORT_SIZES = 1 << 12
-_SHORT = [_varint(size) for size in range(_SHORT_SIZES)]
-
-
-def _length(data: bytes) -> bytes:
-    size = len(data)
-    return _SHORT[size] if size < _SHORT_SIZES else _varint(size)
 
 
 class Encoder:
@@ -52,13 +35,13 @@ class Encoder:
         """One `tasks` field of a SubmitTaskStreamRequest; InvalidInput names what cannot be sent."""
         try:
             name = task_id.encode()
-            spec = _TASK_ID + _length(name) + name + self._head(request)
+            spec = _TASK_ID + varint(len(name)) + name + self._head(request)
             if request.parameters or request.tensors or request.dependencies:
                 spec += _particulars(request)
         except (AttributeError, TypeError, ValueError) as error:
             raise InvalidInput(f"{request!r:.200} cannot be submitted: {error}", reason="INVALID_TASK") from error
         size = len(spec)
-        return _TASKS + (_SHORT[size] if size < _SHORT_SIZES else _varint(size)) + spec
+        return _TASKS + (SMALL[size] if size < SMALL_NUMBERS else varint(size)) + spec
 
     def _head(self, request: TaskRequest) -> bytes:
         placement = request.placement
@@ -114,7 +97,7 @@ def _particulars(request: TaskRequest) -> bytes:
     parts = []
     if request.parameters or request.tensors:
         payload = payload_to_proto(request.parameters, request.tensors).SerializeToString()
-        parts += [_PAYLOAD, _length(payload), payload]
+        parts += [_PAYLOAD, varint(len(payload)), payload]
     if request.dependencies:
         parts.append(_dependencies(request.dependencies))
     return b"".join(parts)

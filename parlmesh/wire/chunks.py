@@ -1,5 +1,7 @@
 """Messages that are one stretch of bytes: a hand codec, since protobuf would copy every chunk once more."""
 
+from parlmesh.varint import varint
+
 UPDATE_DATA = b"\x1a"
 """Tag of SubmitUpdateRequest.data: field 3, a length and so many bytes."""
 MODEL_DATA = b"\x12"
@@ -10,7 +12,7 @@ _LONGEST_VARINT = 10
 
 def chunk_to_wire(tag: bytes, data: bytes | memoryview) -> bytes:
     """The encoded message that has this one field."""
-    return b"".join((tag, _varint(len(data)), data))
+    return b"".join((tag, varint(len(data)), data))
 
 
 def chunk_from_wire(tag: bytes, message: bytes) -> memoryview | None:
@@ -25,12 +27,3 @@ def chunk_from_wire(tag: bytes, message: bytes) -> memoryview | None:
             start = place + 1
             return memoryview(message)[start:] if start + length == len(message) else None
     return None
-
-
-def _varint(number: int) -> bytes:
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

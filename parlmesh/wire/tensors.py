@@ -10,6 +10,7 @@ import numpy as np
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
+from parlmesh.varint import varint
 
 _DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_BOOL: np.dtype(np.bool_),
@@ -54,7 +55,7 @@ def tensor_to_parts(field: int, name: str, array: Array) -> tuple[bytes, memoryv
 
 def field_head(number: int, length: int) -> bytes:
     """Tag and length of a length-delimited field, as protobuf writes them."""
-    return bytes([*_varint(number << 3 | 2), *_varint(length)])
+    return varint(number << 3 | 2) + varint(length)
 
 
 # The columns of a run have the same names, types and shapes from trajectory to trajectory.
@@ -62,14 +63,6 @@ def field_head(number: int, length: int) -> bytes:
 def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int) -> bytes:
     head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString() + field_head(_DATA, size)
     return field_head(field, len(head) + size) + head
-
-
-def _varint(value: int) -> list[int]:
-    found = []
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    return [*found, value]
 
 
 def _code(dtype: np.dtype) -> pb.DataType.ValueType:

@@ -1,0 +1,28 @@
+"""Protobuf's variable-length numbers, written from tables: every task and every lease passes here."""
+
+SMALL_NUMBERS = 1 << 14
+SMALL = [bytes((number,)) for number in range(1 << 7)] + [
+    bytes((low | 0x80, high)) for high in range(1, 1 << 7) for low in range(1 << 7)
+]
+"""The varint of each number below SMALL_NUMBERS, for those who know theirs to be one."""
+LOW = [bytes((low | 0x80, high | 0x80)) for high in range(1 << 7) for low in range(1 << 7)]
+"""The lowest 14 bits of a larger number, with a sign that more follow."""
+
+# Lease ids are large and close together, so their upper parts repeat.
+_HIGH_PARTS_KEPT = 1024
+_high_parts: dict[int, bytes] = {}
+
+
+def varint(number: int) -> bytes:
+    """Of a number that is not negative."""
+    if number < SMALL_NUMBERS:
+        return SMALL[number]
+    if number < 1 << 28:
+        return LOW[number & 0x3FFF] + SMALL[number >> 14]
+    high = number >> 14
+    encoded = _high_parts.get(high)
+    if encoded is None:
+        if len(_high_parts) > _HIGH_PARTS_KEPT:
+            _high_parts.clear()
+        encoded = _high_parts[high] = varint(high)
+    return LOW[number & 0x3FFF] + encoded
