@@ -1,6 +1,5 @@
 """The one place where an actor's parts are wired together."""
 
-import importlib
 import os
 import random
 import socket
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
@@ -95,13 +95,7 @@ def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handle
 
 
 def _installed(kind: str, source: str) -> Handler:
-    module, separator, name = source.partition(":")
-    if not separator or not module or not name:
-        raise ConfigError(f"handlers.{kind} must be module:attribute, got {source!r}")
-    try:
-        found: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"handlers.{kind} = {source!r} cannot be imported: {error}") from error
+    found = load_source(f"handlers.{kind}", source)
     return _checked(kind, found, f"handlers.{kind} = {source!r}")
 
 

@@ -4,6 +4,7 @@ from .arguments import parse_arguments
 from .loading import load
 from .model import Config, ListenConfig, LogConfig, MetricsConfig
 from .printing import effective, to_yaml
+from .sources import load_source
 
 __all__ = [
     "Config",
@@ -12,6 +13,7 @@ __all__ = [
     "MetricsConfig",
     "effective",
     "load",
+    "load_source",
     "parse_arguments",
     "to_yaml",
 ]

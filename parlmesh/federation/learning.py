@@ -4,11 +4,11 @@ A task is made from its settings, `make(settings) -> LearningTask`, on the learn
 node for its part of the work. The built-in ones are named here; others come as "module:attribute" in the configuration.
 """
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from parlmesh.config import load_source
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.types import Array
 
@@ -86,19 +86,8 @@ def make_task(name: str, settings: Mapping[str, Any], installed: Mapping[str, st
     if name not in sources:
         known = ", ".join(sorted(sources))
         raise InvalidInput(f"learning task {name!r} is not installed here; there are {known}", reason="UNKNOWN_TASK")
-    task = load_maker(name, sources[name])(settings)
+    maker: TaskMaker = load_source(f"learning task {name!r}", sources[name])
+    task = maker(settings)
     if not isinstance(task, LearningTask):
         raise ConfigError(f"learning task {name!r} needs first, fit and evaluate")
     return task
-
-
-def load_maker(name: str, source: str) -> TaskMaker:
-    """ConfigError when the source is not module:attribute or cannot be imported."""
-    module, separator, attribute = source.partition(":")
-    if not separator or not module or not attribute:
-        raise ConfigError(f"learning task {name!r} must be module:attribute, got {source!r}")
-    try:
-        maker: TaskMaker = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"learning task {name!r} = {source!r} cannot be imported: {error}") from error
-    return maker

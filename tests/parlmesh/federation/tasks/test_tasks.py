@@ -6,7 +6,7 @@ from torch import nn
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.federation import aggregators
 from parlmesh.federation.aggregators import joint_update
-from parlmesh.federation.learning import BUILT_IN, LearningTask, Part, load_maker, make_task
+from parlmesh.federation.learning import BUILT_IN, LearningTask, Part, make_task
 from parlmesh.federation.model_file import model_header, read_model
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.tasks.torch_module import TorchTask
@@ -152,7 +152,7 @@ def test_bad_settings_are_refused_in_a_sentence(name, settings, sentence):
 def test_sources_that_cannot_be_imported_are_refused():
     for source in ("nowhere:Task", "parlmesh.federation:nothing", "parlmesh", ":"):
         with pytest.raises(ConfigError, match="learning task 'mine'"):
-            load_maker("mine", source)
+            make_task("mine", {}, {"mine": source})
 
 
 def test_federated_digits_of_ten_uneven_nodes_come_within_two_points_of_one():
