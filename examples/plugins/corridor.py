@@ -15,14 +15,11 @@ class Corridor(gymnasium.Env[np.ndarray, np.int64]):
     """Every step costs a little, the end is worth one."""
 
     def __init__(self, length: int = 8) -> None:
-        self._length = length
-        self._place = 0
+        self._length, self._place = length, 0
         self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (1,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
         self._place = 0
         return self._seen(), {}

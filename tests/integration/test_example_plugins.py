@@ -1,6 +1,7 @@
 """The examples of docs/plugins.md, as a learner and an actor load them."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import cast
 
@@ -50,6 +51,13 @@ async def trained(tmp_path, plugin, **training):
     return run
 
 
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
+def test_an_example_has_at_most_thirty_lines_of_code(path):
+    text = re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)
+    code = [line for line in text.splitlines() if line.strip() and not line.strip().startswith("#")]
+    assert 10 < len(code) <= 30
+
+
 async def test_the_example_environment_is_learnt(tmp_path):
     environment = {"id": "Corridor-v0", "kwargs": {"length": 4}}
     run = await trained(tmp_path, "corridor", environment=environment, step_budget=8_000, hidden=[16])
@@ -58,9 +66,7 @@ async def test_the_example_environment_is_learnt(tmp_path):
 
 
 async def test_the_example_algorithm_trains_by_name_and_improves(tmp_path):
-    run = await trained(
-        tmp_path, "hill_climbing", algorithm="hill_climbing", hidden=[], step_budget=12_000, custom={"noise": 0.5}
-    )
+    run = await trained(tmp_path, "hill_climbing", algorithm="hill_climbing", step_budget=12_000, custom={"noise": 0.5})
     trainer = run._trainer
     assert trainer._score > 30, "a random policy keeps the pole up for about 20 steps"
     before = trainer.policy_blob()
