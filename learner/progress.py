@@ -27,7 +27,7 @@ class RunState(enum.Enum):
 
 @dataclass(slots=True)
 class Progress:
-    """Numbers of a run; `snapshot` in `run.py` adds those of the queue."""
+    """Numbers of a run; `standing.py` adds those of the queue."""
 
     state: RunState = RunState.CREATED
     reason: str = ""

@@ -11,18 +11,19 @@ from typing import Any, TypeVar
 
 from parlmesh.errors import FailedPrecondition, FleetError
 from parlmesh.rollouts import evaluation_seed
-from parlmesh.telemetry import Waiting, get_logger
+from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
-from parlmesh.types import EpisodeColumns, Trajectory
+from parlmesh.types import Trajectory
 
 from . import metrics
+from .accounts import Accounts
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import TrainingConfig
 from .experience import ExperienceQueue
 from .judging import Candidate, Judge
 from .models import ModelFolder
 from .pacing import rollouts_wanted
-from .progress import Progress, Rate, RunState
+from .progress import Progress, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .source import Evaluation, Source
@@ -58,7 +59,7 @@ class TrainingRun:
         self.registry = registry
         self.queue = queue
         self.progress = Progress(version=first_version - 1)
-        self.rate = Rate()
+        self.accounts = Accounts(self.progress, queue, recorder, clock, wall_clock)
         self._trainer = trainer
         self._checkpoints = checkpoints
         self._recorder = recorder
@@ -67,9 +68,7 @@ class TrainingRun:
         self._clock = clock
         self._wake = asyncio.Event()
         self._changed = asyncio.Event()
-        self._wall_clock = wall_clock
-        self._ticked = self._accounted = clock()
-        self.learner_waiting, self.actors_waiting = Waiting(), Waiting()
+        self._ticked = clock()
         self._update_seconds = self._waited_seconds = 0.0
         self._stop_reason: str | None = None
         self._failure: str | None = None
@@ -102,7 +101,7 @@ class TrainingRun:
         """Runs to the end; `progress` says how it ended. A run that was paused before waits to be resumed."""
         self._set_state(RunState.PAUSED if paused else RunState.RUNNING)
         self._ticked = self._clock()
-        self.rate.mark(self.progress.elapsed_seconds, self.progress.steps)
+        self.accounts.begin()
         if not self.progress.next_evaluation:
             self.progress.next_evaluation = self.config.evaluation_interval_steps
         self.publish()
@@ -251,48 +250,11 @@ class TrainingRun:
                     f"{progress.bad_updates} updates in a row were not finite; version {progress.version} is served"
                 )
             return
-        lags = [progress.version - trajectory.policy_version for trajectory in batch]
-        progress.bad_updates = 0
-        progress.updates += 1
-        progress.steps += update.steps
-        progress.policy_lag = sum(lags) / len(lags)
-        progress.max_policy_lag_seen = max(progress.max_policy_lag_seen, *lags)
-        for trajectory in batch:
-            progress.episodes += len(trajectory.fragment.episodes)
-            progress.recent_returns.extend(EpisodeColumns.of(trajectory.fragment.episodes).returns.tolist())
-        self.rate.mark(progress.elapsed_seconds, progress.steps)
+        # Counted before the next version is served: lags are those to the version that was trained.
+        self.accounts.count(batch, update)
         self.publish()
-        metrics.UPDATES.labels("applied").inc()
-        metrics.STEPS.inc(update.steps)
-        metrics.note_replay(update.metrics)
-        for lag in lags:
-            metrics.POLICY_LAG.observe(lag)
-        self._account_waiting(batch)
-        values = {**update.metrics, "policy/lag": progress.policy_lag, "policy/version": float(progress.version)}
-        values["throughput/steps_per_second"] = self.rate.per_second()
-        values["experience/queued_trajectories"] = float(len(self.queue))
-        values["update/seconds"] = self._update_seconds
-        values["run/elapsed_seconds"] = progress.elapsed_seconds
-        values["experience/waited_seconds"] = self._waited_seconds
-        values["experience/learner_idle_ratio"] = self.learner_waiting.ratio()
-        values["experience/actor_idle_ratio"] = self.actors_waiting.ratio()
-        if progress.episode_return is not None:
-            values["return/episodes"] = progress.episode_return
-        self._recorder.record(progress.steps, values)
+        self.accounts.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
         self._notify()
-
-    def _account_waiting(self, batch: Sequence[Trajectory]) -> None:
-        """Who waited for whom, and how old the experience was."""
-        now, wall_time = self._clock(), self._wall_clock()
-        worked = max(0.0, now - self._accounted - self._waited_seconds)
-        self._accounted = now
-        metrics.IDLE_RATIO.set(self.learner_waiting.add(now, self._waited_seconds, worked))
-        for trajectory in batch:
-            self.actors_waiting.add(now, trajectory.waited_seconds, trajectory.collect_seconds)
-            if trajectory.collect_time:
-                # Clocks of two machines may differ; no experience comes from the future.
-                metrics.EXPERIENCE_AGE.observe(max(0.0, wall_time - trajectory.collect_time))
-        metrics.ACTORS_IDLE_RATIO.set(self.actors_waiting.ratio())
 
     async def _evaluate_if_due(self, source: Source) -> None:
         if self.progress.steps >= self.progress.next_evaluation:

@@ -7,11 +7,11 @@ from .run import TrainingRun
 
 def standing_of(run: TrainingRun) -> dict[str, Any]:
     """How far the run has come, under the names of TrainingProgress and TrainingResult, as JSON can hold it."""
-    progress, queue = run.progress, run.queue
+    progress, queue, accounts = run.progress, run.queue, run.accounts
     return {
         "steps": progress.steps,
         "policy_version": progress.version,
-        "steps_per_second": run.rate.per_second(),
+        "steps_per_second": accounts.rate.per_second(),
         "episode_return": progress.episode_return,
         "evaluation_return": progress.evaluation_return,
         "policy_lag": progress.policy_lag,
@@ -21,8 +21,8 @@ def standing_of(run: TrainingRun) -> dict[str, Any]:
         "dropped_trajectories": dict(queue.dropped),
         "elapsed_seconds": progress.elapsed_seconds,
         "episodes": progress.episodes,
-        "learner_idle_ratio": run.learner_waiting.ratio(),
-        "actor_idle_ratio": run.actors_waiting.ratio(),
+        "learner_idle_ratio": accounts.learner_waiting.ratio(),
+        "actor_idle_ratio": accounts.actors_waiting.ratio(),
         "best_evaluation_return": progress.best_evaluation_return,
         "best_version": progress.best_version,
         "policy_digest": run.registry.get("").blob.digest.hex() if run.registry.version else "",
