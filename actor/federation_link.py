@@ -1,7 +1,6 @@
 """The coordinator of federations as handlers in threads see it: models in, updates out."""
 
 import asyncio
-import hashlib
 import random
 import time
 from collections import OrderedDict
@@ -11,12 +10,13 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
-from parlmesh.errors import DeadlineExceeded, FleetError, ResourceExhausted, Unavailable
-from parlmesh.federation.model_file import ModelFile, read_model
+from parlmesh.errors import DeadlineExceeded, FleetError, Unavailable
+from parlmesh.federation.model_file import ModelFile
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import MODEL_DATA, UPDATE_DATA, chunk_from_wire, chunk_to_wire
 
+from .arriving_model import ArrivingModel
 from .config import LimitsConfig
 from .handlers.protocol import Cancelled, Context
 
@@ -94,36 +94,24 @@ class FederationLink:
 
     async def _fetch_once(self, federation_id: str, version: int, seconds: float) -> ModelFile:
         request = pb.GetFederatedModelRequest(federation_id=federation_id, version=version)
-        header: pb.ModelHeader | None = None
-        chunks: list[bytes | memoryview] = []
-        digest, received = hashlib.sha256(), 0
+        arriving: ArrivingModel | None = None
         call = self._model_call(request, timeout=max(0.001, seconds))
         try:
             async for message in call:
                 data = chunk_from_wire(MODEL_DATA, message)
                 if data is None:
                     opening = pb.GetFederatedModelResponse.FromString(message)
-                    header, data = opening.header, memoryview(opening.data)
-                    self._check(header, version)
-                received += len(data)
-                digest.update(data)
-                chunks.append(data)
-                if header is None or received > header.size_bytes:
+                    arriving, data = ArrivingModel(opening.header, self._limits.policy_bytes), memoryview(opening.data)
+                if arriving is None or not arriving.take(data):
                     break
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from error
         finally:
             call.cancel()
-        if header is None or received != header.size_bytes or digest.digest() != header.digest:
+        found = arriving.whole() if arriving is not None else None
+        if found is None:
             raise Unavailable(f"model version {version} of {federation_id!r} came damaged", reason="MODEL_CORRUPT")
-        return read_model(b"".join(chunks))
-
-    def _check(self, header: pb.ModelHeader, version: int) -> None:
-        limit = self._limits.policy_bytes
-        if header.size_bytes > limit:
-            raise ResourceExhausted(
-                f"model version {version} has {header.size_bytes} bytes; the limit is {limit} (limits.policy_bytes)"
-            )
+        return found
 
     def _wait(self, work: Coroutine[Any, Any, _T], context: Context) -> _T:
         future: Future[_T] = asyncio.run_coroutine_threadsafe(work, self._loop)

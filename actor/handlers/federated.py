@@ -1,6 +1,5 @@
 """A node's part in federated rounds: training on its own data for an update, and judging models. Data stays here."""
 
-import hashlib
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pydantic import Field
 
 from parlmesh.errors import DeadlineExceeded, FleetError, Unavailable
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
+from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.learning import Part
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import clip
@@ -182,7 +182,7 @@ def _header(
         base_version=wanted.base_version,
         nonce=bytes.fromhex(wanted.nonce),
         samples=samples,
-        digest=hashlib.sha256(data).digest(),
+        digest=fast_digest(data),
         size_bytes=len(data),
         metrics=struct_to_proto({name: float(value) for name, value in metrics.items()}),
         tensors=[

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +14,23 @@ from parlmesh.federation.aggregators import Combination
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
 from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
-from parlmesh.federation.updates import Updates, blocks
+from parlmesh.federation.updates import Updates, block_columns
 from parlmesh.types import Array
 
-from .models import ModelFiles
+from .models import ModelFiles, StoredModel
 from .records import Counted
 from .spool import Spool, SpooledUpdates
 
 # Norms are taken in float32; a clipped update must be short enough all the same.
 _CLIP_MARGIN = 1.0 - 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A version that was just made."""
+
+    model: StoredModel
+    metrics: dict[str, float]
 
 
 class Aggregator:
@@ -41,8 +51,8 @@ class Aggregator:
             tau=server.tau,
         )
 
-    def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> dict[str, float]:
-        """Writes version base + 1; the same updates give the same bytes. Returns what the history shows of it."""
+    def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> "Joined":
+        """Writes version base + 1; the same updates give the same bytes. With it, what the history shows of it."""
         ordered = sorted(counted, key=lambda update: (update.node_id, update.slot))
         updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
         combination = combination_for(self._config, updates, ordered)
@@ -51,23 +61,22 @@ class Aggregator:
         reader = self._models.reader(base)
         noise = self._noise(round_number, len(ordered))
 
-        def parts() -> Iterator[bytes]:
-            for start, stop, block in blocks(updates):
-                joint = combination(block)
+        def parts() -> Iterator[memoryview]:
+            for start, stop, joint in combined(updates, combination):
                 if noise is not None:
                     joint = joint + noise.draw(stop - start)
                 piece = {name: moment[start:stop] for name, moment in moments.items()}
                 step = self._server.step(joint, piece)
                 squares.append(float(np.dot(step, step)))
-                yield (reader.read(start, stop) + step).astype("<f4").tobytes()
+                yield (reader.read(start, stop) + step).astype("<f4").view(np.uint8).data
 
         try:
-            self._models.derive(base, parts)
+            model = self._models.derive(base, parts)
         finally:
             reader.close()
         if moments:
             self._keep_moments(base + 1, moments)
-        return {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))}
+        return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))})
 
     def _noise(self, round_number: int, count: int) -> "_Noise | None":
         privacy = self._config.privacy
@@ -95,6 +104,22 @@ class Aggregator:
 
     def _moment_path(self, version: int) -> Path:
         return self._folder / f"moments-v{version:08d}.safetensors"
+
+
+def combined(updates: Updates, combination: Combination) -> Iterator[tuple[int, int, Array]]:
+    """(start, stop, joint update) over all columns in their order; the next block is read while one is written."""
+
+    def combine(start: int, stop: int) -> tuple[int, int, Array]:
+        return start, stop, combination(updates.block(start, stop))
+
+    with ThreadPoolExecutor(1) as reading:
+        following: Future[tuple[int, int, Array]] | None = None
+        for columns in block_columns(updates):
+            present, following = following, reading.submit(combine, *columns)
+            if present is not None:
+                yield present.result()
+        if following is not None:
+            yield following.result()
 
 
 class _Noise:

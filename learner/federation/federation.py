@@ -169,11 +169,11 @@ class Federation:
             check_shape(self.schema, about.tensors, about.size_bytes, about.encoding, self.config.compression.encoding)
             slot = self.core.free_slot(self._in_flight)
             self._in_flight.add(slot)
-            receiver = Receiver(self._spool, slot, about.size_bytes, about.encoding)
+            receiver = Receiver(self._spool, slot, offer, about.size_bytes, about.encoding)
             async for chunk in data:
                 receiver.take(chunk)
             metrics.UPDATE_BYTES.inc(about.size_bytes)
-            self._handle(events.Delivered(receiver.finish(offer, about.metrics)))
+            self._handle(events.Delivered(receiver.finish(about.metrics)))
         except FleetError as error:
             self._refuse(offer, error)
             raise
@@ -269,10 +269,9 @@ class Federation:
     async def _aggregate(self, number: int, counted: Sequence[Any]) -> None:
         base = self.core.version
         started = time.perf_counter()
-        shown = await asyncio.to_thread(self._aggregator.aggregate, base, number, counted)
-        model = await asyncio.to_thread(self._models.load, base + 1)
-        shown["update/seconds"] = time.perf_counter() - started
-        shown.update(await self._privacy())
+        joined = await asyncio.to_thread(self._aggregator.aggregate, base, number, counted)
+        model = joined.model
+        shown = {**joined.metrics, "update/seconds": time.perf_counter() - started, **await self._privacy()}
         self._model = model
         self._publish()
         self._handle(events.Aggregated(model.version, model.digest, shown))

@@ -1,12 +1,12 @@
 """One update on its way in: chunks go to the spool, digest, norm and finiteness are taken as they pass."""
 
-import hashlib
 import math
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.compression import NONE, decode
+from parlmesh.federation.digests import fast_digest, fast_hasher, hasher_for
 from parlmesh.types import Array
 
 from .records import Answer, Offer
@@ -16,20 +16,27 @@ from .spool import Spool
 class Receiver:
     """Holds a place of the spool until `finish`. Compressed updates are kept in memory, which is why they are small."""
 
-    def __init__(self, spool: Spool, slot: int, size_bytes: int, encoding: str) -> None:
+    def __init__(self, spool: Spool, slot: int, offer: Offer, size_bytes: int, encoding: str) -> None:
         self.slot = slot
         self._spool = spool
+        self._offer = offer
         self._size_bytes = size_bytes
         self._encoding = encoding
         self._received = 0
         self._packed = bytearray()
-        self._digest = hashlib.sha256()
+        self._digest = hasher_for(offer.digest)
+        self._stored = self._digest if len(offer.digest) == len(fast_hasher().hexdigest()) else fast_hasher()
         self._square = 0.0
         self._finite = True
 
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to come."""
+        return self._size_bytes - self._received
+
     def take(self, data: memoryview) -> None:
         """One chunk; InvalidInput when it is more than was promised."""
-        if self._received + len(data) > self._size_bytes:
+        if len(data) > self.missing:
             raise InvalidInput(f"more than the promised {self._size_bytes} bytes came", reason="UPDATE_SIZE")
         self._digest.update(data)
         if self._encoding != NONE:
@@ -37,25 +44,27 @@ class Receiver:
         else:
             if len(data) % 4:
                 raise InvalidInput(f"a chunk must be a multiple of 4 bytes, got {len(data)}", reason="UPDATE_SIZE")
+            if self._stored is not self._digest:
+                self._stored.update(data)
             self._spool.write(self.slot, self._received, data)
             self._look_at(np.frombuffer(data, "<f4"))
         self._received += len(data)
 
-    def finish(self, offer: Offer, metrics: dict[str, float]) -> Answer:
+    def finish(self, metrics: dict[str, float]) -> Answer:
         """The whole update; InvalidInput when it is not what its header said."""
-        if self._received != self._size_bytes:
+        if self.missing:
             raise InvalidInput(f"{self._received} of {self._size_bytes} bytes came", reason="UPDATE_INCOMPLETE")
-        digest = stored = self._digest.hexdigest()
-        if digest != offer.digest:
+        if self._digest.hexdigest() != self._offer.digest:
             raise InvalidInput("the update's digest is not that of its header", reason="UPDATE_DIGEST")
+        stored = self._stored.hexdigest()
         if self._encoding != NONE:
             vector = decode(bytes(self._packed), self._spool.size, self._encoding)
             self._look_at(vector)
             data = np.ascontiguousarray(vector, "<f4").tobytes()
             self._spool.write(self.slot, 0, data)
-            stored = hashlib.sha256(data).hexdigest()
+            stored = fast_digest(data).hex()
         return Answer.of(
-            offer,
+            self._offer,
             slot=self.slot,
             norm=math.sqrt(self._square),
             finite=self._finite,

@@ -12,7 +12,7 @@ from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import Service, caller
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
-from parlmesh.wire.chunks import MODEL_DATA, UPDATE_DATA, chunk_from_wire, chunk_to_wire
+from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
 from .directory import Federations
 from .translation import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
@@ -81,10 +81,8 @@ class FederationServicer:
         header = pb.GetFederatedModelResponse(header=model_header(federation.federation_id, model))
         # Encoded messages one after another are one message: the header travels with the first chunk.
         before = header.SerializeToString()
-        for chunk in model.chunks():
-            await context.write(
-                before + chunk_to_wire(MODEL_DATA, chunk) if before else chunk_to_wire(MODEL_DATA, chunk)
-            )
+        for message in model.encoded():
+            await context.write(before + message if before else message)
             before = b""
 
 

@@ -98,6 +98,7 @@ def model_header(federation_id: str, model: StoredModel) -> pb.ModelHeader:
         version=model.version,
         digest=bytes.fromhex(model.digest),
         size_bytes=model.size_bytes,
+        checksum=model.checksum,
     )
 
 

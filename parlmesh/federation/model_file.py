@@ -63,13 +63,13 @@ def model_header(schema: ModelSchema, metadata: Mapping[str, str]) -> bytes:
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
-def read_model(data: bytes) -> ModelFile:
+def read_model(data: bytes | memoryview) -> ModelFile:
     """The inverse; InvalidInput when the bytes are no such file."""
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if not 0 < length <= min(_LARGEST_HEADER_BYTES, len(data) - _LENGTH_BYTES):
         raise InvalidInput(f"a model of {len(data)} bytes cannot have a header of {length} bytes", reason="MODEL_FILE")
     try:
-        entries = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
+        entries = json.loads(bytes(data[_LENGTH_BYTES : _LENGTH_BYTES + length]))
         metadata = entries.pop("__metadata__")
         schema = ModelSchema.from_list(json.loads(metadata[_SCHEMA]))
         tensors: dict[str, Array] = {}

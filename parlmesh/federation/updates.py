@@ -10,7 +10,8 @@ import numpy as np
 
 from parlmesh.types import Array
 
-_BLOCK_BYTES = 16 << 20
+# Larger ones leave the cache, smaller ones cost more calls than they save.
+_BLOCK_BYTES = 4 << 20
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 18
 
 
@@ -49,11 +50,16 @@ class MemoryUpdates:
         return np.stack([row[start:stop] for row in self._rows])
 
 
-def blocks(updates: Updates) -> Iterator[tuple[int, int, Array]]:
-    """(start, stop, block) over all columns; the more rows, the fewer columns at a time."""
+def block_columns(updates: Updates) -> Iterator[tuple[int, int]]:
+    """(start, stop) over all columns; the more rows, the fewer columns at a time."""
     width = min(max(_BLOCK_BYTES // (4 * max(1, updates.count)), _SMALLEST_BLOCK), _LARGEST_BLOCK)
     for start in range(0, updates.size, width):
-        stop = min(start + width, updates.size)
+        yield start, min(start + width, updates.size)
+
+
+def blocks(updates: Updates) -> Iterator[tuple[int, int, Array]]:
+    """(start, stop, block) over all columns."""
+    for start, stop in block_columns(updates):
         yield start, stop, updates.block(start, stop)
 
 

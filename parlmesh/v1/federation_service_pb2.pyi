@@ -462,7 +462,7 @@ class UpdateHeader(_message.Message):
     samples: _builtins.int
     """Samples the node trained on; the server caps what it believes."""
     digest: _builtins.bytes
-    """SHA-256 over the data of all chunks."""
+    """Over the data of all chunks: 16 bytes are XXH3-128, 32 are SHA-256."""
     size_bytes: _builtins.int
     encoding: Global___UpdateEncoding.ValueType
     @_builtins.property
@@ -583,12 +583,15 @@ class ModelHeader(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    CHECKSUM_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
     version: _builtins.int
     digest: _builtins.bytes
     """SHA-256 of the whole file."""
     size_bytes: _builtins.int
     """Length of the whole file, which is in the safetensors format."""
+    checksum: _builtins.bytes
+    """XXH3-128 of the whole file: quickly found out whether all of it came as it was sent."""
     def __init__(
         self,
         *,
@@ -596,10 +599,11 @@ class ModelHeader(_message.Message):
         version: _builtins.int = ...,
         digest: _builtins.bytes = ...,
         size_bytes: _builtins.int = ...,
+        checksum: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "federation_id", b"federation_id", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "digest", b"digest", "federation_id", b"federation_id", "size_bytes", b"size_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
