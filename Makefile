@@ -11,6 +11,8 @@ STAMP := $(VENV)/.installed
 SOURCES := parlmesh learner actor scheduler tools tests examples
 # protoc finds its plugins, and benchmarks their tools, by PATH.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Tests start many processes, and each would compile the sources again where the environment forbids to keep bytecode.
+export PYTHONDONTWRITEBYTECODE :=
 TORCH := $(shell grep '^torch==' constraints.txt)
 
 .PHONY: help setup protos check format test e2e run bench nightly clean
@@ -59,3 +61,4 @@ nightly: $(STAMP) ## the long tests
 
 clean: ## forget caches and builds; the venv and runs stay
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find $(SOURCES) -name __pycache__ -prune -exec rm -rf {} +
