@@ -164,10 +164,10 @@ def build_federations(config: LearnerConfig, channel: grpc.aio.Channel) -> Feder
 def build_services(
     config: LearnerConfig, runs: Runs, stopping: asyncio.Event, federations: Federations | None = None
 ) -> tuple[Service, ...]:
-    """The learner's services; `stopping` ends their watchers. Federations have policies too."""
+    """The learner's services; `stopping` ends their streams. Federations have policies too."""
     found = partial(federations.policies, otherwise=runs.registry) if federations is not None else runs.registry
     policies = PolicyServicer(found, stopping)
-    experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes)
+    experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes, stopping)
     trainings = TrainingServicer(runs, stopping)
     models = ModelServicer(runs)
     curves = MetricsServicer(runs)

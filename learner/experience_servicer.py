@@ -7,13 +7,14 @@ from typing import Any
 import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.rpc import status_from_error
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
 
 from .runs import Runs
+from .streaming import unless
 
 # Receipts that may wait to be written before no more is read.
 _WAITING_RECEIPTS = 64
@@ -24,8 +25,9 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ExperienceServicer(ExperienceServiceServicer):
     """ExperienceService."""
 
-    def __init__(self, runs: Runs, max_bytes: int) -> None:
+    def __init__(self, runs: Runs, max_bytes: int, stopping: asyncio.Event) -> None:
         self._runs = runs
+        self._stopping = stopping
         self._limits = TensorLimits(max_bytes=max_bytes)
 
     async def UploadTrajectories(  # type: ignore[override]
@@ -34,11 +36,26 @@ class ExperienceServicer(ExperienceServiceServicer):
         receipts = Receipts()
         async with asyncio.TaskGroup() as group:
             # Apart, so that the next trajectory is read while a receipt is on its way.
-            group.create_task(self._read(request_iterator, receipts))
+            reading = group.create_task(self._read(request_iterator, receipts))
             async for receipt in receipts:
                 await context.write(receipt)
+        end = reading.result()
+        if end is not None:
+            raise end
 
-    async def _read(self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts") -> None:
+    async def _read(
+        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts"
+    ) -> Unavailable | None:
+        """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
+        end = None
+        try:
+            await unless(self._stopping, self._take(requests, receipts))
+        except Unavailable as stopping:
+            end = stopping
+        await receipts.end()
+        return end
+
+    async def _take(self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts") -> None:
         async for request in requests:
             status = self._receive(request.trajectory)
             version, room = self._runs.room(request.trajectory.run_id)
@@ -46,7 +63,6 @@ class ExperienceServicer(ExperienceServiceServicer):
                 sequence=request.trajectory.sequence, status=status, policy_version=version, credits=room
             )
             await receipts.put(receipt, together=request.receipts_together)
-        await receipts.end()
 
     def _receive(self, message: pb.Trajectory) -> status_pb2.Status:
         try:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 async def unless(stopping: asyncio.Event, waiting: Awaitable[T]) -> T:
-    """The awaited value, or Unavailable as soon as the server stops: a drain must not wait for watchers."""
+    """The awaited value, or Unavailable as soon as the server stops: a drain must not wait for streams without end."""
     wanted, end = asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())
     try:
         await asyncio.wait((wanted, end), return_when=asyncio.FIRST_COMPLETED)

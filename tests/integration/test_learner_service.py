@@ -10,7 +10,7 @@ import pytest
 from learner.build import build_run, build_runs, build_services
 from learner.config import LearnerConfig
 from learner.progress import RunState
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
@@ -28,8 +28,9 @@ WAIT = 10.0
 
 
 class Fixture:
-    def __init__(self, runs, channel):
+    def __init__(self, runs, channel, stopping):
         self.runs = runs
+        self.stopping = stopping
         self.live = runs.get("").live
         self.run = self.live.run
         self.policies = PolicyServiceStub(channel)
@@ -60,7 +61,7 @@ async def learner(tmp_path):
     runs.get("").live.run.publish()
     async with serve(build_services(config, runs, stopping)) as address:
         channel = open_channel(address)
-        yield Fixture(runs, channel)
+        yield Fixture(runs, channel, stopping)
         stopping.set()
         await channel.close()
     await scheduler.close()
@@ -72,6 +73,17 @@ async def test_a_good_trajectory_gets_a_receipt_and_is_queued(learner):
     assert (receipt.sequence, receipt.status.code, receipt.policy_version, receipt.credits) == (1, 0, 1, 1023)
     assert len(learner.run.queue) == 1
     assert learner.live._fleet.outstanding == 0
+
+
+async def test_an_upload_stream_is_answered_and_ended_when_the_learner_stops(learner):
+    call = learner.experience.UploadTrajectories(timeout=WAIT)
+    await call.write(experience_pb.UploadTrajectoriesRequest(trajectory=learner.trajectory()))
+    assert (await call.read()).status.code == 0
+    learner.stopping.set()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    error = error_from_rpc(caught.value)
+    assert (type(error), error.reason) == (Unavailable, "STOPPING")
 
 
 def spoil(name, array):
