@@ -1,5 +1,7 @@
 """The metrics page of a process, in a daemon thread on its own port. Declares no metric."""
 
+import contextlib
+import socket
 from threading import Thread
 from typing import Any
 
@@ -16,7 +18,12 @@ class MetricsServer:
         self.port: int = server.server_port
 
     def close(self) -> None:
-        self._server.shutdown()
+        stopping = Thread(target=self._server.shutdown)
+        stopping.start()
+        # The server looks for its end twice a second, or when somebody calls.
+        with contextlib.suppress(OSError), socket.create_connection(self._server.server_address[:2], timeout=1.0):
+            pass
+        stopping.join()
         self._server.server_close()
         self._thread.join(timeout=5.0)
 
