@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 _MOST_LINES = 10_000
 
 
-def wait_until(predicate: Callable[[], Any], deadline_seconds: float) -> Any:
+def wait_until(predicate: Callable[[], Any], deadline_seconds: float, *, poll_seconds: float = _POLL_SECONDS) -> Any:
     """Polls until the predicate gives something true and returns it; fails at the deadline."""
     deadline = time.monotonic() + deadline_seconds
     while True:
@@ -27,7 +27,7 @@ def wait_until(predicate: Callable[[], Any], deadline_seconds: float) -> Any:
             return found
         if time.monotonic() >= deadline:
             raise AssertionError(f"{_name(predicate)} did not hold within {deadline_seconds} s")
-        time.sleep(_POLL_SECONDS)
+        time.sleep(poll_seconds)
 
 
 async def wait_until_async(predicate: Callable[[], Any], deadline_seconds: float) -> Any:

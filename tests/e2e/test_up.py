@@ -28,7 +28,10 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 pytestmark = pytest.mark.e2e
 
 PATIENCE = 60.0
+# A look at a fleet costs calls and a walk over its processes, on the cores that the fleet works with.
+LOOK = 0.1
 ENDLESS = ("--steps", "100000000", "--no-goal")
+SHORT = ("--steps", "6000", "--no-goal")
 
 
 class Up:
@@ -93,7 +96,7 @@ class Up:
             child = self.children().get(name)
             return child if child is not None and child.pid != other_than else None
 
-        found: psutil.Process = wait_until(living, PATIENCE)
+        found: psutil.Process = wait_until(living, PATIENCE, poll_seconds=LOOK)
         return found
 
     def port(self, service: str) -> int:
@@ -118,7 +121,7 @@ class Up:
             progress = self.progress()
             return progress if progress is not None and progress.steps > steps else None
 
-        found: TrainingProgress = wait_until(past, PATIENCE)
+        found: TrainingProgress = wait_until(past, PATIENCE, poll_seconds=LOOK)
         self.children()
         return found
 
@@ -158,18 +161,35 @@ def events(log: Path, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line.get("event") == name]
 
 
-def test_a_short_run_ends_by_itself_with_a_summary_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    with Up(tmp_path, "--steps", "30000", "--no-goal", "--seed", "3") as up:
-        up.trains_past(0)
-        text = up.ends(0)
-        up.left_nothing()
-        assert set(up.seen.values()) == {"scheduler", "learner", "actor-0", "actor-1"}
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Up, str]:
+    """A fleet whose run has ended, and what it said."""
+    with Up(tmp_path_factory.mktemp("finished"), *SHORT, "--seed", "3") as up:
+        wait_until(lambda: len(up.children()) == 4, PATIENCE, poll_seconds=LOOK)
+        return up, up.ends(0)
+
+
+def test_a_short_run_ends_by_itself_with_a_summary_and_leaves_nothing_behind(finished: tuple[Up, str]) -> None:
+    up, text = finished
+    up.left_nothing()
+    assert set(up.seen.values()) == {"scheduler", "learner", "actor-0", "actor-1"}
     for wanted in ("finished: ", "trained", "evaluation", "restarts", "what to try next", "up --resume"):
         assert wanted in text
     for name in ("up.yaml", "learner.yaml", "actor-1.yaml", "metrics.jsonl", "tensorboard", "checkpoints"):
         assert (up.root / name).exists()
     assert (up.root / "learning-curve.png").stat().st_size > 1_000
     assert yaml.safe_load((up.root / "learner.yaml").read_text())["training"]["seed"] == 3
+
+
+def test_a_resumed_run_goes_on_and_repeats_no_incarnation(finished: tuple[Up, str]) -> None:
+    first, _ = finished
+    with Up(first.root.parents[1], "--resume", "one", "--steps", "12000") as second:
+        second.ends(0)
+    incarnations = yaml.safe_load((first.root / "incarnations.yaml").read_text())
+    assert incarnations == {"actor-0": 2, "actor-1": 2}
+    resumed = events(first.root / "logs" / "learner.log", "run_resumed")
+    assert [12_000 > event["steps"] >= 6_000 for event in resumed] == [True]
+    assert json.loads((first.root / "summary.json").read_text())["steps"] >= 12_000
 
 
 def test_whatever_is_killed_comes_back_and_training_goes_on(endless: Up) -> None:
@@ -189,7 +209,7 @@ def kill_an_actor(up: Up) -> None:
         actor = up.actors().get("actor-0")
         return actor is not None and actor.incarnation == 2 and actor.state == ACTOR_STATE_READY
 
-    wait_until(back, PATIENCE)
+    wait_until(back, PATIENCE, poll_seconds=LOOK)
     reached = up.trains_past(0).steps
     up.trains_past(reached)
     assert yaml.safe_load((up.root / "incarnations.yaml").read_text())["actor-0"] == 2
@@ -215,9 +235,10 @@ def kill_the_scheduler(up: Up) -> None:
     first = up.child("scheduler")
     first.kill()
     up.child("scheduler", other_than=first.pid)
-    wait_until(lambda: {actor.state for actor in up.actors().values()} == {ACTOR_STATE_READY}, PATIENCE)
+    ready = {ACTOR_STATE_READY}
+    wait_until(lambda: {actor.state for actor in up.actors().values()} == ready, PATIENCE, poll_seconds=LOOK)
     reached = up.trains_past(0).steps
-    up.trains_past(reached + 50_000)
+    up.trains_past(reached + 20_000)
     assert {name: up.child(name).pid for name in actors} == actors
 
 
@@ -226,7 +247,7 @@ def test_a_signal_ends_up_gracefully_and_leaves_nothing_behind(
     tmp_path: Path, number: signal.Signals, mode: tuple[str, ...]
 ) -> None:
     with Up(tmp_path, *ENDLESS, *mode) as up:
-        up.trains_past(10_000)
+        up.trains_past(0)
         assert set(up.children()) == ({"learner"} if mode else {"scheduler", "learner", "actor-0", "actor-1"})
         up.process.send_signal(number)
         text = up.ends(1)
@@ -240,7 +261,7 @@ def test_a_signal_ends_up_gracefully_and_leaves_nothing_behind(
 def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(endless: Up) -> None:
     endless.child("actor-1").suspend()
     endless.process.send_signal(signal.SIGINT)
-    wait_until(lambda: "actor-0" not in endless.children(), PATIENCE)
+    wait_until(lambda: "actor-0" not in endless.children(), PATIENCE, poll_seconds=LOOK)
     endless.process.send_signal(signal.SIGINT)
     endless.ends(1)
     endless.left_nothing()
@@ -253,7 +274,7 @@ def test_kill_9_of_up_itself_takes_the_fleet_with_it(endless: Up) -> None:
 
 
 def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -> None:
-    with Up(tmp_path, "--steps", "20000", "--no-goal", "--set", "actor.slots=-1") as up:
+    with Up(tmp_path, *SHORT, "--set", "actor.slots=-1") as up:
         text = up.ends(0)
     assert "actor-0 refused its configuration" in text
     assert "slots" in text
@@ -278,24 +299,13 @@ def test_an_operator_who_stops_the_training_ends_up(tmp_path: Path) -> None:
     assert "stopped: stopped on request" in text
 
 
-def test_a_resumed_run_goes_on_and_repeats_no_incarnation(tmp_path: Path) -> None:
-    with Up(tmp_path, "--steps", "20000", "--no-goal") as first:
-        first.ends(0)
-    with Up(tmp_path, "--resume", "one", "--steps", "40000") as second:
-        second.ends(0)
-    incarnations = yaml.safe_load((first.root / "incarnations.yaml").read_text())
-    assert incarnations == {"actor-0": 2, "actor-1": 2}
-    resumed = events(first.root / "logs" / "learner.log", "run_resumed")
-    assert [event["steps"] >= 20_000 for event in resumed] == [True]
-
-
 def test_a_kept_fleet_serves_after_the_end_until_ctrl_c(tmp_path: Path) -> None:
-    with Up(tmp_path, "--steps", "20000", "--no-goal", "--keep") as up:
-        wait_until(lambda: "the fleet stays up at learner 127.0.0.1:" in up.output(), PATIENCE)
+    with Up(tmp_path, *SHORT, "--keep") as up:
+        wait_until(lambda: "the fleet stays up at learner 127.0.0.1:" in up.output(), PATIENCE, poll_seconds=LOOK)
         assert set(up.children()) == {"scheduler", "learner", "actor-0", "actor-1"}
         progress = up.progress()
         assert progress is not None
-        assert progress.steps >= 20_000
+        assert progress.steps >= 6_000
         up.process.send_signal(signal.SIGINT)
         up.ends(0)
         up.left_nothing()
@@ -303,7 +313,7 @@ def test_a_kept_fleet_serves_after_the_end_until_ctrl_c(tmp_path: Path) -> None:
 
 def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--serial", "--steps", "20000", "--no-goal"]
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--serial", *SHORT]
     process = subprocess.Popen(
         [*command, "--runs-dir", str(tmp_path)],
         stdin=subprocess.DEVNULL,
