@@ -31,10 +31,9 @@ class Fleet:
         self.stub: Any = None
 
     @contextmanager
-    def scheduler(self) -> Iterator[Process]:
-        with self._process(
-            "scheduler", f"listen.port={self.port}", "store.kind=sqlite", f"store.path={self._store}"
-        ) as process:
+    def scheduler(self, *settings: str) -> Iterator[Process]:
+        given = (f"listen.port={self.port}", "store.kind=sqlite", f"store.path={self._store}", *settings)
+        with self._process("scheduler", *given) as process:
             process.wait_for("server_started")
             yield process
 
@@ -75,6 +74,22 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
         yield fleet
 
 
+@pytest.fixture(scope="module")
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A scheduler and one actor for all tests that leave them as they were."""
+    fleet = Fleet(free_port(), tmp_path_factory.mktemp("standing") / "scheduler.sqlite")
+    with fleet.scheduler(), fleet.actor("a"):
+        yield fleet
+
+
+@pytest.fixture
+async def pair(standing: Fleet) -> AsyncIterator[Fleet]:
+    """The standing fleet, with a client of this test's loop."""
+    async with open_channel(standing.address) as channel:
+        standing.stub = SchedulerServiceStub(channel)
+        yield standing
+
+
 def _task(kind: str, **parameters: Any) -> TaskSpec:
     return TaskSpec(kind=kind, payload=payload_to_proto(parameters) if parameters else None)
 
@@ -88,36 +103,33 @@ async def test_every_task_ends_once_on_one_of_the_actors(fleet: Fleet) -> None:
         assert {outcome.actor_id for outcome in outcomes.values()} == {"a", "b-0", "b-1"}
 
 
-async def test_results_and_failures_reach_the_client(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a"):
-        task_ids = await fleet.submit(
-            _task("echo", text="hello"), _task("fail", message="as asked"), _task("sleep", seconds=-1)
-        )
-        outcomes = await fleet.outcomes(task_ids)
-        echo, fail, sleep = (outcomes[task_id] for task_id in task_ids)
-        assert payload_from_proto(echo.result)[0] == {"text": "hello"}
-        assert (fail.failure.reason, fail.failure.message, fail.attempts) == ("HANDLER_ERROR", "as asked", 1)
-        assert (sleep.failure.reason, sleep.attempts) == ("INVALID_PARAMETERS", 1)
+async def test_results_and_failures_reach_the_client(pair: Fleet) -> None:
+    task_ids = await pair.submit(
+        _task("echo", text="hello"), _task("fail", message="as asked"), _task("sleep", seconds=-1)
+    )
+    outcomes = await pair.outcomes(task_ids)
+    echo, fail, sleep = (outcomes[task_id] for task_id in task_ids)
+    assert payload_from_proto(echo.result)[0] == {"text": "hello"}
+    assert (fail.failure.reason, fail.failure.message, fail.attempts) == ("HANDLER_ERROR", "as asked", 1)
+    assert (sleep.failure.reason, sleep.attempts) == ("INVALID_PARAMETERS", 1)
 
 
-async def test_a_cancelled_task_frees_its_slot(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a"):
-        (task_id,) = await fleet.submit(_task("sleep", seconds=600))
-        await wait_until_async(lambda: fleet.running(task_id), _SECONDS)
-        await fleet.stub.CancelTasks(pb.CancelTasksRequest(task_ids=[task_id]), timeout=_SECONDS)
-        (next_id,) = await fleet.submit(_task("sleep", seconds=0))
-        outcomes = await fleet.outcomes([task_id, next_id])
-        assert outcomes[task_id].state == TaskState.TASK_STATE_CANCELLED
-        assert outcomes[next_id].state == TaskState.TASK_STATE_SUCCEEDED
+async def test_a_cancelled_task_frees_its_slot(pair: Fleet) -> None:
+    (task_id,) = await pair.submit(_task("sleep", seconds=600))
+    await wait_until_async(lambda: pair.running(task_id), _SECONDS)
+    await pair.stub.CancelTasks(pb.CancelTasksRequest(task_ids=[task_id]), timeout=_SECONDS)
+    (next_id,) = await pair.submit(_task("sleep", seconds=0))
+    outcomes = await pair.outcomes([task_id, next_id])
+    assert outcomes[task_id].state == TaskState.TASK_STATE_CANCELLED
+    assert outcomes[next_id].state == TaskState.TASK_STATE_SUCCEEDED
 
 
-async def test_a_task_past_its_run_timeout_is_stopped_by_the_actor(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a"):
-        task = _task("sleep", seconds=600)
-        task.run_timeout.FromMilliseconds(100)
-        task.max_attempts = 1
-        (task_id,) = await fleet.submit(task)
-        assert (await fleet.outcomes([task_id]))[task_id].failure.reason == "DEADLINE_EXCEEDED"
+async def test_a_task_past_its_run_timeout_is_stopped_by_the_actor(pair: Fleet) -> None:
+    task = _task("sleep", seconds=600)
+    task.run_timeout.FromMilliseconds(100)
+    task.max_attempts = 1
+    (task_id,) = await pair.submit(task)
+    assert (await pair.outcomes([task_id]))[task_id].failure.reason == "DEADLINE_EXCEEDED"
 
 
 async def test_a_task_goes_on_while_the_scheduler_is_killed_and_started_again(fleet: Fleet) -> None:
@@ -133,7 +145,7 @@ async def test_a_task_goes_on_while_the_scheduler_is_killed_and_started_again(fl
 
 
 async def test_the_task_of_a_killed_actor_is_given_to_another(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a") as first:
+    with fleet.scheduler("leases.reconnect_seconds=0.5"), fleet.actor("a") as first:
         (task_id,) = await fleet.submit(_task("sleep", seconds=1))
         await wait_until_async(lambda: fleet.running(task_id), _SECONDS)
         first.kill()
@@ -152,13 +164,12 @@ async def test_an_actor_that_is_drained_ends_its_task_and_leaves(fleet: Fleet) -
         assert await asyncio.to_thread(actor.wait, _SECONDS) == 0
 
 
-async def test_a_reset_actor_starts_its_task_afresh(fleet: Fleet) -> None:
-    with fleet.scheduler(), fleet.actor("a"):
-        (task_id,) = await fleet.submit(_task("sleep", seconds=0.5))
-        await wait_until_async(lambda: fleet.running(task_id), _SECONDS)
-        request = pb.UpdateActorsRequest(actor_ids=["a"], command=pb.ActorCommand.ACTOR_COMMAND_RESET)
-        await fleet.stub.UpdateActors(request, timeout=_SECONDS)
-        assert (await fleet.outcomes([task_id]))[task_id].state == TaskState.TASK_STATE_SUCCEEDED
+async def test_a_reset_actor_starts_its_task_afresh(pair: Fleet) -> None:
+    (task_id,) = await pair.submit(_task("sleep", seconds=0.5))
+    await wait_until_async(lambda: pair.running(task_id), _SECONDS)
+    request = pb.UpdateActorsRequest(actor_ids=["a"], command=pb.ActorCommand.ACTOR_COMMAND_RESET)
+    await pair.stub.UpdateActors(request, timeout=_SECONDS)
+    assert (await pair.outcomes([task_id]))[task_id].state == TaskState.TASK_STATE_SUCCEEDED
 
 
 async def test_the_older_of_two_starts_of_one_actor_gives_up(fleet: Fleet) -> None:
