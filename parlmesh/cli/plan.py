@@ -115,6 +115,8 @@ def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str
         "listen": {"host": HOST, "port": port},
         "metrics": {"port": _metrics_port(config, 0)},
         "store": {"kind": "sqlite", "path": str(paths.root / "scheduler.sqlite")},
+        # A rollout that is over interests nobody for long; `parlmesh up` may run for weeks.
+        "retention": {"max_tasks": 2000},
     }
     return merged(given, config.scheduler)
 
