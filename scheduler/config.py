@@ -65,7 +65,8 @@ class DispatchConfig(Config):
     """How tasks are spread."""
 
     prefetch_seconds: float = Field(default=0.02, ge=0)
-    """Work an actor may hold beyond its slots, by the measured duration of its tasks."""
+    """Work an actor may hold beyond its slots, by the measured duration of its tasks; of longer tasks of even length it
+    is given the next one this long before the end of the last."""
     rebalance_seconds: float = Field(default=0.5, gt=0)
     """Interval at which tasks that have not started move from full actors to idle ones."""
     tick_seconds: float = Field(default=0.05, gt=0, le=1)

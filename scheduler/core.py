@@ -154,6 +154,7 @@ class Core:
             self._wake(task, now)
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
+        self._note_endings(now)
         gone = life.retention.excess(now)
         if gone:
             life.forget(gone)
@@ -164,6 +165,16 @@ class Core:
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds
             self._rebalance(now, self.config.dispatch.rebalance_seconds)
+        self._dispatch(now)
+
+    @property
+    def next_ending(self) -> float:
+        """When `foresee` is due; infinite when nothing is expected."""
+        return self.life.endings.next_time
+
+    def foresee(self, now: float) -> None:
+        """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
+        self._note_endings(now)
         self._dispatch(now)
 
     def take_actions(self) -> list[Action]:
@@ -228,6 +239,7 @@ class Core:
             if failure is None and task.actor is not None and task.children is None:
                 # By far the most frequent end, without a call per task.
                 del sender.leases[lease_id]
+                sender.ending.discard(lease_id)
                 task.actor = None
                 task.result = result
                 task.failure = None
@@ -279,8 +291,14 @@ class Core:
         self.life.statistics.moved += len(tasks)
         return len(tasks)
 
+    def _note_endings(self, now: float) -> None:
+        for lease_id, actor in self.life.endings.take_due(now):
+            if lease_id in actor.leases:
+                actor.ending.add(lease_id)
+                self._freed(actor)
+
     def _freed(self, actor: Actor) -> None:
-        """A lease of this actor ended outside its own message; `_dispatch` looks at its room again."""
+        """A lease of this actor ends outside its own message; `_dispatch` looks at its room again."""
         self.sessions.unsettled[actor] = None
 
     def _fill(self, actor: Actor, now: float) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from . import dependencies, retries
 from .actions import Paused, Persist, Returned
 from .config import SchedulerConfig
+from .endings import Endings
 from .placement import Actor, Fleet
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
@@ -30,6 +31,7 @@ class Lifecycle:
         self.queue = ReadyQueue(config.queue.aging_seconds)
         self.fleet = Fleet(rng)
         self.timers = Timers()
+        self.endings = Endings(config.dispatch.prefetch_seconds)
         self.retention = Retention(config.retention)
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
@@ -131,6 +133,8 @@ class Lifecycle:
         actor.credits -= count
         self.statistics.count_leases(tasks, now)
         self.leased += tasks
+        if actor.even:
+            self.endings.expect(actor, tasks, now)
         if again:
             self.assigned_again.setdefault(actor, []).extend(again)
             later = set(again)
@@ -304,6 +308,7 @@ class Lifecycle:
         actor = task.actor
         assert actor is not None
         del actor.leases[task.lease_id]
+        actor.ending.discard(task.lease_id)
         task.actor = None
 
 

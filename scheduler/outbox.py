@@ -1,4 +1,4 @@
-"""What waits to be written to one stream. Whatever is ready goes out together; nothing waits for more."""
+"""What waits to be written to one stream. Whatever is ready goes out together; little waits for more."""
 
 import asyncio
 from collections.abc import Iterable, Iterator
@@ -7,6 +7,7 @@ from typing import Any
 from parlmesh.errors import FleetError
 
 MESSAGE_BYTES = 1024 * 1024
+PATIENCE_SECONDS = 0.005
 
 
 class Outbox:
@@ -17,12 +18,19 @@ class Outbox:
         self.leases: dict[bytes, tuple[str, int]] = {}
         self._parts: list[bytes] = []
         self._ready = asyncio.Event()
+        self._patience: asyncio.TimerHandle | None = None
         self._error: FleetError | None = None
         self._ended = False
 
     def put(self, parts: Iterable[bytes]) -> None:
         self._parts += parts
         self._ready.set()
+
+    def put_patiently(self, parts: Iterable[bytes]) -> None:
+        """For what nobody waits for: it travels with the next message, or alone when none comes soon."""
+        self._parts += parts
+        if self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._ready.set)
 
     def close(self, error: FleetError) -> None:
         """The stream ends with this error once it is read."""
@@ -44,6 +52,9 @@ class Outbox:
         """Waits for something, then everything, as messages of bounded size."""
         await self._ready.wait()
         self._ready.clear()
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
         parts, self._parts = self._parts, []
         if self._error is not None:
             raise self._error

@@ -45,6 +45,8 @@ class Actor:
         "credits",
         "depth",
         "draining",
+        "ending",
+        "even",
         "failed",
         "incarnation",
         "index",
@@ -65,6 +67,7 @@ class Actor:
         "slots",
         "slowness",
         "spell",
+        "wobble",
     )
 
     def __init__(self, actor_id: str, node_id: str = "") -> None:
@@ -89,12 +92,17 @@ class Actor:
         self.credits = 0
         # By lease id, oldest first: the first `slots` of them are taken to be running.
         self.leases: dict[int, Task] = {}
+        # Those of them that should end any moment: for each it may hold another task.
+        self.ending: set[int] = set()
         self.completed = 0
         self.failed = 0
         self.policy_version = 0
         # Mean seconds of its runs, 0 until measured; and the same relative to the fleet's mean for each kind.
         self.spell = 0.0
         self.slowness = 1.0
+        # How far its runs are from that mean, in seconds; and whether their ends can be foreseen.
+        self.wobble = 0.0
+        self.even = False
         self.depth = 1
         self.pool: Pool | None = None
         self.index = 0
@@ -112,7 +120,7 @@ class Actor:
         """How many more tasks it may be given now."""
         if not self.session or self.silent or self.draining or self.paused:
             return 0
-        return min(self.credits, self.depth - len(self.leases))
+        return min(self.credits, self.depth + len(self.ending) - len(self.leases))
 
     @property
     def load(self) -> float:
@@ -125,9 +133,14 @@ class Actor:
 
     def measure(self, count: int, mean: float, fleet_mean: float, prefetch_seconds: float) -> None:
         """Takes in runs of one kind. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot
-        never starves for a round trip, and an urgent task never waits behind more than that."""
+        never starves for a round trip, and an urgent task never waits behind more than that. Of longer ones of even
+        length the next is given that long before the end."""
         weight = 1.0 - (1.0 - SMOOTHING) ** count
-        self.spell = mean if not self.spell else self.spell + weight * (mean - self.spell)
+        if not self.spell:
+            self.spell = mean
+        self.wobble += weight * (abs(mean - self.spell) - self.wobble)
+        self.spell += weight * (mean - self.spell)
+        self.even = self.wobble <= prefetch_seconds < self.spell
         if fleet_mean > 0.0:
             self.slowness += weight * (min(100.0, mean / fleet_mean) - self.slowness)
         self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.spell, SHORTEST_RUN_SECONDS))

@@ -57,7 +57,7 @@ class Sessions:
         actor.depth = max(actor.depth, actor.slots)
         if restarted:
             actor.draining = False
-            actor.spell, actor.slowness, actor.depth = 0.0, 1.0, actor.slots
+            actor.spell, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
         self.by_number[hello.session] = actor
         fleet.place(actor, hello.kinds, hello.labels, self._life.queue.classes.values())
         standing = self._reattach(actor, hello.leases, now)

@@ -5,6 +5,7 @@ records, of assignments and of answers is the order of decisions.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -52,6 +53,8 @@ class Shell:
         self._watchers = Watchers()
         self._exporter = Exporter(core)
         self._sessions = count(1)
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_time = math.inf
         self._stopping = False
         # Whether the store can be written; nothing is accepted while it cannot.
         self.healthy = True
@@ -153,7 +156,7 @@ class Shell:
         if leases and outbox is not None:
             for lease in leases:
                 known.pop(lease, None)
-            self.after_commit(partial(outbox.put, encoding.acknowledged(leases)))
+            self.after_commit(partial(outbox.put_patiently, encoding.acknowledged(leases)))
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
@@ -196,6 +199,8 @@ class Shell:
     def close(self) -> None:
         """Ends every stream; actors and watchers come back to the next scheduler."""
         self._stopping = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         error = _stopping()
         for outbox in (*self._outboxes.values(), *self._receipts):
             outbox.close(error)
@@ -212,6 +217,19 @@ class Shell:
                 outbox = self._outboxes.get(action.session)
                 if outbox is not None:
                     self._send(outbox, action)
+        if self.core.next_ending < self._alarm_time:
+            self._set_alarm(self.core.next_ending)
+
+    def _set_alarm(self, time: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay = max(0.0, time - self._clock())
+        self._alarm, self._alarm_time = asyncio.get_running_loop().call_later(delay, self._foresee), time
+
+    def _foresee(self) -> None:
+        self._alarm, self._alarm_time = None, math.inf
+        self.core.foresee(self._clock())
+        self._perform()
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):

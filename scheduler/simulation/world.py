@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -69,6 +70,7 @@ class World:
         self._wall_skew = 0.0
         self.core: Core | None = None
         self._starts = 0
+        self._alarm_time = math.inf
         self._stalled_until = 0.0
         self._sessions = 0
         self._streams: dict[int, SimulatedActor] = {}
@@ -137,6 +139,7 @@ class World:
         core.recover(opened.batches, self.monotonic())
         self.books.check_restart(core)
         self.core = core
+        self._alarm_time = math.inf
         self.perform()
         self.after(self.options.tick_seconds, self._tick, self._starts)
 
@@ -174,6 +177,16 @@ class World:
         self.perform()
         self.after(self.options.tick_seconds, self._tick, start)
 
+    def _foresee(self, start: int) -> None:
+        if self.core is None or start != self._starts:
+            return
+        if self.now < self._stalled_until:
+            self.at(self._stalled_until, self._foresee, start)
+            return
+        self._alarm_time = math.inf
+        self.core.foresee(self.monotonic())
+        self.perform()
+
     def monotonic(self) -> float:
         return self._monotonic_base + self.now
 
@@ -186,6 +199,9 @@ class World:
         for action in core.take_actions():
             self._perform_one(core, action)
         self.books.check_event(core)
+        if core.next_ending < self._alarm_time:
+            self._alarm_time = core.next_ending
+            self.at(max(self.now, core.next_ending - self._monotonic_base), self._foresee, self._starts)
         if self._crash_uncommitted and self._uncommitted:
             # The worst moment: decided, perhaps sent, and not durable.
             self._crash_uncommitted = False

@@ -57,6 +57,10 @@ class Harness:
         self.core.report(session, self.now, **message)
         self._collect()
 
+    def foresee(self) -> None:
+        self.core.foresee(self.now)
+        self._collect()
+
     def disconnect(self, session: int) -> None:
         self.core.disconnect(session, self.now)
         self._collect()

@@ -21,6 +21,21 @@ async def test_everything_that_is_ready_leaves_in_one_message() -> None:
     assert list(await outbox.take()) == [b"d"]
 
 
+async def test_what_nobody_waits_for_travels_with_the_next_message() -> None:
+    outbox = Outbox()
+    outbox.put_patiently([b"a"])
+    outbox.put([b"b"])
+    assert list(await outbox.take()) == [b"ab"]
+
+
+async def test_what_nobody_waits_for_goes_alone_when_no_other_message_comes() -> None:
+    outbox = Outbox()
+    outbox.put_patiently([b"a"])
+    outbox.put_patiently([b"b"])
+    async with asyncio.timeout(10):
+        assert list(await outbox.take()) == [b"ab"]
+
+
 async def test_a_closed_outbox_ends_the_stream_with_the_reason() -> None:
     outbox = Outbox()
     outbox.close(Unavailable("replaced"))

@@ -312,6 +312,46 @@ def test_scarce_tasks_go_to_free_slots_of_different_actors(harness: Harness) -> 
     assert [len(harness.take(actor)) for actor in actors] == [4, 4, 4, 4]
 
 
+def test_the_next_of_even_long_tasks_is_given_just_before_the_end(harness: Harness) -> None:
+    actor = harness.connect("a", credits=100)
+    harness.submit(*[noop(str(number)) for number in range(9)])
+    harness.finish(actor, ran=0.1)
+    lead = harness.config.dispatch.prefetch_seconds
+    assert harness.core.next_ending == pytest.approx(harness.now + 0.1 - lead)
+    harness.now += 0.1 - lead - 0.001
+    harness.foresee()
+    assert ids(harness.take(actor)) == ["1"]
+    harness.now = harness.core.next_ending
+    harness.foresee()
+    (second,) = harness.take(actor)
+    assert second.task_id == "2"
+    # One in advance, however often it is looked at; the one in advance has its own end, a whole run later.
+    harness.foresee()
+    assert harness.take(actor) == []
+    assert harness.core.next_ending == pytest.approx(harness.now + 0.1)
+
+
+def test_the_task_held_in_advance_is_the_only_one_after_the_end(harness: Harness) -> None:
+    actor = harness.connect("a", credits=100)
+    harness.submit(*[noop(str(number)) for number in range(9)])
+    harness.finish(actor, ran=0.1)
+    (first,) = harness.take(actor)
+    harness.now = harness.core.next_ending
+    harness.foresee()
+    harness.finish(actor, first, ran=0.1)
+    assert len(harness.core.actor("a").leases) == 1
+
+
+def test_the_end_of_uneven_tasks_is_not_foreseen(harness: Harness) -> None:
+    actor = harness.connect("a", credits=100)
+    harness.submit(*[noop(str(number)) for number in range(9)])
+    for ran in (0.1, 3.0, 0.1, 2.0):
+        harness.finish(actor, ran=ran)
+    harness.now += 10.0
+    harness.foresee()
+    assert len(harness.core.actor("a").leases) == 1
+
+
 def test_long_tasks_are_not_held_in_advance_and_short_ones_are(harness: Harness) -> None:
     actor = harness.connect("a", credits=100)
     harness.submit(*[noop(str(number)) for number in range(200)])
