@@ -8,10 +8,10 @@ pytestmark = pytest.mark.e2e
 
 TRAINING = {
     "training.seed": 3,
-    "training.step_budget": 20_000,
+    "training.step_budget": 10_000,
     "training.goal_return": "null",
     "training.max_policy_lag": 0,
-    "training.evaluation_interval_steps": 8_000,
+    "training.evaluation_interval_steps": 4_000,
 }
 
 

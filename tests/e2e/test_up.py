@@ -157,8 +157,9 @@ def endless(tmp_path: Path) -> Iterator[Up]:
 
 
 def events(log: Path, name: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line.get("event") == name]
+    # The last line may be half written.
+    whole = [line for line in log.read_text().splitlines(keepends=True) if line.startswith("{") and line.endswith("\n")]
+    return [event for event in map(json.loads, whole) if event.get("event") == name]
 
 
 @pytest.fixture(scope="module")
@@ -222,7 +223,7 @@ def kill_the_learner(up: Up) -> None:
     first = up.child("learner")
     first.kill()
     up.child("learner", other_than=first.pid)
-    wait_until(lambda: events(up.root / "logs" / "learner.log", "run_resumed"), PATIENCE)
+    wait_until(lambda: events(up.root / "logs" / "learner.log", "run_resumed"), PATIENCE, poll_seconds=LOOK)
     resumed = events(up.root / "logs" / "learner.log", "run_resumed")[0]
     assert resumed["steps"] > 0
     up.trains_past(resumed["steps"])

@@ -1,20 +1,45 @@
-"""The command as a process: help without heavy imports, errors as one sentence with their exit code."""
+"""The whole command: help without heavy imports, errors as one sentence with their exit code."""
 
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
+from parlmesh.cli.__main__ import main
 from parlmesh.testing import free_port
 
 
-def parlmesh(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "parlmesh.cli", *arguments]
-    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "", "COLUMNS": "120"}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd, env=environment)
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+Command: TypeAlias = Callable[..., Ended]
+
+
+@pytest.fixture
+def parlmesh(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Command:
+    """The entry point with a command line, in an empty folder. A process for each would start for half a second."""
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["parlmesh", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capfd.readouterr()
+        assert ended.value.code is None or isinstance(ended.value.code, int)
+        return Ended(ended.value.code or 0, said.out, said.err)
+
+    return run
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -28,7 +53,7 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("command", ["up", "status", "top", "doctor", "tasks", "actors", "train", "models", "certs"])
-def test_every_command_has_help(command: str) -> None:
+def test_every_command_has_help(command: str, parlmesh: Command) -> None:
     assert command in parlmesh("--help").stdout
     ended = parlmesh(command, "--help")
     assert ended.returncode == 0
@@ -50,7 +75,7 @@ def test_every_command_has_help(command: str) -> None:
         (["actors", "drain", "x"], "scheduler"),
     ],
 )
-def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], service: str) -> None:
+def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], service: str, parlmesh: Command) -> None:
     address = f"127.0.0.1:{free_port()}"
     ended = parlmesh(*arguments, f"--{service}", address)
     assert ended.returncode == 1
@@ -61,7 +86,7 @@ def test_nobody_at_the_address_is_said_in_one_sentence(arguments: list[str], ser
     )
 
 
-def test_a_port_that_speaks_something_else_hints_at_tls() -> None:
+def test_a_port_that_speaks_something_else_hints_at_tls(parlmesh: Command) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         hanging_up = threading.Thread(target=hang_up, args=(server,), daemon=True)
@@ -94,8 +119,10 @@ def hang_up(server: socket.socket) -> None:
         (["up", "--resume", "nothing"], "no run at runs/nothing or nothing"),
     ],
 )
-def test_bad_input_is_said_in_one_sentence(arguments: list[str], sentence: str, tmp_path: Path) -> None:
-    ended = parlmesh(*arguments, cwd=tmp_path)
+def test_bad_input_is_said_in_one_sentence(
+    arguments: list[str], sentence: str, parlmesh: Command, tmp_path: Path
+) -> None:
+    ended = parlmesh(*arguments)
     assert ended.returncode in (1, 2)
     assert ended.stderr.startswith(f"parlmesh: {sentence}")
     assert ended.stderr.count("\n") == 1
@@ -103,12 +130,15 @@ def test_bad_input_is_said_in_one_sentence(arguments: list[str], sentence: str, 
 
 
 def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path) -> None:
-    ended = parlmesh("up", "--set", "trainig.seed=3", cwd=tmp_path)
+    # As a process: the exit code that a shell sees.
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--set", "trainig.seed=3"]
+    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "", "COLUMNS": "120"}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment)
     assert ended.returncode == 2
     assert 'unknown key "trainig" (did you mean "training"?)' in ended.stderr
 
 
-def test_the_options_of_up_end_in_its_settings(tmp_path: Path) -> None:
+def test_the_options_of_up_end_in_its_settings(parlmesh: Command, tmp_path: Path) -> None:
     ended = parlmesh(
         "up",
         "--print-config",
@@ -121,7 +151,6 @@ def test_the_options_of_up_end_in_its_settings(tmp_path: Path) -> None:
         "--actors",
         "5",
         "--free-ports",
-        cwd=tmp_path,
     )
     assert ended.returncode == 0
     for line in ("actors: 5", "  seed: 3", "  step_budget: 7", "  goal_return: 1.5", "  scheduler: 0", "  metrics: 0"):
@@ -129,15 +158,15 @@ def test_the_options_of_up_end_in_its_settings(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_doctor_finds_a_machine_that_can_run_a_fleet_well(tmp_path: Path) -> None:
+def test_doctor_finds_a_machine_that_can_run_a_fleet_well(parlmesh: Command) -> None:
     addresses = ("--scheduler", f"127.0.0.1:{free_port()}", "--learner", f"127.0.0.1:{free_port()}")
-    ended = parlmesh("doctor", *addresses, cwd=tmp_path)
+    ended = parlmesh("doctor", *addresses)
     assert ended.returncode == 0, ended.stdout
     assert "✗" not in ended.stdout
     assert "torch 2." in ended.stdout
 
 
-def test_doctor_says_what_to_do_about_a_missing_file_and_ends_with_1(tmp_path: Path) -> None:
-    ended = parlmesh("--ca", str(tmp_path / "ca.pem"), "doctor", cwd=tmp_path)
+def test_doctor_says_what_to_do_about_a_missing_file_and_ends_with_1(parlmesh: Command, tmp_path: Path) -> None:
+    ended = parlmesh("--ca", str(tmp_path / "ca.pem"), "doctor")
     assert ended.returncode == 1
     assert "No such file or directory; make new ones with `parlmesh certs`" in ended.stdout
