@@ -12,6 +12,7 @@ from typing import Any
 
 from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
+from parlmesh.federation.virtual_nodes import LABEL, nodes_of
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
@@ -21,12 +22,13 @@ from .config import ActorConfig
 from .federation_link import FederationLink
 from .handlers import Handler, RunsIn
 from .handlers.evaluate import Evaluate
-from .handlers.federated import FederatedEvaluate, FederatedFit, NodeMemory
+from .handlers.federated import FederatedEvaluate, FederatedFit
 from .handlers.rollout import Rollout
 from .handlers.trials import Echo, Fail, Noop, Sleep
 from .learner_link import LearnerLink
 from .learning_tasks import LearningTasks
 from .metrics import ActorMetrics
+from .participants import Participants
 from .policy_cache import PolicyCache
 from .policy_fetch import policy_stub
 from .uplink import Uplink
@@ -41,21 +43,15 @@ class Equipment:
     identity: ActorIdentity
     learner: LearnerLink
     metrics: ActorMetrics
-    federations: FederationLink
-    tasks: LearningTasks
-    memory: NodeMemory
+    participants: Participants
 
 
 HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
     "echo": lambda equipment: Echo(),
     "evaluate": lambda equipment: Evaluate(equipment.learner),
     "fail": lambda equipment: Fail(),
-    "federated_evaluate": lambda equipment: FederatedEvaluate(
-        equipment.federations, equipment.tasks, equipment.identity.node_id, equipment.memory
-    ),
-    "federated_fit": lambda equipment: FederatedFit(
-        equipment.federations, equipment.tasks, equipment.identity.node_id, equipment.memory
-    ),
+    "federated_evaluate": lambda equipment: FederatedEvaluate(equipment.participants),
+    "federated_fit": lambda equipment: FederatedFit(equipment.participants),
     "noop": lambda equipment: Noop(),
     "rollout": lambda equipment: Rollout(
         equipment.learner,
@@ -72,12 +68,9 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     node_id = config.node_id or socket.gethostname()
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()
-    if config.virtual_nodes:
-        names = [f"{actor_id}-{index}" for index in range(config.workers)]
-        return [ActorIdentity(name, name, incarnation) for name in names]
-    if config.workers == 1:
-        return [ActorIdentity(node_id, actor_id, incarnation)]
-    return [ActorIdentity(node_id, f"{actor_id}-{index}", incarnation) for index in range(config.workers)]
+    names = [actor_id] if config.workers == 1 else [f"{actor_id}-{index}" for index in range(config.workers)]
+    # Virtual nodes are found by the name of their host, so each host needs one of its own.
+    return [ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation) for name in names]
 
 
 def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handler]:
@@ -129,19 +122,23 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
             encoding=config.policy_encoding,
         )
     )
-    federations, tasks = FederationLink(learner, config.limits, rng), LearningTasks(config.learning_tasks)
+    federations = await stack.enter_async_context(FederationLink(learner, config.limits, rng))
+    tasks = LearningTasks(config.learning_tasks)
+    labels = {**config.labels, **({LABEL: str(config.virtual_nodes)} if config.virtual_nodes else {})}
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities_of(config):
         uploads = await stack.enter_async_context(
             Uploads(upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng)
         )
         link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
+        nodes = nodes_of(identity.node_id, config.virtual_nodes)
+        participants = Participants(nodes, federations, tasks)
         worker = await stack.enter_async_context(
             Worker(
                 identity,
-                make_handlers(config, Equipment(identity, link, metrics, federations, tasks, NodeMemory())),
+                make_handlers(config, Equipment(identity, link, metrics, participants)),
                 slots=config.slots,
-                labels=config.labels,
+                labels=labels,
                 limits=config.limits,
                 metrics=metrics,
                 policy_version=lambda: policies.newest_version,

@@ -49,8 +49,8 @@ class ActorConfig(Config):
     """Must grow with every start of one actor id; 0 = taken from the clock."""
     workers: int = Field(default=1, ge=1, le=1000)
     """Actors hosted by this process, each with a stream of its own; several have `-<k>` behind their actor id."""
-    virtual_nodes: bool = False
-    """Each worker stands for a node of its own, named as the worker is: for simulations of many nodes."""
+    virtual_nodes: int = Field(default=0, ge=0, le=100_000)
+    """Nodes of federations that each worker stands for, named `<actor id>#<k>`: a simulation. 0 = the node itself."""
     slots: int = Field(default=1, ge=1, le=256)
     """Tasks that one worker runs at once."""
     kinds: tuple[str, ...] = ()

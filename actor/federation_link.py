@@ -4,35 +4,40 @@ import asyncio
 import random
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future, wait
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
 import grpc.aio
 
-from parlmesh.errors import DeadlineExceeded, FleetError, Unavailable
+from parlmesh.errors import FleetError, Unavailable
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.v1 import federation_service_pb2 as pb
-from parlmesh.wire.chunks import MODEL_DATA, UPDATE_DATA, chunk_from_wire, chunk_to_wire
+from parlmesh.wire.chunks import MODEL_DATA, chunk_from_wire
 
 from .arriving_model import ArrivingModel
 from .config import LimitsConfig
 from .handlers.protocol import Cancelled, Context
+from .update_stream import Receipt, Update, UpdateStream
 
 _T = TypeVar("_T")
 _POLL_SECONDS = 0.1
 _MODELS_KEPT = 2
-_CHUNK_BYTES = 1 << 19
-_SUBMIT = "/parlmesh.v1.FederationService/SubmitUpdate"
+_SUBMIT = "/parlmesh.v1.FederationService/SubmitUpdates"
 _MODEL = "/parlmesh.v1.FederationService/GetFederatedModel"
 
 
 class FederationLink:
-    """One for all workers of a process: a version is fetched once, however many of them train on it."""
+    """One for all nodes of a process: a version is fetched once, however many of them train on it.
+
+    Used as a context manager, which owns the stream of updates.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, limits: LimitsConfig, rng: random.Random) -> None:
-        self._submit_call: Any = channel.stream_unary(_SUBMIT, response_deserializer=pb.SubmitUpdateResponse.FromString)
+        opened: Any = channel.stream_stream(_SUBMIT, response_deserializer=pb.SubmitUpdatesResponse.FromString)
+        self._updates = UpdateStream(opened, pause_seconds=limits.reconnect_seconds, rng=rng)
         self._model_call: Any = channel.unary_stream(
             _MODEL, request_serializer=pb.GetFederatedModelRequest.SerializeToString
         )
@@ -40,6 +45,14 @@ class FederationLink:
         self._rng = rng
         self._loop = asyncio.get_running_loop()
         self._models: OrderedDict[tuple[str, int], asyncio.Future[ModelFile]] = OrderedDict()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._updates.close()
 
     def model(self, federation_id: str, version: int, context: Context) -> ModelFile:
         """Exactly this version; waits in the calling thread."""
@@ -63,22 +76,9 @@ class FederationLink:
                 del self._models[key]
             raise
 
-    async def submit(self, header: pb.UpdateHeader, data: bytes | memoryview) -> int:
-        """Sends an update until the coordinator has answered; the round it counts in. FleetError when it is refused."""
-        first = pb.SubmitUpdateRequest(header=header).SerializeToString()
-        deadline = time.monotonic() + self._limits.upload_seconds
-        backoff = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng)
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                answer = await self._submit_call(_messages(first, memoryview(data).cast("B")), timeout=max(0.001, left))
-                return int(answer.round)
-            except grpc.aio.AioRpcError as rpc_error:
-                error = error_from_rpc(rpc_error)
-                if not isinstance(error, (Unavailable, DeadlineExceeded)) or time.monotonic() >= deadline:
-                    raise error from rpc_error
-            # The same update counts once, however often it is sent.
-            await asyncio.sleep(backoff.next())
+    async def submit(self, updates: Sequence[Update]) -> list[Receipt]:
+        """Sends updates until the coordinator has answered each."""
+        return await self._updates.submit(updates, self._limits.upload_seconds)
 
     async def _fetch(self, federation_id: str, version: int) -> ModelFile:
         """Outlives a restart of the coordinator."""
@@ -122,10 +122,3 @@ class FederationLink:
             future.cancel()
             raise
         return future.result()
-
-
-async def _messages(first: bytes, data: memoryview) -> AsyncIterator[bytes]:
-    # Encoded messages one after another are one message: the header travels with the first chunk.
-    yield first + chunk_to_wire(UPDATE_DATA, data[:_CHUNK_BYTES])
-    for start in range(_CHUNK_BYTES, len(data), _CHUNK_BYTES):
-        yield chunk_to_wire(UPDATE_DATA, data[start : start + _CHUNK_BYTES])

@@ -15,6 +15,7 @@ from parlmesh.config.complaints import describe_errors
 from parlmesh.errors import AlreadyExists, FleetError, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import make_task
+from parlmesh.federation.virtual_nodes import count_in, nodes_of
 from parlmesh.rpc import error_from_rpc
 from parlmesh.security.identity import check_name
 from parlmesh.telemetry import get_logger
@@ -24,6 +25,7 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from ..config import FederationsConfig
 from ..registry import PolicyRegistry
 from .federation import Federation
+from .requests import FIT
 from .rounds import Phase
 
 log = get_logger("parlmesh.learner")
@@ -152,8 +154,9 @@ class Federations:
         wanted = config.selection.labels.items()
         return sorted(
             {
-                actor.node_id
+                node
                 for actor in answer.actors
-                if "federated_fit" in actor.kinds and wanted <= dict(actor.labels).items()
+                if FIT in actor.kinds and wanted <= dict(actor.labels).items()
+                for node in nodes_of(actor.node_id, count_in(actor.labels))
             }
         )

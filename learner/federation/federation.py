@@ -6,18 +6,17 @@ import json
 import math
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, NotFound, PermissionDenied
+from parlmesh.errors import NotFound
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import FirstModel
 from parlmesh.federation.privacy import epsilon
-from parlmesh.federation.schema import ModelSchema, TensorSpec
-from parlmesh.security import Identity
+from parlmesh.federation.schema import ModelSchema
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto
@@ -27,12 +26,12 @@ from ..registry import PolicyRegistry
 from . import events, metrics
 from .aggregation import Aggregator
 from .events import Action, Event
-from .gate import check_claims, check_shape, finite_metrics
+from .gate import finite_metrics
 from .journal import Journal, read_journal
 from .models import ModelFiles, StoredModel
-from .receiving import Receiver
-from .records import Offer, RoundState
-from .requests import evaluation_spec, fit_spec
+from .reception import Reception
+from .records import RoundState
+from .requests import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
 from .rounds import Phase, Rounds
 from .spool import Spool
 
@@ -60,15 +59,14 @@ class Federation:
         self._list_nodes = list_nodes
         self._models = ModelFiles(folder / "models", self.schema, about["metadata"])
         self._spool = Spool(folder / "updates.bin", self.schema.size)
+        self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle)
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder, bytes.fromhex(about["secret"]))
         self._age, self._actions = self._replay()
         self._born = time.monotonic()
         self._journal = Journal(folder / "journal.jsonl")
         self._dispatcher = Dispatcher(channel, f"federation-{self.federation_id}", self._outcome)
-        self._tasks: dict[str, tuple[str, int, str]] = {}
-        self._in_flight: set[int] = set()
+        self._tasks: dict[str, NodesTask] = {}
         self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        # Until then what a resumed round still has to do is unknown, and an update could have it done twice.
         self._resumed = asyncio.Event()
         self._nodes: Sequence[str] = ()
         self._nodes_until = 0.0
@@ -147,52 +145,13 @@ class Federation:
 
     def close(self) -> None:
         """Lets go of the files."""
+        self.reception.close()
         self._journal.close()
         self._spool.close()
 
-    async def receive(
-        self, offer: Offer, about: "UpdateAbout", caller: Identity, data: AsyncIterator[memoryview]
-    ) -> tuple[int, bool]:
-        """Takes in an update: the round it counts in, and whether its data was read.
-
-        FleetError when it is refused, which the history then says.
-        """
+    async def ready(self) -> None:
+        """Until a resumed federation knows what is left to do: before that, an update could have it done twice."""
         await self._resumed.wait()
-        slot = None
-        try:
-            if not caller.speaks_for(offer.node_id):
-                text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
-                raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
-            if self.core.check(offer) is not None:
-                return offer.round, False
-            check_claims(offer.samples, about.metrics)
-            check_shape(self.schema, about.tensors, about.size_bytes, about.encoding, self.config.compression.encoding)
-            slot = self.core.free_slot(self._in_flight)
-            self._in_flight.add(slot)
-            receiver = Receiver(self._spool, slot, offer, about.size_bytes, about.encoding)
-            async for chunk in data:
-                receiver.take(chunk)
-            metrics.UPDATE_BYTES.inc(about.size_bytes)
-            self._handle(events.Delivered(receiver.finish(about.metrics)))
-        except FleetError as error:
-            self._refuse(offer, error)
-            raise
-        finally:
-            self._in_flight.discard(-1 if slot is None else slot)
-        metrics.UPDATES.labels("accepted").inc()
-        return offer.round, True
-
-    def _refuse(self, offer: Offer, error: FleetError) -> None:
-        metrics.UPDATES.labels(error.reason.lower()).inc()
-        log.warning(
-            "update_refused",
-            federation_id=self.federation_id,
-            node_id=offer.node_id,
-            round=offer.round,
-            reason=error.reason,
-            message=error.message,
-        )
-        self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message))
 
     def _replay(self) -> tuple[float, int]:
         age, count = 0.0, 0
@@ -242,25 +201,24 @@ class Federation:
                 case events.SeekNodes():
                     self._seeking.set()
                 case events.Ask(assignments):
-                    specs = [fit_spec(self.federation_id, self.config, each) for each in assignments]
-                    for task_id, each in zip(self._dispatcher.submit(specs), assignments, strict=True):
-                        self._tasks[task_id] = (each.node_id, each.round, "fit")
+                    self._submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments))
                 case events.AskEvaluation(version, node_ids):
-                    numbers = [self.core.number_of(node) for node in node_ids]
-                    specs = [
-                        evaluation_spec(self.federation_id, self.config, version, node, number)
-                        for node, number in zip(node_ids, numbers, strict=True)
-                    ]
-                    for task_id, node in zip(self._dispatcher.submit(specs), node_ids, strict=True):
-                        self._tasks[task_id] = (node, version, "evaluate")
+                    numbered = {node: self.core.number_of(node) for node in node_ids}
+                    self._submit(evaluation_tasks(self.federation_id, self.config, version, numbered))
                 case events.Withdraw(node_ids):
                     unwanted = set(node_ids)
-                    self._spawn(self._withdraw([t for t, (node, _, _) in self._tasks.items() if node in unwanted]))
+                    self._spawn(
+                        self._withdraw([name for name, task in self._tasks.items() if unwanted & set(task.nodes)])
+                    )
                 case events.Aggregate(number, counted):
                     self._spawn(self._aggregate(number, counted))
                 case events.End(state, reason):
                     log.info("federation_ended", federation_id=self.federation_id, state=state.value, reason=reason)
                     self._ended.set()
+
+    def _submit(self, tasks: Sequence[NodesTask]) -> None:
+        names = self._dispatcher.submit([task.spec for task in tasks])
+        self._tasks.update(zip(names, tasks, strict=True))
 
     def _spawn(self, work: Any) -> None:
         assert self._group is not None
@@ -311,19 +269,22 @@ class Federation:
         task = self._tasks.pop(outcome.task_id, None)
         if task is None:
             return
-        node_id, number, kind = task
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
-        if kind == "evaluate":
-            result = payload_from_proto(outcome.result)[0] if succeeded else {}
-            found = finite_metrics(result.get("metrics", {}))
-            if number == self.core.version:
-                self._handle(events.Evaluated(node_id, int(result.get("samples", 0)), found))
-            return
         result = payload_from_proto(outcome.result)[0] if succeeded else {}
-        if not succeeded:
-            self._handle(events.TaskFailed(node_id, number, f"{outcome.failure.reason}: {outcome.failure.message}"))
-        elif result.get("refusal"):
-            self._handle(events.TaskFailed(node_id, number, f"refused: {result['refusal']}"))
+        if task.spec.kind == EVALUATE:
+            self._judged(task, judgements_in(result))
+            return
+        failure = f"{outcome.failure.reason}: {outcome.failure.message}"
+        failed = failures_in(result) if succeeded else dict.fromkeys(task.nodes, failure)
+        for node in task.nodes:
+            if node in failed:
+                self._handle(events.TaskFailed(node, task.number, failed[node]))
+
+    def _judged(self, task: NodesTask, judged: Mapping[str, tuple[int, dict[str, float]]]) -> None:
+        for node in task.nodes:
+            if task.number == self.core.version:
+                samples, found = judged.get(node, (0, {}))
+                self._handle(events.Evaluated(node, samples, finite_metrics(found)))
 
     async def _seek(self) -> None:
         """Begins a round as soon as enough nodes are there; a buffer takes up nodes that come later."""
@@ -360,15 +321,3 @@ class Federation:
                     await self._changed.wait()
             except TimeoutError:
                 continue
-
-
-class UpdateAbout:
-    """What an update's header says of its data."""
-
-    def __init__(
-        self, tensors: Sequence[TensorSpec], size_bytes: int, encoding: str, metrics_: dict[str, float]
-    ) -> None:
-        self.tensors = tensors
-        self.size_bytes = size_bytes
-        self.encoding = encoding
-        self.metrics = metrics_

@@ -4,7 +4,7 @@ Identity comes before (the servicer knows the caller), outliers and weights afte
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
 from parlmesh.federation.compression import check_size
@@ -17,10 +17,11 @@ MOST_METRICS = 64
 
 
 def check_shape(
-    schema: ModelSchema, tensors: Sequence[TensorSpec], size_bytes: int, encoding: str, wanted: str
+    schema: ModelSchema, tensors: Sequence[TensorSpec] | None, size_bytes: int, encoding: str, wanted: str
 ) -> None:
-    """Before a byte of data is taken."""
-    schema.check(tensors)
+    """Before a byte of data is taken; the tensors are None when they are known to be the schema's."""
+    if tensors is not None:
+        schema.check(tensors)
     if encoding not in ("none", wanted):
         raise InvalidInput(
             f"updates of this federation are packed as {wanted}, got {encoding}", reason="UPDATE_ENCODING"
@@ -47,7 +48,7 @@ def check_values(answer: Answer, config: FederationConfig) -> None:
         )
 
 
-def finite_metrics(metrics: dict[str, object]) -> dict[str, float]:
+def finite_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
     """Only numbers that can be averaged."""
     return {
         name[:100]: float(value)

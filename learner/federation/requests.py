@@ -1,47 +1,102 @@
-"""The tasks that a federation asks of its nodes."""
+"""The tasks that a federation asks of its nodes. Virtual nodes of one host share tasks, if their models are small."""
 
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto
 
 from .records import Assignment
 
+FIT, EVALUATE = "federated_fit", "federated_evaluate"
+# A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
+_MOST_NODES = 32
+_MOST_BYTES = 8 << 20
 
-def fit_spec(federation_id: str, config: FederationConfig, assignment: Assignment) -> pb.TaskSpec:
-    """Train on this node, and send the update with this nonce."""
-    parameters: dict[str, Any] = {
-        "federation_id": federation_id,
-        "task": config.task,
-        "settings": config.settings,
-        "round": assignment.round,
-        "base_version": assignment.base_version,
-        "nonce": assignment.nonce,
-        "number": assignment.number,
-        "seed": config.seed,
-        "encoding": config.compression.encoding,
-        "ratio": config.compression.ratio,
-    }
+
+@dataclass(frozen=True, slots=True)
+class NodesTask:
+    """A task and the nodes that it is for; the number is the round, or the version to judge."""
+
+    spec: pb.TaskSpec
+    nodes: tuple[str, ...]
+    number: int
+
+
+def fit_tasks(
+    federation_id: str, config: FederationConfig, size: int, assignments: Sequence[Assignment]
+) -> list[NodesTask]:
+    """Train on these nodes, and send each one's update with its nonce. `size` is that of an update in numbers."""
+    parameters = _common(federation_id, config)
+    parameters |= {"encoding": config.compression.encoding, "ratio": config.compression.ratio}
     if config.privacy.mode == "local":
-        parameters["clip_norm"] = config.privacy.clip_norm
-        parameters["noise_multiplier"] = config.privacy.noise_multiplier
-    return _pinned("federated_fit", parameters, assignment.node_id, config.round_seconds)
+        parameters |= {"clip_norm": config.privacy.clip_norm, "noise_multiplier": config.privacy.noise_multiplier}
+    most = max(1, min(_MOST_NODES, _MOST_BYTES // (4 * size)))
+    found = []
+    # Of a buffer that is resumed, nodes may have been asked in different rounds.
+    for number, base_version in sorted({(each.round, each.base_version) for each in assignments}):
+        asked = {
+            each.node_id: each for each in assignments if (each.round, each.base_version) == (number, base_version)
+        }
+        for nodes in _grouped(list(asked), most):
+            members = [{"node_id": n, "number": asked[n].number, "nonce": asked[n].nonce} for n in nodes]
+            bound = {"round": number, "base_version": base_version, "members": members}
+            spec = _pinned(FIT, {**parameters, **bound}, nodes[0], config.round_seconds)
+            found.append(NodesTask(spec, nodes, number))
+    return found
 
 
-def evaluation_spec(
-    federation_id: str, config: FederationConfig, version: int, node_id: str, number: int
-) -> pb.TaskSpec:
-    """Judge this version on this node."""
-    parameters: dict[str, Any] = {
+def evaluation_tasks(
+    federation_id: str, config: FederationConfig, version: int, numbered: Mapping[str, int]
+) -> list[NodesTask]:
+    """Judge this version on these nodes, each with its number."""
+    parameters = {**_common(federation_id, config), "version": version}
+    found = []
+    for nodes in _grouped(list(numbered), _MOST_NODES):
+        members = [{"node_id": node, "number": numbered[node]} for node in nodes]
+        spec = _pinned(EVALUATE, {**parameters, "members": members}, nodes[0], config.evaluation.seconds)
+        found.append(NodesTask(spec, nodes, version))
+    return found
+
+
+def failures_in(result: Mapping[str, Any]) -> dict[str, str]:
+    """Nodes of a done task that sent no update that counts, and why."""
+    failed = result.get("failed")
+    return {str(node): str(text) for node, text in failed.items()} if isinstance(failed, Mapping) else {}
+
+
+def judgements_in(result: Mapping[str, Any]) -> dict[str, tuple[int, dict[str, Any]]]:
+    """Samples and metrics of each node that judged."""
+    judged = result.get("judged")
+    if not isinstance(judged, Mapping):
+        return {}
+    return {
+        str(node): (int(each.get("samples", 0)), dict(each.get("metrics", {})))
+        for node, each in judged.items()
+        if isinstance(each, Mapping)
+    }
+
+
+def _common(federation_id: str, config: FederationConfig) -> dict[str, Any]:
+    return {
         "federation_id": federation_id,
         "task": config.task,
         "settings": config.settings,
-        "version": version,
-        "number": number,
         "seed": config.seed,
     }
-    return _pinned("federated_evaluate", parameters, node_id, config.evaluation.seconds)
+
+
+def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
+    """Nodes of one host together, at most so many."""
+    found = []
+    for _, members in itertools.groupby(sorted(nodes, key=lambda node: (host_of(node), node)), key=host_of):
+        together = tuple(members)
+        found += [together[start : start + most] for start in range(0, len(together), most)]
+    return found
 
 
 def _pinned(kind: str, parameters: dict[str, Any], node_id: str, seconds: float) -> pb.TaskSpec:
@@ -49,7 +104,7 @@ def _pinned(kind: str, parameters: dict[str, Any], node_id: str, seconds: float)
         kind=kind,
         payload=payload_to_proto(parameters),
         priority=pb.PRIORITY_NORMAL,
-        placement=pb.Placement(node_id=node_id),
+        placement=pb.Placement(node_id=host_of(node_id)),
         max_attempts=3,
     )
     # Nobody waits longer than the round does.

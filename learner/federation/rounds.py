@@ -171,11 +171,10 @@ class Rounds:
             return None
         raise self._why_not(offer)
 
-    def free_slot(self, taken: set[int]) -> int:
-        """A place in the spool that neither an accepted update nor one on its way has."""
-        used = taken | {answer.slot for answer in (*self.answers.values(), *self._early.values())}
-        used |= {counted.slot for counted in self._counted}
-        return next(slot for slot in range(len(used) + 1) if slot not in used)
+    def used_slots(self) -> set[int]:
+        """Places in the spool that accepted updates have."""
+        answers = (*self.answers.values(), *self._early.values())
+        return {answer.slot for answer in answers} | {counted.slot for counted in self._counted}
 
     def kept_answers(self) -> list[Answer]:
         """Accepted and not yet aggregated."""
@@ -267,7 +266,11 @@ class Rounds:
     def _maybe_close(self, now: float) -> list[Action]:
         if self.config.buffer_size:
             return self._close(now) if len(self.answers) >= self.config.buffer_size else []
-        if len(self.answers) >= self._wanted or all(self._settled(node) for node in self.assignments):
+        if len(self.answers) >= self._wanted:
+            return self._close(now)
+        # Asked of every update: the long look is only taken when the numbers allow it.
+        possible = len(self.answers) + len(self._failed) >= len(self.assignments)
+        if possible and all(self._settled(node) for node in self.assignments):
             return self._close(now)
         return []
 

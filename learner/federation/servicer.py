@@ -15,11 +15,12 @@ from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
 from .directory import Federations
+from .reception import Arrival
 from .translation import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
+from .update_stream import UpdateStream, data_of, parsed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_ENCODED = {"SubmitUpdate", "GetFederatedModel"}
 _DRAIN_SECONDS = 5.0
 
 
@@ -62,17 +63,27 @@ class FederationServicer:
         first = await anext(messages, None)
         if first is None:
             raise InvalidInput("an update has no header", reason="UPDATE_HEADER")
-        opening = _parsed(first)
+        opening = parsed(pb.SubmitUpdateRequest, first)
         federation = self._federations.get(opening.header.federation_id)
         offer, about = offer_from_proto(opening.header), about_from_proto(opening.header)
+        await federation.ready()
         try:
-            number, complete = await federation.receive(offer, about, caller(), _chunks(opening, messages))
+            arrival = federation.reception.open(offer, about, caller())
+            await _feed(arrival, _chunks(opening, messages))
         except FleetError:
             await _drain(messages)
             raise
-        if not complete:
-            await _drain(messages)
-        return pb.SubmitUpdateResponse(round=number)
+        return pb.SubmitUpdateResponse(round=arrival.round)
+
+    async def SubmitUpdates(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Reads encoded SubmitUpdatesRequests and writes encoded SubmitUpdatesResponses."""
+        stream = UpdateStream(self._federations, caller())
+        try:
+            async for message in requests:
+                if receipts := await stream.take(message):
+                    await context.write(pb.SubmitUpdatesResponse(receipts=receipts).SerializeToString())
+        finally:
+            stream.break_off()
 
     async def GetFederatedModel(self, request: pb.GetFederatedModelRequest, context: Context) -> None:
         """Writes encoded GetFederatedModelResponses."""
@@ -91,34 +102,32 @@ def _handler(method: Any, behaviour: Any) -> Any:
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
     }[method.client_streaming, method.server_streaming]
-    read_encoded, write_encoded = method.name == "SubmitUpdate", method.name == "GetFederatedModel"
+    # Streams carry large messages, which their methods read and write without protobuf.
     return make(
         behaviour,
-        request_deserializer=None if read_encoded else GetMessageClass(method.input_type).FromString,
-        response_serializer=None if write_encoded else GetMessageClass(method.output_type).SerializeToString,
+        request_deserializer=None if method.client_streaming else GetMessageClass(method.input_type).FromString,
+        response_serializer=None if method.server_streaming else GetMessageClass(method.output_type).SerializeToString,
     )
 
 
-def _parsed(message: bytes) -> pb.SubmitUpdateRequest:
+async def _feed(arrival: Arrival, chunks: AsyncIterator[memoryview]) -> None:
     try:
-        return pb.SubmitUpdateRequest.FromString(message)
-    except Exception as error:
-        text = f"a message of {len(message)} bytes cannot be parsed"
-        raise InvalidInput(text, reason="MALFORMED_MESSAGE") from error
+        async for chunk in chunks:
+            arrival.take(chunk)
+        arrival.finish()
+    finally:
+        arrival.break_off()
 
 
 async def _chunks(opening: pb.SubmitUpdateRequest, messages: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
-    for part in _data(opening):
+    for part in data_of(opening):
         yield part
     async for message in messages:
         data = chunk_from_wire(UPDATE_DATA, message)
-        for part in [data] if data is not None else _data(_parsed(message)):
+        for part in [data] if data is not None else data_of(parsed(pb.SubmitUpdateRequest, message)):
             yield part
-
-
-def _data(request: pb.SubmitUpdateRequest) -> list[memoryview]:
-    return [memoryview(data) for data in (*(tensor.data for tensor in request.tensors), request.data) if data]
 
 
 async def _drain(messages: AsyncIterator[bytes]) -> None:

@@ -9,9 +9,10 @@ from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1 import tensor_pb2
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
-from .federation import Federation, UpdateAbout
+from .federation import Federation
 from .gate import finite_metrics
 from .models import StoredModel
+from .reception import UpdateAbout
 from .records import FederationState, Offer, RoundRecord, RoundState
 
 _STATES = {
@@ -89,7 +90,7 @@ def about_from_proto(header: pb.UpdateHeader) -> UpdateAbout:
         )
     tensors = [_tensor(tensor) for tensor in header.tensors]
     metrics = finite_metrics(struct_from_proto(header.metrics))
-    return UpdateAbout(tensors, header.size_bytes, encoding, metrics)
+    return UpdateAbout(tensors, header.schema_digest, header.size_bytes, encoding, metrics)
 
 
 def model_header(federation_id: str, model: StoredModel) -> pb.ModelHeader:

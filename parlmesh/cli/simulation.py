@@ -1,4 +1,4 @@
-"""`parlmesh federation simulate`: a whole fleet on this machine whose workers stand for nodes."""
+"""`parlmesh federation simulate`: a whole fleet on this machine whose actors stand for many nodes."""
 
 import asyncio
 import math
@@ -27,7 +27,7 @@ from parlmesh.wire import struct_to_proto
 _POLL_SECONDS = 0.2
 _SHOWN_ROUNDS = 20
 _MOST_ROUNDS = 1_000
-# Workers that are waited for before the first round; a thousand of them take some seconds to connect.
+# Processes that are waited for before the first round.
 _CONNECT_SECONDS = 300.0
 
 
@@ -122,14 +122,12 @@ def cost(nodes: int, rounds: "list[pb.Round]") -> str:
 
 
 def _fleet_config(simulation: Simulation) -> UpConfig:
-    workers = math.ceil(simulation.nodes / simulation.processes)
     return UpConfig(
         actors=simulation.processes,
         ports=PortsConfig(scheduler=0, learner=0, metrics=0),
         learner={"mode": "federation", "federations": {"learning_tasks": simulation.installed}},
         actor={
-            "workers": workers,
-            "virtual_nodes": True,
+            "virtual_nodes": math.ceil(simulation.nodes / simulation.processes),
             "kinds": ["federated_fit", "federated_evaluate"],
             "learning_tasks": simulation.installed,
         },

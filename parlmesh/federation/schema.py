@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -63,11 +64,11 @@ class ModelSchema:
             ]
         )
 
-    @property
-    def digest(self) -> str:
+    @cached_property
+    def digest(self) -> bytes:
         """Equal for equal names, shapes, types and rules."""
         text = json.dumps([[t.name, list(t.shape), t.dtype, t.rule] for t in self.tensors])
-        return hashlib.sha256(text.encode()).hexdigest()
+        return hashlib.sha256(text.encode()).digest()
 
     def check(self, tensors: Sequence[TensorSpec]) -> None:
         """InvalidInput naming the first tensor that an update has, lacks or describes differently."""

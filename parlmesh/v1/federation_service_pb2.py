@@ -24,56 +24,63 @@ _sym_db = _symbol_database.Default()
 
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from parlmesh.v1 import tensor_pb2 as parlmesh_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/federation_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18parlmesh/v1/tensor.proto\"\x93\x02\n\nFederation\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.parlmesh.v1.FederationState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregated_rounds\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\x0cUpdateRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bnode_weight\x18\x02 \x01(\x01\x12\x0f\n\x07samples\x18\x03 \x01(\x04\x12\x0c\n\x04norm\x18\x04 \x01(\x01\x12\x0f\n\x07refusal\x18\x05 \x01(\t\x12\x17\n\x0f\x63ounted_samples\x18\x06 \x01(\x04\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\"\x94\x02\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.parlmesh.v1.RoundState\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\x04\x12*\n\x07updates\x18\x04 \x03(\x0b\x32\x19.parlmesh.v1.UpdateRecord\x12(\n\x07metrics\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x16\n\x0epolicy_version\x18\x08 \x01(\x04\x12\x0e\n\x06\x64igest\x18\t \x01(\t\"_\n\x16StartFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"F\n\x17StartFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"-\n\x14GetFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"D\n\x15GetFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"Q\n\x11ListRoundsRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x12ListRoundsResponse\x12\"\n\x06rounds\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Round\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x15StopFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"E\n\x16StopFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"\x9e\x02\n\x0cUpdateHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x07 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12(\n\x07metrics\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\x12$\n\x07tensors\x18\n \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12-\n\x08\x65ncoding\x18\x0b \x01(\x0e\x32\x1b.parlmesh.v1.UpdateEncoding\"t\n\x13SubmitUpdateRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.UpdateHeader\x12$\n\x07tensors\x18\x02 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"%\n\x14SubmitUpdateResponse\x12\r\n\x05round\x18\x01 \x01(\x04\"B\n\x18GetFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"k\n\x0bModelHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x0c\"S\n\x19GetFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*\xab\x01\n\x0f\x46\x65\x64\x65rationState\x12 \n\x1c\x46\x45\x44\x45RATION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_RUNNING\x10\x01\x12\x1d\n\x19\x46\x45\x44\x45RATION_STATE_FINISHED\x10\x02\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_STOPPED\x10\x03\x12\x1b\n\x17\x46\x45\x44\x45RATION_STATE_FAILED\x10\x04*|\n\nRoundState\x12\x1b\n\x17ROUND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16ROUND_STATE_COLLECTING\x10\x01\x12\x1a\n\x16ROUND_STATE_AGGREGATED\x10\x02\x12\x19\n\x15ROUND_STATE_ABANDONED\x10\x03*\x83\x01\n\x0eUpdateEncoding\x12\x1f\n\x1bUPDATE_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17UPDATE_ENCODING_FLOAT32\x10\x01\x12\x18\n\x14UPDATE_ENCODING_INT8\x10\x02\x12\x19\n\x15UPDATE_ENCODING_TOP_K\x10\x03\x32\xb0\x04\n\x11\x46\x65\x64\x65rationService\x12\\\n\x0fStartFederation\x12#.parlmesh.v1.StartFederationRequest\x1a$.parlmesh.v1.StartFederationResponse\x12V\n\rGetFederation\x12!.parlmesh.v1.GetFederationRequest\x1a\".parlmesh.v1.GetFederationResponse\x12M\n\nListRounds\x12\x1e.parlmesh.v1.ListRoundsRequest\x1a\x1f.parlmesh.v1.ListRoundsResponse\x12Y\n\x0eStopFederation\x12\".parlmesh.v1.StopFederationRequest\x1a#.parlmesh.v1.StopFederationResponse\x12U\n\x0cSubmitUpdate\x12 .parlmesh.v1.SubmitUpdateRequest\x1a!.parlmesh.v1.SubmitUpdateResponse(\x01\x12\x64\n\x11GetFederatedModel\x12%.parlmesh.v1.GetFederatedModelRequest\x1a&.parlmesh.v1.GetFederatedModelResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/federation_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18parlmesh/v1/tensor.proto\"\x93\x02\n\nFederation\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.parlmesh.v1.FederationState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregated_rounds\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\x0cUpdateRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bnode_weight\x18\x02 \x01(\x01\x12\x0f\n\x07samples\x18\x03 \x01(\x04\x12\x0c\n\x04norm\x18\x04 \x01(\x01\x12\x0f\n\x07refusal\x18\x05 \x01(\t\x12\x17\n\x0f\x63ounted_samples\x18\x06 \x01(\x04\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\"\x94\x02\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.parlmesh.v1.RoundState\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\x04\x12*\n\x07updates\x18\x04 \x03(\x0b\x32\x19.parlmesh.v1.UpdateRecord\x12(\n\x07metrics\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x16\n\x0epolicy_version\x18\x08 \x01(\x04\x12\x0e\n\x06\x64igest\x18\t \x01(\t\"_\n\x16StartFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"F\n\x17StartFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"-\n\x14GetFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"D\n\x15GetFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"Q\n\x11ListRoundsRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x12ListRoundsResponse\x12\"\n\x06rounds\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Round\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x15StopFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"E\n\x16StopFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"\xb5\x02\n\x0cUpdateHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x07 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12(\n\x07metrics\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\x12$\n\x07tensors\x18\n \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12-\n\x08\x65ncoding\x18\x0b \x01(\x0e\x32\x1b.parlmesh.v1.UpdateEncoding\x12\x15\n\rschema_digest\x18\x0c \x01(\x0c\"t\n\x13SubmitUpdateRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.UpdateHeader\x12$\n\x07tensors\x18\x02 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"%\n\x14SubmitUpdateResponse\x12\r\n\x05round\x18\x01 \x01(\x04\"G\n\x14SubmitUpdatesRequest\x12/\n\x05parts\x18\x01 \x03(\x0b\x32 .parlmesh.v1.SubmitUpdateRequest\"B\n\rUpdateReceipt\x12\r\n\x05round\x18\x01 \x01(\x04\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"E\n\x15SubmitUpdatesResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.parlmesh.v1.UpdateReceipt\"B\n\x18GetFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"k\n\x0bModelHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x0c\"S\n\x19GetFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*\xab\x01\n\x0f\x46\x65\x64\x65rationState\x12 \n\x1c\x46\x45\x44\x45RATION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_RUNNING\x10\x01\x12\x1d\n\x19\x46\x45\x44\x45RATION_STATE_FINISHED\x10\x02\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_STOPPED\x10\x03\x12\x1b\n\x17\x46\x45\x44\x45RATION_STATE_FAILED\x10\x04*|\n\nRoundState\x12\x1b\n\x17ROUND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16ROUND_STATE_COLLECTING\x10\x01\x12\x1a\n\x16ROUND_STATE_AGGREGATED\x10\x02\x12\x19\n\x15ROUND_STATE_ABANDONED\x10\x03*\x83\x01\n\x0eUpdateEncoding\x12\x1f\n\x1bUPDATE_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17UPDATE_ENCODING_FLOAT32\x10\x01\x12\x18\n\x14UPDATE_ENCODING_INT8\x10\x02\x12\x19\n\x15UPDATE_ENCODING_TOP_K\x10\x03\x32\x8c\x05\n\x11\x46\x65\x64\x65rationService\x12\\\n\x0fStartFederation\x12#.parlmesh.v1.StartFederationRequest\x1a$.parlmesh.v1.StartFederationResponse\x12V\n\rGetFederation\x12!.parlmesh.v1.GetFederationRequest\x1a\".parlmesh.v1.GetFederationResponse\x12M\n\nListRounds\x12\x1e.parlmesh.v1.ListRoundsRequest\x1a\x1f.parlmesh.v1.ListRoundsResponse\x12Y\n\x0eStopFederation\x12\".parlmesh.v1.StopFederationRequest\x1a#.parlmesh.v1.StopFederationResponse\x12U\n\x0cSubmitUpdate\x12 .parlmesh.v1.SubmitUpdateRequest\x1a!.parlmesh.v1.SubmitUpdateResponse(\x01\x12Z\n\rSubmitUpdates\x12!.parlmesh.v1.SubmitUpdatesRequest\x1a\".parlmesh.v1.SubmitUpdatesResponse(\x01\x30\x01\x12\x64\n\x11GetFederatedModel\x12%.parlmesh.v1.GetFederatedModelRequest\x1a&.parlmesh.v1.GetFederatedModelResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'parlmesh.v1.federation_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FEDERATIONSTATE']._serialized_start=2139
-  _globals['_FEDERATIONSTATE']._serialized_end=2310
-  _globals['_ROUNDSTATE']._serialized_start=2312
-  _globals['_ROUNDSTATE']._serialized_end=2436
-  _globals['_UPDATEENCODING']._serialized_start=2439
-  _globals['_UPDATEENCODING']._serialized_end=2570
-  _globals['_FEDERATION']._serialized_start=143
-  _globals['_FEDERATION']._serialized_end=418
-  _globals['_UPDATERECORD']._serialized_start=421
-  _globals['_UPDATERECORD']._serialized_end=578
-  _globals['_ROUND']._serialized_start=581
-  _globals['_ROUND']._serialized_end=857
-  _globals['_STARTFEDERATIONREQUEST']._serialized_start=859
-  _globals['_STARTFEDERATIONREQUEST']._serialized_end=954
-  _globals['_STARTFEDERATIONRESPONSE']._serialized_start=956
-  _globals['_STARTFEDERATIONRESPONSE']._serialized_end=1026
-  _globals['_GETFEDERATIONREQUEST']._serialized_start=1028
-  _globals['_GETFEDERATIONREQUEST']._serialized_end=1073
-  _globals['_GETFEDERATIONRESPONSE']._serialized_start=1075
-  _globals['_GETFEDERATIONRESPONSE']._serialized_end=1143
-  _globals['_LISTROUNDSREQUEST']._serialized_start=1145
-  _globals['_LISTROUNDSREQUEST']._serialized_end=1226
-  _globals['_LISTROUNDSRESPONSE']._serialized_start=1228
-  _globals['_LISTROUNDSRESPONSE']._serialized_end=1309
-  _globals['_STOPFEDERATIONREQUEST']._serialized_start=1311
-  _globals['_STOPFEDERATIONREQUEST']._serialized_end=1357
-  _globals['_STOPFEDERATIONRESPONSE']._serialized_start=1359
-  _globals['_STOPFEDERATIONRESPONSE']._serialized_end=1428
-  _globals['_UPDATEHEADER']._serialized_start=1431
-  _globals['_UPDATEHEADER']._serialized_end=1717
-  _globals['_SUBMITUPDATEREQUEST']._serialized_start=1719
-  _globals['_SUBMITUPDATEREQUEST']._serialized_end=1835
-  _globals['_SUBMITUPDATERESPONSE']._serialized_start=1837
-  _globals['_SUBMITUPDATERESPONSE']._serialized_end=1874
-  _globals['_GETFEDERATEDMODELREQUEST']._serialized_start=1876
-  _globals['_GETFEDERATEDMODELREQUEST']._serialized_end=1942
-  _globals['_MODELHEADER']._serialized_start=1944
-  _globals['_MODELHEADER']._serialized_end=2051
-  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_start=2053
-  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_end=2136
-  _globals['_FEDERATIONSERVICE']._serialized_start=2573
-  _globals['_FEDERATIONSERVICE']._serialized_end=3133
+  _globals['_FEDERATIONSTATE']._serialized_start=2399
+  _globals['_FEDERATIONSTATE']._serialized_end=2570
+  _globals['_ROUNDSTATE']._serialized_start=2572
+  _globals['_ROUNDSTATE']._serialized_end=2696
+  _globals['_UPDATEENCODING']._serialized_start=2699
+  _globals['_UPDATEENCODING']._serialized_end=2830
+  _globals['_FEDERATION']._serialized_start=168
+  _globals['_FEDERATION']._serialized_end=443
+  _globals['_UPDATERECORD']._serialized_start=446
+  _globals['_UPDATERECORD']._serialized_end=603
+  _globals['_ROUND']._serialized_start=606
+  _globals['_ROUND']._serialized_end=882
+  _globals['_STARTFEDERATIONREQUEST']._serialized_start=884
+  _globals['_STARTFEDERATIONREQUEST']._serialized_end=979
+  _globals['_STARTFEDERATIONRESPONSE']._serialized_start=981
+  _globals['_STARTFEDERATIONRESPONSE']._serialized_end=1051
+  _globals['_GETFEDERATIONREQUEST']._serialized_start=1053
+  _globals['_GETFEDERATIONREQUEST']._serialized_end=1098
+  _globals['_GETFEDERATIONRESPONSE']._serialized_start=1100
+  _globals['_GETFEDERATIONRESPONSE']._serialized_end=1168
+  _globals['_LISTROUNDSREQUEST']._serialized_start=1170
+  _globals['_LISTROUNDSREQUEST']._serialized_end=1251
+  _globals['_LISTROUNDSRESPONSE']._serialized_start=1253
+  _globals['_LISTROUNDSRESPONSE']._serialized_end=1334
+  _globals['_STOPFEDERATIONREQUEST']._serialized_start=1336
+  _globals['_STOPFEDERATIONREQUEST']._serialized_end=1382
+  _globals['_STOPFEDERATIONRESPONSE']._serialized_start=1384
+  _globals['_STOPFEDERATIONRESPONSE']._serialized_end=1453
+  _globals['_UPDATEHEADER']._serialized_start=1456
+  _globals['_UPDATEHEADER']._serialized_end=1765
+  _globals['_SUBMITUPDATEREQUEST']._serialized_start=1767
+  _globals['_SUBMITUPDATEREQUEST']._serialized_end=1883
+  _globals['_SUBMITUPDATERESPONSE']._serialized_start=1885
+  _globals['_SUBMITUPDATERESPONSE']._serialized_end=1922
+  _globals['_SUBMITUPDATESREQUEST']._serialized_start=1924
+  _globals['_SUBMITUPDATESREQUEST']._serialized_end=1995
+  _globals['_UPDATERECEIPT']._serialized_start=1997
+  _globals['_UPDATERECEIPT']._serialized_end=2063
+  _globals['_SUBMITUPDATESRESPONSE']._serialized_start=2065
+  _globals['_SUBMITUPDATESRESPONSE']._serialized_end=2134
+  _globals['_GETFEDERATEDMODELREQUEST']._serialized_start=2136
+  _globals['_GETFEDERATEDMODELREQUEST']._serialized_end=2202
+  _globals['_MODELHEADER']._serialized_start=2204
+  _globals['_MODELHEADER']._serialized_end=2311
+  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_start=2313
+  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_end=2396
+  _globals['_FEDERATIONSERVICE']._serialized_start=2833
+  _globals['_FEDERATIONSERVICE']._serialized_end=3485
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.rpc import status_pb2 as _status_pb2
 from parlmesh.v1 import tensor_pb2 as _tensor_pb2
 import builtins as _builtins
 import sys
@@ -452,6 +453,7 @@ class UpdateHeader(_message.Message):
     METRICS_FIELD_NUMBER: _builtins.int
     TENSORS_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
+    SCHEMA_DIGEST_FIELD_NUMBER: _builtins.int
     federation_id: _builtins.str
     round: _builtins.int
     node_id: _builtins.str
@@ -465,6 +467,8 @@ class UpdateHeader(_message.Message):
     """Over the data of all chunks: 16 bytes are XXH3-128, 32 are SHA-256."""
     size_bytes: _builtins.int
     encoding: Global___UpdateEncoding.ValueType
+    schema_digest: _builtins.bytes
+    """Instead of `tensors`: SHA-256 of the model's schema, from a node that has read it in the model's file."""
     @_builtins.property
     def metrics(self) -> _struct_pb2.Struct: ...
     @_builtins.property
@@ -485,10 +489,11 @@ class UpdateHeader(_message.Message):
         metrics: _struct_pb2.Struct | None = ...,
         tensors: _abc.Iterable[_tensor_pb2.Tensor] | None = ...,
         encoding: Global___UpdateEncoding.ValueType = ...,
+        schema_digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoding", b"encoding", "federation_id", b"federation_id", "metrics", b"metrics", "node_id", b"node_id", "nonce", b"nonce", "round", b"round", "samples", b"samples", "size_bytes", b"size_bytes", "tensors", b"tensors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoding", b"encoding", "federation_id", b"federation_id", "metrics", b"metrics", "node_id", b"node_id", "nonce", b"nonce", "round", b"round", "samples", b"samples", "schema_digest", b"schema_digest", "size_bytes", b"size_bytes", "tensors", b"tensors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,6 +551,78 @@ class SubmitUpdateResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitUpdateResponse: _TypeAlias = SubmitUpdateResponse  # noqa: Y015
+
+@_typing.final
+class SubmitUpdatesRequest(_message.Message):
+    """Stretches of updates in the order of the stream. One with a header begins the next update, those without continue it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitUpdateRequest]: ...
+    def __init__(
+        self,
+        *,
+        parts: _abc.Iterable[Global___SubmitUpdateRequest] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitUpdatesRequest: _TypeAlias = SubmitUpdatesRequest  # noqa: Y015
+
+@_typing.final
+class UpdateReceipt(_message.Message):
+    """What became of one update."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROUND_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    round: _builtins.int
+    """Round in which it counts."""
+    @_builtins.property
+    def status(self) -> _status_pb2.Status:
+        """Why it was refused; absent when it was accepted."""
+
+    def __init__(
+        self,
+        *,
+        round: _builtins.int = ...,
+        status: _status_pb2.Status | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateReceipt: _TypeAlias = UpdateReceipt  # noqa: Y015
+
+@_typing.final
+class SubmitUpdatesResponse(_message.Message):
+    """Receipts in the order of the updates' headers."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RECEIPTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateReceipt]: ...
+    def __init__(
+        self,
+        *,
+        receipts: _abc.Iterable[Global___UpdateReceipt] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipts", b"receipts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SubmitUpdatesResponse: _TypeAlias = SubmitUpdatesResponse  # noqa: Y015
 
 @_typing.final
 class GetFederatedModelRequest(_message.Message):

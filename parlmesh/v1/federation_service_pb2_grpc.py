@@ -60,6 +60,11 @@ class FederationServiceStub:
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.SerializeToString,
                 response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.FromString,
                 _registered_method=True)
+        self.SubmitUpdates = channel.stream_stream(
+                '/parlmesh.v1.FederationService/SubmitUpdates',
+                request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesRequest.SerializeToString,
+                response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesResponse.FromString,
+                _registered_method=True)
         self.GetFederatedModel = channel.unary_stream(
                 '/parlmesh.v1.FederationService/GetFederatedModel',
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.SerializeToString,
@@ -107,6 +112,14 @@ class FederationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SubmitUpdates(self, request_iterator, context):
+        """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
+        refused one does not end the stream.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetFederatedModel(self, request, context):
         """A version of the model, in chunks: what nodes train from, and what a federation was for.
         """
@@ -141,6 +154,11 @@ def add_FederationServiceServicer_to_server(servicer, server):
                     servicer.SubmitUpdate,
                     request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.FromString,
                     response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.SerializeToString,
+            ),
+            'SubmitUpdates': grpc.stream_stream_rpc_method_handler(
+                    servicer.SubmitUpdates,
+                    request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesRequest.FromString,
+                    response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesResponse.SerializeToString,
             ),
             'GetFederatedModel': grpc.unary_stream_rpc_method_handler(
                     servicer.GetFederatedModel,
@@ -284,6 +302,33 @@ class FederationService:
             '/parlmesh.v1.FederationService/SubmitUpdate',
             parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateRequest.SerializeToString,
             parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SubmitUpdates(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/parlmesh.v1.FederationService/SubmitUpdates',
+            parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesRequest.SerializeToString,
+            parlmesh_dot_v1_dot_federation__service__pb2.SubmitUpdatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

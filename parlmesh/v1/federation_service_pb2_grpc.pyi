@@ -45,6 +45,10 @@ class FederationServiceStub:
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
     """
+    SubmitUpdates: _grpc.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]
+    """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
+    refused one does not end the stream.
+    """
     GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
     """A version of the model, in chunks: what nodes train from, and what a federation was for."""
 
@@ -64,6 +68,10 @@ class FederationServiceAsyncStub(FederationServiceStub):
     SubmitUpdate: _aio.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]  # type: ignore[assignment]
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
+    """
+    SubmitUpdates: _aio.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]  # type: ignore[assignment]
+    """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
+    refused one does not end the stream.
     """
     GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
     """A version of the model, in chunks: what nodes train from, and what a federation was for."""
@@ -111,6 +119,16 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_federation_service_pb2.SubmitUpdateResponse, _abc.Awaitable[_federation_service_pb2.SubmitUpdateResponse]]:
         """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
         node in the same round is refused.
+        """
+
+    @_abc_1.abstractmethod
+    def SubmitUpdates(
+        self,
+        request_iterator: _MaybeAsyncIterator[_federation_service_pb2.SubmitUpdatesRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.SubmitUpdatesResponse], _abc.AsyncIterator[_federation_service_pb2.SubmitUpdatesResponse]]:
+        """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
+        refused one does not end the stream.
         """
 
     @_abc_1.abstractmethod

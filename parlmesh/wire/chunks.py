@@ -6,6 +6,8 @@ UPDATE_DATA = b"\x1a"
 """Tag of SubmitUpdateRequest.data: field 3, a length and so many bytes."""
 MODEL_DATA = b"\x12"
 """Tag of GetFederatedModelResponse.data: field 2."""
+UPDATE_PART = b"\x0a"
+"""Tag of SubmitUpdatesRequest.parts: field 1."""
 
 _LONGEST_VARINT = 10
 
@@ -15,9 +17,19 @@ def chunk_to_wire(tag: bytes, data: bytes | memoryview) -> bytes:
     return b"".join((tag, varint(len(data)), data))
 
 
-def chunk_from_wire(tag: bytes, message: bytes) -> memoryview | None:
+def part_to_wire(header: bytes, data: bytes | memoryview) -> bytes:
+    """An encoded SubmitUpdatesRequest of one part: an encoded SubmitUpdateRequest with its header, or b"", and data.
+
+    Several of them one after another are one message too.
+    """
+    size = varint(len(data))
+    length = len(header) + len(UPDATE_DATA) + len(size) + len(data)
+    return b"".join((UPDATE_PART, varint(length), header, UPDATE_DATA, size, data))
+
+
+def chunk_from_wire(tag: bytes, message: bytes | memoryview) -> memoryview | None:
     """The field's bytes when the message has nothing else; None when it must be parsed."""
-    if not message.startswith(tag):
+    if message[: len(tag)] != tag:
         return None
     length = shift = 0
     for place in range(len(tag), min(len(message), len(tag) + _LONGEST_VARINT)):

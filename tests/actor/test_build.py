@@ -10,10 +10,10 @@ from actor.build import HANDLERS, Equipment, identities_of, make_handlers
 from actor.config import ActorConfig
 from actor.federation_link import FederationLink
 from actor.handlers import Handler
-from actor.handlers.federated import NodeMemory
 from actor.learner_link import LearnerLink
 from actor.learning_tasks import LearningTasks
 from actor.metrics import ActorMetrics
+from actor.participants import Participants
 from actor.worker import ActorIdentity
 from parlmesh.errors import ConfigError
 
@@ -46,9 +46,7 @@ def _handlers(**config: Any) -> dict[str, Handler]:
         identity,
         cast(LearnerLink, None),
         ActorMetrics(CollectorRegistry()),
-        cast(FederationLink, None),
-        LearningTasks({}),
-        NodeMemory(),
+        Participants(["node"], cast(FederationLink, None), LearningTasks({})),
     )
     return make_handlers(ActorConfig(**config), equipment)
 
@@ -115,6 +113,8 @@ def test_an_incarnation_from_the_clock_grows() -> None:
     assert 0 < first.incarnation < second.incarnation < 1 << 64
 
 
-def test_virtual_nodes_are_named_as_their_workers_are() -> None:
-    found = identities_of(ActorConfig(actor_id="sim", node_id="host", workers=2, virtual_nodes=True, incarnation=3))
-    assert found == [ActorIdentity("sim-0", "sim-0", 3), ActorIdentity("sim-1", "sim-1", 3)]
+def test_a_host_of_virtual_nodes_is_a_node_named_as_its_actor_is() -> None:
+    (found,) = identities_of(ActorConfig(actor_id="sim", node_id="host", virtual_nodes=500, incarnation=3))
+    assert found == ActorIdentity("sim", "sim", 3)
+    two = identities_of(ActorConfig(actor_id="sim", node_id="host", workers=2, virtual_nodes=500, incarnation=3))
+    assert two == [ActorIdentity("sim-0", "sim-0", 3), ActorIdentity("sim-1", "sim-1", 3)]

@@ -9,6 +9,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import wait_until, wait_until_async
 from parlmesh.v1 import federation_service_pb2 as pb
@@ -66,12 +67,13 @@ async def tasks_of(scheduler: Any, node: str) -> list[dict[str, Any]]:
     answer = await scheduler.ListTasks(scheduler_pb.ListTasksRequest(page_size=1000), timeout=10.0)
     found = []
     for task in answer.tasks:
-        if task.spec.kind == "federated_fit" and task.spec.placement.node_id == node:
+        if task.spec.kind == "federated_fit" and task.spec.placement.node_id == host_of(node):
             request = scheduler_pb.GetTaskRequest(task_id=task.spec.task_id)
             whole = await scheduler.GetTask(request, timeout=10.0)
             parameters, _ = payload_from_proto(whole.task.spec.payload)
             done = whole.task.state == task_pb2.TASK_STATE_SUCCEEDED
-            found.append({**parameters, "node": node, "done": done})
+            (member,) = [member for member in parameters["members"] if member["node_id"] == node]
+            found.append({**parameters, "node": node, "nonce": member["nonce"], "done": done})
     return found
 
 
@@ -82,7 +84,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
     fleet.scheduler()
     fleet.learner(**{"mode": "federation", "federations.learning_tasks": installed})
     nodes = {"learning_tasks": installed, "kinds": '["federated_fit","federated_evaluate"]'}
-    fleet.actor(0, **{**nodes, "actor_id": "good", "node_id": "host", "workers": 3, "virtual_nodes": "true"})
+    fleet.actor(0, **{**nodes, "actor_id": "good", "node_id": "host", "virtual_nodes": "3"})
     for name in ("liar", "late"):
         fleet.actor(1, **{**nodes, "actor_id": name, "node_id": name})
     dead = fleet.actor(2, **{**nodes, "actor_id": "dead", "node_id": "dead"})
@@ -112,12 +114,12 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
                 return error_from_rpc(caught.value).reason
 
             async with asyncio.timeout(90.0):
-                first = await wait_until_async(lambda: tasks_of(scheduler, "good-0"), 30.0)
+                first = await wait_until_async(lambda: tasks_of(scheduler, "good#0"), 30.0)
                 dead.kill()
 
-                # good-0 answers by itself; here is a second answer of its, which is another.
+                # good#0 answers by itself; here is a second answer of its, which is another.
                 async def accepted() -> bool:
-                    return bool((await tasks_of(scheduler, "good-0"))[0]["done"])
+                    return bool((await tasks_of(scheduler, "good#0"))[0]["done"])
 
                 async def second_round() -> bool:
                     return (await federation()).round >= 2
@@ -138,7 +140,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
     first = min(rounds, key=lambda each: each.number)
     said = {(update.node_id, update.refusal) for each in rounds for update in each.updates}
     assert ("dead", "NO_ANSWER") in said or ("dead", "TASK_FAILED") in said
-    assert {("good-0", "ANSWERED_TWICE"), ("good-0", "REPLAYED")} <= said
+    assert {("good#0", "ANSWERED_TWICE"), ("good#0", "REPLAYED")} <= said
     assert ("late", "NO_ANSWER") in {(update.node_id, update.refusal) for update in first.updates}
     assert 4.0 <= first.seconds < 6.0
     liars = [update for each in rounds for update in each.updates if update.node_id == "liar"]
@@ -154,7 +156,7 @@ def test_a_coordinator_killed_in_mid_round_ends_with_the_model_of_one_that_was_n
     fleet.scheduler()
     learner = fleet.learner(mode="federation")
     kinds = '["federated_fit","federated_evaluate"]'
-    fleet.actor(0, **{"actor_id": "n", "workers": 6, "virtual_nodes": "true", "kinds": kinds})
+    fleet.actor(0, **{"actor_id": "n", "virtual_nodes": "6", "kinds": kinds})
     configuration = {
         "task": "digits",
         "settings": {"nodes": 6},

@@ -12,10 +12,10 @@ from actor.build import Equipment, make_handlers
 from actor.config import ActorConfig
 from actor.federation_link import FederationLink
 from actor.handlers import Context
-from actor.handlers.federated import NodeMemory
 from actor.learner_link import LearnerLink
 from actor.learning_tasks import LearningTasks
 from actor.metrics import ActorMetrics
+from actor.participants import Participants
 from actor.worker import ActorIdentity
 from learner.build import build_run, check_training
 from learner.config import LearnerConfig
@@ -87,9 +87,7 @@ def handler(**config):
         ActorIdentity("n", "a", 1),
         cast(LearnerLink, None),
         ActorMetrics(CollectorRegistry()),
-        cast(FederationLink, None),
-        LearningTasks({}),
-        NodeMemory(),
+        Participants(["n"], cast(FederationLink, None), LearningTasks({})),
     )
     return make_handlers(ActorConfig(**config), equipment)
 

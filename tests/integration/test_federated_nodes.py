@@ -11,12 +11,13 @@ import safetensors.numpy
 from actor.config import LimitsConfig
 from actor.federation_link import FederationLink
 from actor.handlers import Cancelled, Context
-from actor.handlers.federated import FederatedEvaluate, FederatedFit, NodeMemory
+from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from actor.learning_tasks import LearningTasks
+from actor.participants import Participants
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
 from learner.federation.records import FederationState
-from learner.federation.requests import evaluation_spec, fit_spec
+from learner.federation.requests import evaluation_tasks, fit_tasks
 from learner.federation.servicer import FederationServicer
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy
@@ -28,9 +29,9 @@ from parlmesh.wire import payload_from_proto
 class Fleet:
     """Nodes that answer whatever the federation asks."""
 
-    def __init__(self, federations, channel):
+    def __init__(self, federations, link):
         self.federations = federations
-        self.link = FederationLink(channel, LimitsConfig(), random.Random(0))
+        self.link = link
         self.tasks = LearningTasks({})
         self.handlers = {}
 
@@ -40,11 +41,8 @@ class Fleet:
 
         self.federations._list_nodes = list_nodes
         for node in nodes:
-            memory = NodeMemory()
-            self.handlers[node] = (
-                FederatedFit(self.link, self.tasks, node, memory),
-                FederatedEvaluate(self.link, self.tasks, node, memory),
-            )
+            participants = Participants([node], self.link, self.tasks)
+            self.handlers[node] = (FederatedFit(participants), FederatedEvaluate(participants))
         base = {"task": "drift", "settings": {"parameters": 50}, "rounds": 2, "evaluation": {"interval_rounds": 0}}
         return await self.federations.start("f", {**base, **values})
 
@@ -54,11 +52,15 @@ class Fleet:
         return dict(core.assignments)
 
     async def fit(self, federation, assignment, **changes):
-        spec = fit_spec("f", federation.config, assignment)
-        parameters, _ = payload_from_proto(spec.payload)
+        parameters = fit_parameters(federation, assignment)
         handler = self.handlers[assignment.node_id][0]
         tail = await asyncio.to_thread(handler.run, {**parameters, **changes}, {}, context())
         return dict((await tail.wait()).parameters)
+
+
+def fit_parameters(federation, assignment):
+    (task,) = fit_tasks("f", federation.config, federation.schema.size, [assignment])
+    return payload_from_proto(task.spec.payload)[0]
 
 
 def context():
@@ -79,8 +81,9 @@ async def fleet_at(folder):
         federations,
         serve([FederationServicer(federations).service]) as address,
         open_channel(address) as channel,
+        FederationLink(channel, LimitsConfig(), random.Random(0)) as link,
     ):
-        yield Fleet(federations, channel)
+        yield Fleet(federations, link)
     await nowhere.close()
 
 
@@ -93,7 +96,7 @@ async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(f
     for number in (1, 2):
         for assignment in (await fleet.asked(federation, number)).values():
             answer = await fleet.fit(federation, assignment)
-            assert answer == {"round": number, "samples": 100}
+            assert answer == {"sent": 1, "failed": {}}
     await wait_until_async(lambda: federation.core.state is FederationState.FINISHED, 60.0)
     # Node 1 adds 0.001 and node 2 0.002, twice.
     np.testing.assert_allclose(model(federation)["weight"], np.full(50, 0.003), atol=1e-7)
@@ -128,16 +131,16 @@ async def test_a_node_with_local_privacy_sends_noise_and_nothing_longer_before_i
 async def test_a_refused_node_says_so_and_is_not_tried_again(fleet):
     federation = await fleet.start(["a", "b"])
     asked = await fleet.asked(federation, 1)
-    answer = await fleet.fit(federation, asked["a"], nonce="00" * 16)
-    assert answer["refusal"] == "WRONG_NONCE"
+    answer = await fleet.fit(federation, asked["a"], members=[{"node_id": "a", "number": 1, "nonce": "00" * 16}])
+    assert answer == {"sent": 1, "failed": {"a": "refused: WRONG_NONCE"}}
 
 
 async def test_models_are_judged_on_the_node(fleet):
     federation = await fleet.start(["a"])
-    spec = evaluation_spec("f", federation.config, 1, "a", 1)
-    parameters, _ = payload_from_proto(spec.payload)
+    (task,) = evaluation_tasks("f", federation.config, 1, {"a": 1})
+    parameters, _ = payload_from_proto(task.spec.payload)
     result = await asyncio.to_thread(fleet.handlers["a"][1].run, parameters, {}, context())
-    assert result.parameters == {"samples": 1, "metrics": {"mean": 0.0}}
+    assert result.parameters == {"judged": {"a": {"samples": 1, "metrics": {"mean": 0.0}}}}
 
 
 async def test_what_cannot_work_is_told(fleet):
@@ -154,7 +157,7 @@ async def test_what_cannot_work_is_told(fleet):
 async def test_a_cancelled_fit_stops_while_it_waits(fleet):
     federation = await fleet.start(["a"])
     asked = await fleet.asked(federation, 1)
-    parameters, _ = payload_from_proto(fit_spec("f", federation.config, asked["a"]).payload)
+    parameters = fit_parameters(federation, asked["a"])
     cancelled = context()
     cancelled.cancelled = True
 

@@ -32,7 +32,7 @@ def offer_of(assignment, digest="d", samples=10):
 def answer_of(core, assignment, *, norm=1.0, samples=10, digest="d", finite=True):
     offer = offer_of(assignment, digest, samples)
     return Answer.of(
-        offer, slot=core.free_slot(set()), norm=norm, finite=finite, stored_digest=digest, metrics={"loss": norm}
+        offer, slot=len(core.used_slots()), norm=norm, finite=finite, stored_digest=digest, metrics={"loss": norm}
     )
 
 
@@ -129,11 +129,11 @@ def test_late_replayed_and_unasked_updates_are_told_apart():
 def test_values_that_are_not_finite_or_too_long_leave_everything_as_it_was():
     core, asked = begun(gate={"max_norm": 5.0})
     deliver(core, asked["a"])
-    before = repr((core.answers, core.history, core.phase, core.free_slot(set())))
+    before = repr((core.answers, core.history, core.phase, core.used_slots()))
     for values in ({"finite": False}, {"norm": 6.0}, {"norm": float("inf")}):
         with pytest.raises(InvalidInput):
             deliver(core, asked["b"], **values)
-        assert repr((core.answers, core.history, core.phase, core.free_slot(set()))) == before
+        assert repr((core.answers, core.history, core.phase, core.used_slots())) == before
 
 
 def test_outliers_are_left_out_when_the_round_closes():

@@ -27,7 +27,7 @@ async def measure(parameters: int, nodes: int, rounds: int) -> dict[str, Any]:
         actors=nodes,
         ports=PortsConfig(scheduler=0, learner=0, metrics=0),
         learner={"mode": "federation"},
-        actor={"virtual_nodes": True, "kinds": ["federated_fit", "federated_evaluate"]},
+        actor={"virtual_nodes": 1, "kinds": ["federated_fit", "federated_evaluate"]},
     )
     configuration = {
         "task": "drift",

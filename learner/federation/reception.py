@@ -1,0 +1,178 @@
+"""Where updates come in: the gate's questions in their order, a place in the spool, and a line in the history."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
+from parlmesh.federation.schema import ModelSchema, TensorSpec
+from parlmesh.federation.virtual_nodes import host_of
+from parlmesh.security import Identity
+from parlmesh.telemetry import get_logger
+
+from . import events, metrics
+from .events import Event
+from .gate import check_claims, check_shape
+from .receiving import Receiver
+from .records import Offer
+from .rounds import Rounds
+from .spool import Spool
+
+log = get_logger("parlmesh.learner")
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAbout:
+    """What an update's header says of its data."""
+
+    tensors: Sequence[TensorSpec]
+    schema_digest: bytes
+    size_bytes: int
+    encoding: str
+    metrics: dict[str, float]
+
+
+class Reception:
+    """The updates of one federation, whatever call brings them."""
+
+    def __init__(
+        self, federation_id: str, core: Rounds, schema: ModelSchema, spool: Spool, handle: Callable[[Event], None]
+    ) -> None:
+        self._federation_id = federation_id
+        self._core = core
+        self._schema = schema
+        self._spool = spool
+        self._handle = handle
+        self._in_flight: set[int] = set()
+        self._free: Iterator[int] = iter(())
+        self._returned: list[int] = []
+        self._free_of_round = -1
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        """Updates that have begun and not ended."""
+        return len(self._in_flight)
+
+    def open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
+        """What its data is given to; FleetError when it is refused, which the history then says."""
+        try:
+            return self._open(offer, about, caller)
+        except FleetError as error:
+            self.refuse(offer, error)
+            raise
+
+    def refuse(self, offer: Offer, error: FleetError) -> None:
+        """Says so in the history."""
+        if self._closed:
+            return
+        metrics.UPDATES.labels(error.reason.lower()).inc()
+        log.warning(
+            "update_refused",
+            federation_id=self._federation_id,
+            node_id=offer.node_id,
+            round=offer.round,
+            reason=error.reason,
+            message=error.message,
+        )
+        self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message))
+
+    def close(self) -> None:
+        """Nothing comes in any more, and nothing is said of what was on its way."""
+        self._closed = True
+
+    def _open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
+        if not caller.speaks_for(host_of(offer.node_id)):
+            text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
+            raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
+        if self._core.check(offer) is not None:
+            return Arrival(self, offer, about, None)
+        check_claims(offer.samples, about.metrics)
+        wanted = self._core.config.compression.encoding
+        same_schema = about.schema_digest == self._schema.digest
+        check_shape(self._schema, None if same_schema else about.tensors, about.size_bytes, about.encoding, wanted)
+        slot = self._take_slot()
+        try:
+            return Arrival(self, offer, about, Receiver(self._spool, slot, offer, about.size_bytes, about.encoding))
+        except FleetError:
+            self._return_slot(slot)
+            raise
+
+    def _take_slot(self) -> int:
+        """A place that neither an accepted update nor one on its way has."""
+        if self._free_of_round != self._core.round:
+            used = self._core.used_slots() | self._in_flight
+            self._free = (slot for slot in itertools.count() if slot not in used)
+            self._free_of_round, self._returned = self._core.round, []
+        slot = self._returned.pop() if self._returned else next(self._free)
+        self._in_flight.add(slot)
+        return slot
+
+    def _return_slot(self, slot: int) -> None:
+        self._in_flight.discard(slot)
+        self._returned.append(slot)
+
+    def _deliver(self, receiver: Receiver, about: UpdateAbout) -> None:
+        metrics.UPDATE_BYTES.inc(about.size_bytes)
+        self._handle(events.Delivered(receiver.finish(about.metrics)))
+        self._in_flight.discard(receiver.slot)
+        metrics.UPDATES.labels("accepted").inc()
+
+
+class Arrival:
+    """One update on its way in. It ends with `finish`, with a refusal by any call, or with `break_off`."""
+
+    def __init__(self, reception: Reception, offer: Offer, about: UpdateAbout, receiver: Receiver | None) -> None:
+        self._reception = reception
+        self._offer = offer
+        self._about = about
+        # None: the same update is here already, and its data is not wanted again.
+        self._receiver = receiver
+        self._unread = about.size_bytes
+
+    @property
+    def round(self) -> int:
+        """The round it counts in."""
+        return self._offer.round
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are still to come."""
+        return self._unread
+
+    def take(self, data: memoryview) -> None:
+        """A stretch of its data."""
+        if self._receiver is not None:
+            try:
+                self._receiver.take(data)
+            except FleetError as error:
+                self._refuse(self._receiver, error)
+                raise
+        self._unread -= len(data)
+
+    def finish(self) -> None:
+        """All of it is here and counts from now on."""
+        receiver = self._receiver
+        if receiver is None:
+            return
+        try:
+            self._reception._deliver(receiver, self._about)
+        except FleetError as error:
+            self._refuse(receiver, error)
+            raise
+        self._receiver = None
+
+    def break_off(self) -> InvalidInput:
+        """No more of it will come."""
+        came = self._about.size_bytes - self._unread
+        error = InvalidInput(
+            f"the stream broke off after {came} of {self._about.size_bytes} bytes", reason="UPDATE_INCOMPLETE"
+        )
+        if self._receiver is not None:
+            self._refuse(self._receiver, error)
+        return error
+
+    def _refuse(self, receiver: Receiver, error: FleetError) -> None:
+        self._receiver = None
+        self._reception._return_slot(receiver.slot)
+        self._reception.refuse(self._offer, error)

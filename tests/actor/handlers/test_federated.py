@@ -1,0 +1,130 @@
+import asyncio
+
+import numpy as np
+import pytest
+
+from actor.handlers import Context
+from actor.handlers.federated import FederatedEvaluate, FederatedFit
+from actor.handlers.protocol import Cancelled
+from actor.participants import Participants
+from actor.update_stream import Receipt
+from parlmesh.errors import InvalidInput
+from parlmesh.federation.compression import decode
+from parlmesh.federation.learning import Fitted, Judged
+from parlmesh.federation.model_file import ModelFile
+from parlmesh.federation.schema import ModelSchema
+
+BASE = {"weight": np.arange(6, dtype=np.float32)}
+
+
+class Link:
+    """Has one model and takes every update but those of the node "n#2"."""
+
+    def __init__(self):
+        self.sent = []
+
+    def model(self, federation_id, version, context):
+        return ModelFile(ModelSchema.of(BASE), BASE, {})
+
+    async def submit(self, updates):
+        self.sent += updates
+        refused = InvalidInput("no", reason="NORM")
+        return [Receipt(1, refused if update.header.node_id == "n#2" else None) for update in updates]
+
+
+class Tasks:
+    """Each node adds its number; the node "n#1" fails."""
+
+    def __init__(self):
+        self.fits = 0
+
+    def get(self, name, settings):
+        return self
+
+    def fit(self, tensors, part):
+        self.fits += 1
+        if part.node_id == "n#1":
+            raise RuntimeError("no data")
+        return Fitted({"weight": tensors["weight"] + part.number}, 10 * part.number)
+
+    def evaluate(self, tensors, part):
+        return Judged(part.number, {"mean": float(tensors["weight"].mean())})
+
+
+def made(count=4):
+    return Participants([f"n#{index}" for index in range(count)], Link(), Tasks())
+
+
+def context():
+    return Context(task_id="t", attempt=1, actor_id="a", slot=0)
+
+
+def fit_parameters(nodes, **changes):
+    members = [{"node_id": f"n#{k}", "number": k + 1, "nonce": f"{k:04x}"} for k in nodes]
+    values = {"federation_id": "f", "task": "x", "round": 3, "base_version": 2, "members": members}
+    return {**values, **changes}
+
+
+def fit(participants, nodes, **changes):
+    tail = FederatedFit(participants).run(fit_parameters(nodes, **changes), {}, context())
+    return asyncio.run(tail.wait()).parameters
+
+
+def test_each_node_of_a_task_sends_its_own_update():
+    participants = made()
+    assert fit(participants, [0, 3]) == {"sent": 2, "failed": {}}
+    for update, number in zip(participants.link.sent, (1, 4), strict=True):
+        assert (update.header.node_id, update.header.samples) == (f"n#{number - 1}", 10 * number)
+        assert (update.header.round, update.header.base_version) == (3, 2)
+        assert update.header.nonce == (number - 1).to_bytes(2)
+        assert np.array_equal(decode(bytes(update.data), 6, "none"), np.full(6, number, np.float32))
+
+
+def test_a_node_that_fails_or_is_refused_does_not_keep_the_others_from_sending():
+    participants = made()
+    assert fit(participants, [0, 1, 2, 3]) == {
+        "sent": 3,
+        "failed": {"n#1": "RuntimeError: no data", "n#2": "refused: NORM"},
+    }
+
+
+def test_an_attempt_in_which_all_nodes_fail_has_failed():
+    with pytest.raises(RuntimeError, match="no data"):
+        fit(made(), [1])
+
+
+def test_nodes_that_are_not_here_are_refused_by_name():
+    with pytest.raises(InvalidInput, match="n#9"):
+        fit(made(), [0, 9])
+    with pytest.raises(InvalidInput, match="n#9"):
+        FederatedEvaluate(made()).run(
+            {"federation_id": "f", "task": "x", "version": 2, "members": [{"node_id": "n#9", "number": 1}]},
+            {},
+            context(),
+        )
+
+
+def test_a_cancelled_task_trains_no_further_node():
+    participants, stopped = made(), context()
+    stopped.cancelled = True
+    with pytest.raises(Cancelled):
+        FederatedFit(participants).run(fit_parameters([0, 3]), {}, stopped)
+    assert participants.tasks.fits == 0
+
+
+def test_a_compressed_update_is_sent_again_as_it_was_and_not_made_anew():
+    participants = made()
+    for _ in range(2):
+        fit(participants, [0], encoding="top_k", ratio=0.5)
+    first, second = participants.link.sent
+    assert (first.data, first.header) == (second.data, second.header)
+    assert participants.tasks.fits == 1
+
+
+def test_each_node_of_a_task_judges_for_itself():
+    members = [{"node_id": "n#0", "number": 1}, {"node_id": "n#3", "number": 4}]
+    values = {"federation_id": "f", "task": "x", "version": 2, "members": members}
+    found = FederatedEvaluate(made()).run(values, {}, context()).parameters
+    assert found == {
+        "judged": {"n#0": {"samples": 1, "metrics": {"mean": 2.5}}, "n#3": {"samples": 4, "metrics": {"mean": 2.5}}}
+    }
