@@ -111,6 +111,8 @@ class LocalFleet:
                 await self._stopping.wait()
                 for watcher in watchers:
                     watcher.cancel()
+            # While there is a scheduler to take their last results, actors leave at once.
+            await supervisor.stop(supervisor.children.keys() - {"scheduler"})
             await supervisor.stop()
 
     async def _start_scheduler(self, supervisor: Supervisor, folder: Path) -> str:

@@ -1,4 +1,8 @@
+import asyncio
 import os
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, Self
 
 import pytest
 from hypothesis import given
@@ -33,3 +37,35 @@ def test_children_import_what_the_parent_can_and_hear_nothing_meant_for_other_fl
     given_environment = {"HOME": "/h", "PARLMESH_SCHEDULER__LISTEN__PORT": "1", "PARLMESH_ACTOR__SLOTS": "2"}
     environment = child_environment(given_environment, ["", "/a"])
     assert environment == {"HOME": "/h", "PYTHONPATH": os.pathsep.join([os.getcwd(), "/a"])}
+
+
+class Stops:
+    """Stands in for a supervisor: starts nothing, notes what is stopped."""
+
+    def __init__(self, stopped: list[list[str]]) -> None:
+        self.children: dict[str, SimpleNamespace] = {}
+        self._stopped = stopped
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def start(self, spec: Any) -> None:
+        self.children[spec.name] = SimpleNamespace(settled=asyncio.Event(), reason="")
+
+    async def serving(self, name: str, *, deadline_seconds: float) -> int:
+        return 1
+
+    async def stop(self, names: Iterable[str] | None = None) -> None:
+        self._stopped.append(sorted(self.children if names is None else names))
+
+
+async def test_actors_leave_while_there_is_a_scheduler_to_take_their_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[list[str]] = []
+    monkeypatch.setattr("parlmesh.client.local_fleet.Supervisor", lambda **_: Stops(stopped))
+    fleet = LocalFleet(2, processes=2)
+    await fleet.start()
+    await fleet.stop()
+    assert stopped == [["local-0", "local-1"], ["local-0", "local-1", "scheduler"]]
