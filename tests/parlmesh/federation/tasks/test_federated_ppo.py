@@ -10,20 +10,22 @@ from parlmesh.federation.tasks.varied_cart_pole import NAME
 from parlmesh.federation.updates import MemoryUpdates
 
 PHYSICS = (
-    {"length": 0.15, "masspole": 0.05, "force": 6.0},
-    {"length": 0.3, "masspole": 0.3, "force": 20.0},
-    {"length": 0.5, "masspole": 0.1, "force": 10.0},
-    {"length": 1.5, "masspole": 0.5, "force": 8.0},
-    {"length": 2.5, "masspole": 0.2, "force": 15.0},
+    {"length": 0.05, "masspole": 0.1},
+    {"length": 0.2, "masspole": 1.0},
+    {"length": 0.5, "masspole": 0.1},
+    {"length": 1.5, "masspole": 0.5},
+    {"length": 4.0, "masspole": 0.1},
 )
 SETTINGS = {
     "environment": {"id": NAME},
     "node_kwargs": PHYSICS,
     "num_envs": 16,
-    "fragment_steps": 32,
-    "updates": 4,
+    # Long enough to see carts drift away: half a whole episode before each update.
+    "fragment_steps": 256,
+    "updates": 2,
     "hidden": [32, 32],
     "evaluation_episodes": 20,
+    "ppo": {"learning_rate": 0.002, "minibatch_steps": 512},
 }
 ROUNDS = 40
 
@@ -57,4 +59,4 @@ def test_the_federated_policy_beats_every_nodes_own_on_the_average_of_all(seed):
     nodes = range(1, len(PHYSICS) + 1)
     joint = mean_return(task, trained(task, nodes, seed), seed)
     own = [mean_return(task, trained(task, [node], seed), seed) for node in nodes]
-    assert joint > max(own), own
+    assert joint > max(own), (joint, own)
