@@ -122,11 +122,13 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
             encoding=config.policy_encoding,
         )
     )
-    federations = await stack.enter_async_context(FederationLink(learner, config.limits, rng))
+    identities = identities_of(config)
+    hosts = sorted({identity.node_id for identity in identities})
+    federations = await stack.enter_async_context(FederationLink(learner, hosts, config.limits, rng))
     tasks = LearningTasks(config.learning_tasks)
     labels = {**config.labels, **({LABEL: str(config.virtual_nodes)} if config.virtual_nodes else {})}
     members: list[tuple[Worker, Uplink]] = []
-    for identity in identities_of(config):
+    for identity in identities:
         uploads = await stack.enter_async_context(
             Uploads(upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng)
         )

@@ -123,7 +123,7 @@ class FederatedFit:
             if receipt.error is not None:
                 # The coordinator has said no and knows why; another attempt would be refused too.
                 failed[update.header.node_id] = f"refused: {receipt.error.reason}"
-        return Result({"sent": len(updates), "failed": failed})
+        return Result({"sent": len(updates), **({"failed": failed} if failed else {})})
 
 
 class FederatedEvaluate:

@@ -6,7 +6,7 @@ import json
 import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import FirstModel
 from parlmesh.federation.privacy import epsilon
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import task_pb2 as pb
-from parlmesh.wire import payload_from_proto
 
 from ..dispatch import Dispatcher
 from ..registry import PolicyRegistry
@@ -34,6 +34,7 @@ from .records import RoundState
 from .requests import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
 from .rounds import Phase, Rounds
 from .spool import Spool
+from .watching import Watcher, Watchers
 
 log = get_logger("parlmesh.learner")
 
@@ -60,6 +61,7 @@ class Federation:
         self._models = ModelFiles(folder / "models", self.schema, about["metadata"])
         self._spool = Spool(folder / "updates.bin", self.schema.size)
         self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle)
+        self.watchers = Watchers()
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder, bytes.fromhex(about["secret"]))
         self._age, self._actions = self._replay()
         self._born = time.monotonic()
@@ -110,10 +112,18 @@ class Federation:
             text = f"model version {version} is not kept; the newest is {self._model.version}"
             raise NotFound(text, reason="MODEL_VERSION") from None
 
+    def watch(self, hosts: Sequence[str], have_version: int) -> Watcher:
+        """For a process whose tasks go to these hosts. What they were asked before it came is owed to it too."""
+        watcher = self.watchers.add(hosts, have_version)
+        if {host_of(node) for node in self.core.busy_nodes()} & set(hosts):
+            watcher.offer(self._model)
+        return watcher
+
     async def run(self) -> None:
         """Until the federation has ended or the learner stops."""
         if self.core.phase is Phase.ENDED:
             self._resumed.set()
+            self.watchers.close()
             return
         metrics.RUNNING.inc()
         try:
@@ -146,6 +156,7 @@ class Federation:
     def close(self) -> None:
         """Lets go of the files."""
         self.reception.close()
+        self.watchers.close()
         self._journal.close()
         self._spool.close()
 
@@ -202,27 +213,33 @@ class Federation:
                     self._seeking.set()
                 case events.Ask(assignments):
                     self._submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments))
+                    self._offer(each.node_id for each in assignments)
                 case events.AskEvaluation(version, node_ids):
                     numbered = {node: self.core.number_of(node) for node in node_ids}
                     self._submit(evaluation_tasks(self.federation_id, self.config, version, numbered))
+                    self._offer(node_ids)
                 case events.Withdraw(node_ids):
                     unwanted = set(node_ids)
-                    self._spawn(
-                        self._withdraw([name for name, task in self._tasks.items() if unwanted & set(task.nodes)])
-                    )
+                    names = [name for name, task in self._tasks.items() if unwanted & set(task.nodes)]
+                    self._spawn(functools.partial(self._withdraw, names))
                 case events.Aggregate(number, counted):
-                    self._spawn(self._aggregate(number, counted))
+                    self._spawn(functools.partial(self._aggregate, number, counted))
                 case events.End(state, reason):
                     log.info("federation_ended", federation_id=self.federation_id, state=state.value, reason=reason)
                     self._ended.set()
+                    self.watchers.close()
+
+    def _offer(self, nodes: Iterable[str]) -> None:
+        self.watchers.offer(map(host_of, nodes), self._model)
 
     def _submit(self, tasks: Sequence[NodesTask]) -> None:
         names = self._dispatcher.submit([task.spec for task in tasks])
         self._tasks.update(zip(names, tasks, strict=True))
 
-    def _spawn(self, work: Any) -> None:
-        assert self._group is not None
-        self._group.create_task(work)
+    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        # A federation that a defect ended has no loops any more: its tasks end by their deadlines.
+        if self._group is not None:
+            self._group.create_task(work())
 
     async def _aggregate(self, number: int, counted: Sequence[Any]) -> None:
         base = self.core.version
@@ -270,12 +287,11 @@ class Federation:
         if task is None:
             return
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
-        result = payload_from_proto(outcome.result)[0] if succeeded else {}
         if task.spec.kind == EVALUATE:
-            self._judged(task, judgements_in(result))
+            self._judged(task, judgements_in(outcome.result) if succeeded else {})
             return
         failure = f"{outcome.failure.reason}: {outcome.failure.message}"
-        failed = failures_in(result) if succeeded else dict.fromkeys(task.nodes, failure)
+        failed = failures_in(outcome.result) if succeeded else dict.fromkeys(task.nodes, failure)
         for node in task.nodes:
             if node in failed:
                 self._handle(events.TaskFailed(node, task.number, failed[node]))

@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
+from parlmesh.errors import FleetError, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.federation.schema import ModelSchema, TensorSpec
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.security import Identity
@@ -81,7 +81,12 @@ class Reception:
         """Nothing comes in any more, and nothing is said of what was on its way."""
         self._closed = True
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the learner is stopping", reason="STOPPING")
+
     def _open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
+        self._check_open()
         if not caller.speaks_for(host_of(offer.node_id)):
             text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
             raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
@@ -113,6 +118,7 @@ class Reception:
         self._returned.append(slot)
 
     def _deliver(self, receiver: Receiver, about: UpdateAbout) -> None:
+        self._check_open()
         metrics.UPDATE_BYTES.inc(about.size_bytes)
         self._handle(events.Delivered(receiver.finish(about.metrics)))
         self._in_flight.discard(receiver.slot)

@@ -8,7 +8,7 @@ from typing import Any
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.v1 import task_pb2 as pb
-from parlmesh.wire import payload_to_proto
+from parlmesh.wire import payload_from_proto, payload_to_proto, struct_to_proto
 
 from .records import Assignment
 
@@ -16,6 +16,7 @@ FIT, EVALUATE = "federated_fit", "federated_evaluate"
 # A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
 _MOST_NODES = 32
 _MOST_BYTES = 8 << 20
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +40,13 @@ def fit_tasks(
     found = []
     # Of a buffer that is resumed, nodes may have been asked in different rounds.
     for number, base_version in sorted({(each.round, each.base_version) for each in assignments}):
+        shared = _shared(FIT, {**parameters, "round": number, "base_version": base_version}, config.round_seconds)
         asked = {
             each.node_id: each for each in assignments if (each.round, each.base_version) == (number, base_version)
         }
         for nodes in _grouped(list(asked), most):
             members = [{"node_id": n, "number": asked[n].number, "nonce": asked[n].nonce} for n in nodes]
-            bound = {"round": number, "base_version": base_version, "members": members}
-            spec = _pinned(FIT, {**parameters, **bound}, nodes[0], config.round_seconds)
-            found.append(NodesTask(spec, nodes, number))
+            found.append(NodesTask(_with_members(shared, nodes, members), nodes, number))
     return found
 
 
@@ -54,24 +54,25 @@ def evaluation_tasks(
     federation_id: str, config: FederationConfig, version: int, numbered: Mapping[str, int]
 ) -> list[NodesTask]:
     """Judge this version on these nodes, each with its number."""
-    parameters = {**_common(federation_id, config), "version": version}
+    shared = _shared(EVALUATE, {**_common(federation_id, config), "version": version}, config.evaluation.seconds)
     found = []
     for nodes in _grouped(list(numbered), _MOST_NODES):
         members = [{"node_id": node, "number": numbered[node]} for node in nodes]
-        spec = _pinned(EVALUATE, {**parameters, "members": members}, nodes[0], config.evaluation.seconds)
-        found.append(NodesTask(spec, nodes, version))
+        found.append(NodesTask(_with_members(shared, nodes, members), nodes, version))
     return found
 
 
-def failures_in(result: Mapping[str, Any]) -> dict[str, str]:
-    """Nodes of a done task that sent no update that counts, and why."""
-    failed = result.get("failed")
+def failures_in(result: pb.Payload) -> dict[str, str]:
+    """Nodes of a done task that sent no update that counts, and why; usually none, and then nothing is unpacked."""
+    if "failed" not in result.parameters.fields:
+        return {}
+    failed = payload_from_proto(result)[0]["failed"]
     return {str(node): str(text) for node, text in failed.items()} if isinstance(failed, Mapping) else {}
 
 
-def judgements_in(result: Mapping[str, Any]) -> dict[str, tuple[int, dict[str, Any]]]:
+def judgements_in(result: pb.Payload) -> dict[str, tuple[int, dict[str, Any]]]:
     """Samples and metrics of each node that judged."""
-    judged = result.get("judged")
+    judged = payload_from_proto(result)[0].get("judged")
     if not isinstance(judged, Mapping):
         return {}
     return {
@@ -99,15 +100,20 @@ def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
     return found
 
 
-def _pinned(kind: str, parameters: dict[str, Any], node_id: str, seconds: float) -> pb.TaskSpec:
+def _shared(kind: str, parameters: Mapping[str, Any], seconds: float) -> pb.TaskSpec:
+    """What the tasks of one asking have in common."""
     spec = pb.TaskSpec(
-        kind=kind,
-        payload=payload_to_proto(parameters),
-        priority=pb.PRIORITY_NORMAL,
-        placement=pb.Placement(node_id=host_of(node_id)),
-        max_attempts=3,
+        kind=kind, payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=_ATTEMPTS
     )
     # Nobody waits longer than the round does.
     spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
     spec.queue_timeout.FromNanoseconds(round(seconds * 1e9))
+    return spec
+
+
+def _with_members(shared: pb.TaskSpec, nodes: Sequence[str], members: Sequence[Mapping[str, Any]]) -> pb.TaskSpec:
+    spec = pb.TaskSpec()
+    spec.CopyFrom(shared)
+    spec.placement.node_id = host_of(nodes[0])
+    spec.payload.parameters.MergeFrom(struct_to_proto({"members": list(members)}))
     return spec

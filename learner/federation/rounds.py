@@ -176,6 +176,16 @@ class Rounds:
         answers = (*self.answers.values(), *self._early.values())
         return {answer.slot for answer in answers} | {counted.slot for counted in self._counted}
 
+    def busy_nodes(self) -> list[str]:
+        """Nodes that were asked for something and have not answered."""
+        match self.phase:
+            case Phase.COLLECTING:
+                return [node for node in self.assignments if not self._settled(node)]
+            case Phase.EVALUATING:
+                return sorted(self._judging)
+            case _:
+                return []
+
     def kept_answers(self) -> list[Answer]:
         """Accepted and not yet aggregated."""
         return [*self.answers.values(), *self._early.values()]

@@ -15,6 +15,7 @@ from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
 from .directory import Federations
+from .models import StoredModel
 from .reception import Arrival
 from .translation import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .update_stream import UpdateStream, data_of, parsed
@@ -89,12 +90,26 @@ class FederationServicer:
         """Writes encoded GetFederatedModelResponses."""
         federation = self._federations.get(request.federation_id)
         model = federation.stored(request.version)
-        header = pb.GetFederatedModelResponse(header=model_header(federation.federation_id, model))
-        # Encoded messages one after another are one message: the header travels with the first chunk.
-        before = header.SerializeToString()
-        for message in model.encoded():
-            await context.write(before + message if before else message)
-            before = b""
+        await _send(context, federation.federation_id, model)
+
+    async def WatchFederatedModel(self, request: pb.WatchFederatedModelRequest, context: Context) -> None:
+        """Writes encoded WatchFederatedModelResponses."""
+        federation = self._federations.get(request.federation_id)
+        watcher = federation.watch(request.node_ids, request.have_version)
+        try:
+            while (model := await watcher.next()) is not None:
+                await _send(context, federation.federation_id, model)
+        finally:
+            federation.watchers.remove(watcher)
+
+
+async def _send(context: Context, federation_id: str, model: StoredModel) -> None:
+    # Of the same layout in both responses. Encoded messages one after another are one message: the header travels with
+    # the first chunk.
+    before = pb.GetFederatedModelResponse(header=model_header(federation_id, model)).SerializeToString()
+    for message in model.encoded():
+        await context.write(before + message if before else message)
+        before = b""
 
 
 def _handler(method: Any, behaviour: Any) -> Any:

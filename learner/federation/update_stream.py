@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import status_from_error
 from parlmesh.security import Identity
 from parlmesh.v1 import federation_service_pb2 as pb
@@ -72,6 +72,9 @@ class UpdateStream:
 
     def _end(self, error: FleetError) -> None:
         self._arrival = None
+        if isinstance(error, Unavailable):
+            # No refusal: the client is to come again.
+            raise error
         self._receipts.append(pb.UpdateReceipt(status=status_from_error(error)))
 
 

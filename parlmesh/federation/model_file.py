@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -29,6 +30,7 @@ _DTYPES = {
 }
 _LENGTH_BYTES = 8
 _LARGEST_HEADER_BYTES = 16 << 20
+_LAYOUTS_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,18 +70,32 @@ def read_model(data: bytes | memoryview) -> ModelFile:
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if not 0 < length <= min(_LARGEST_HEADER_BYTES, len(data) - _LENGTH_BYTES):
         raise InvalidInput(f"a model of {len(data)} bytes cannot have a header of {length} bytes", reason="MODEL_FILE")
+    schema, metadata, places = _layout(bytes(data[_LENGTH_BYTES : _LENGTH_BYTES + length]))
+    end = max((stop for _, stop in places.values()), default=0)
+    if len(data) - _LENGTH_BYTES - length < end:
+        raise InvalidInput(f"a model of {len(data)} bytes is cut short: its tensors end at {end}", reason="MODEL_FILE")
+    tensors = {
+        spec.name: np.frombuffer(
+            data, np.dtype(spec.dtype), spec.size, _LENGTH_BYTES + length + places[spec.name][0]
+        ).reshape(spec.shape)
+        for spec in schema.tensors
+    }
+    return ModelFile(schema, tensors, metadata)
+
+
+@lru_cache(maxsize=_LAYOUTS_KEPT)
+def _layout(header: bytes) -> tuple[ModelSchema, Mapping[str, str], Mapping[str, tuple[int, int]]]:
+    """What a header says. All versions of a model have the same one."""
     try:
-        entries = json.loads(bytes(data[_LENGTH_BYTES : _LENGTH_BYTES + length]))
+        entries = json.loads(header)
         metadata = entries.pop("__metadata__")
         schema = ModelSchema.from_list(json.loads(metadata[_SCHEMA]))
-        tensors: dict[str, Array] = {}
+        places: dict[str, tuple[int, int]] = {}
         for spec in schema.tensors:
             start, stop = entries[spec.name]["data_offsets"]
-            dtype = np.dtype(spec.dtype)
-            if stop - start != math.prod(spec.shape) * dtype.itemsize:
+            if start < 0 or stop - start != math.prod(spec.shape) * np.dtype(spec.dtype).itemsize:
                 raise ValueError(f"{spec.name} has {stop - start} bytes")
-            offset = _LENGTH_BYTES + length + start
-            tensors[spec.name] = np.frombuffer(data, dtype, spec.size, offset).reshape(spec.shape)
+            places[spec.name] = (start, stop)
     except (KeyError, TypeError, ValueError, AssertionError) as error:
         raise InvalidInput(f"a federated model cannot be read: {error!r}", reason="MODEL_FILE") from error
-    return ModelFile(schema, tensors, metadata)
+    return schema, metadata, places

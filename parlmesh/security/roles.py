@@ -22,6 +22,7 @@ ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
     "/parlmesh.v1.FederationService/StopFederation": _NONE,
     "/parlmesh.v1.FederationService/SubmitUpdate": _ACTOR,
     "/parlmesh.v1.FederationService/SubmitUpdates": _ACTOR,
+    "/parlmesh.v1.FederationService/WatchFederatedModel": _BOTH,
     "/parlmesh.v1.FleetService/Connect": _ACTOR,
     "/parlmesh.v1.MetricsService/QueryMetrics": _READER,
     "/parlmesh.v1.ModelService/DeleteModel": _NONE,

@@ -711,3 +711,61 @@ class GetFederatedModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetFederatedModelResponse: _TypeAlias = GetFederatedModelResponse  # noqa: Y015
+
+@_typing.final
+class WatchFederatedModelRequest(_message.Message):
+    """Names the nodes whose models are wanted."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATION_ID_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
+    HAVE_VERSION_FIELD_NUMBER: _builtins.int
+    federation_id: _builtins.str
+    """Empty = the one started last."""
+    have_version: _builtins.int
+    """Newest version that the caller has or is fetching: only later ones are sent."""
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes to whose actors the tasks go; each virtual node by its host."""
+
+    def __init__(
+        self,
+        *,
+        federation_id: _builtins.str = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
+        have_version: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["federation_id", b"federation_id", "have_version", b"have_version", "node_ids", b"node_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchFederatedModelRequest: _TypeAlias = WatchFederatedModelRequest  # noqa: Y015
+
+@_typing.final
+class WatchFederatedModelResponse(_message.Message):
+    """One chunk of a version. Its first has a header; the data up to the next header, joined, is the file."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    data: _builtins.bytes
+    """At most 1 MiB."""
+    @_builtins.property
+    def header(self) -> Global___ModelHeader: ...
+    def __init__(
+        self,
+        *,
+        header: Global___ModelHeader | None = ...,
+        data: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "header", b"header"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WatchFederatedModelResponse: _TypeAlias = WatchFederatedModelResponse  # noqa: Y015

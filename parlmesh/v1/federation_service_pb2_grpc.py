@@ -70,6 +70,11 @@ class FederationServiceStub:
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.SerializeToString,
                 response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.FromString,
                 _registered_method=True)
+        self.WatchFederatedModel = channel.unary_stream(
+                '/parlmesh.v1.FederationService/WatchFederatedModel',
+                request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelRequest.SerializeToString,
+                response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelResponse.FromString,
+                _registered_method=True)
 
 
 class FederationServiceServicer:
@@ -127,6 +132,13 @@ class FederationServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WatchFederatedModel(self, request, context):
+        """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FederationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -164,6 +176,11 @@ def add_FederationServiceServicer_to_server(servicer, server):
                     servicer.GetFederatedModel,
                     request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.FromString,
                     response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.SerializeToString,
+            ),
+            'WatchFederatedModel': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchFederatedModel,
+                    request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelRequest.FromString,
+                    response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -356,6 +373,33 @@ class FederationService:
             '/parlmesh.v1.FederationService/GetFederatedModel',
             parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelRequest.SerializeToString,
             parlmesh_dot_v1_dot_federation__service__pb2.GetFederatedModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WatchFederatedModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/parlmesh.v1.FederationService/WatchFederatedModel',
+            parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelRequest.SerializeToString,
+            parlmesh_dot_v1_dot_federation__service__pb2.WatchFederatedModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

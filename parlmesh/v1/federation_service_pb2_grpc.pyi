@@ -51,6 +51,8 @@ class FederationServiceStub:
     """
     GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
     """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+    WatchFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]
+    """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
 
 @_typing.type_check_only
 class FederationServiceAsyncStub(FederationServiceStub):
@@ -75,6 +77,8 @@ class FederationServiceAsyncStub(FederationServiceStub):
     """
     GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
     """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+    WatchFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]  # type: ignore[assignment]
+    """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
 
 class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Federated rounds: nodes train on their own data, only updates cross the wire."""
@@ -138,5 +142,13 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.GetFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.GetFederatedModelResponse]]:
         """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+
+    @_abc_1.abstractmethod
+    def WatchFederatedModel(
+        self,
+        request: _federation_service_pb2.WatchFederatedModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.WatchFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.WatchFederatedModelResponse]]:
+        """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
 
 def add_FederationServiceServicer_to_server(servicer: FederationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -5,7 +5,7 @@ from parlmesh.varint import varint
 UPDATE_DATA = b"\x1a"
 """Tag of SubmitUpdateRequest.data: field 3, a length and so many bytes."""
 MODEL_DATA = b"\x12"
-"""Tag of GetFederatedModelResponse.data: field 2."""
+"""Tag of GetFederatedModelResponse.data and WatchFederatedModelResponse.data: field 2."""
 UPDATE_PART = b"\x0a"
 """Tag of SubmitUpdatesRequest.parts: field 1."""
 

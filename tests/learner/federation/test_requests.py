@@ -2,7 +2,7 @@ from learner.federation.records import Assignment
 from learner.federation.requests import evaluation_tasks, failures_in, fit_tasks, judgements_in
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import nodes_of
-from parlmesh.wire import payload_from_proto
+from parlmesh.wire import payload_from_proto, payload_to_proto
 
 CONFIG = FederationConfig(task="drift")
 
@@ -51,9 +51,8 @@ def test_evaluations_are_grouped_the_same_way() -> None:
 
 
 def test_results_of_any_shape_can_be_read() -> None:
-    assert failures_in({"failed": {"a": "refused: NORM"}}) == {"a": "refused: NORM"}
-    assert failures_in({}) == failures_in({"failed": 3}) == {}
-    assert judgements_in({"judged": {"a": {"samples": 2, "metrics": {"loss": 0.5}}, "b": 1}}) == {
-        "a": (2, {"loss": 0.5})
-    }
-    assert judgements_in({"judged": None}) == {}
+    assert failures_in(payload_to_proto({"failed": {"a": "refused: NORM"}})) == {"a": "refused: NORM"}
+    assert failures_in(payload_to_proto({"sent": 2})) == failures_in(payload_to_proto({"failed": 3})) == {}
+    judged = {"a": {"samples": 2, "metrics": {"loss": 0.5}}, "b": 1}
+    assert judgements_in(payload_to_proto({"judged": judged})) == {"a": (2, {"loss": 0.5})}
+    assert judgements_in(payload_to_proto({"judged": None})) == {}

@@ -1,8 +1,10 @@
 import grpc.aio
 import numpy as np
+import pytest
 
 from learner.federation.records import FederationState
-from parlmesh.rpc import error_from_status
+from parlmesh.errors import Unavailable
+from parlmesh.rpc import error_from_rpc, error_from_status
 from parlmesh.v1 import federation_service_pb2 as pb
 
 from .conftest import SIZE, update_messages
@@ -75,3 +77,15 @@ async def test_a_schema_that_is_the_models_may_be_named_by_its_digest(bench):
         changes = {"tensors": [], "schema_digest": digest}
         await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"], **changes)))
     assert await read(call, 2) == ["UPDATE_SCHEMA", 1]
+
+
+async def test_an_update_that_meets_a_stopping_learner_is_not_refused_but_sent_away(bench):
+    federation = await bench.start()
+    asked = await bench.assignments(federation, 1)
+    federation.reception.close()
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"])))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert isinstance(error_from_rpc(caught.value), Unavailable)
+    assert not federation.core.history[-1].updates

@@ -49,6 +49,7 @@ def test_an_actor_may_do_its_work_and_nothing_else() -> None:
         "/parlmesh.v1.FederationService/GetFederatedModel",
         "/parlmesh.v1.FederationService/SubmitUpdate",
         "/parlmesh.v1.FederationService/SubmitUpdates",
+        "/parlmesh.v1.FederationService/WatchFederatedModel",
         "/parlmesh.v1.FleetService/Connect",
         "/parlmesh.v1.PolicyService/GetPolicy",
         "/parlmesh.v1.PolicyService/WatchPolicy",
