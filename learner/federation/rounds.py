@@ -5,9 +5,9 @@ node that has answered is asked again at once, and every `buffer_size` updates m
 """
 
 import enum
-from collections import OrderedDict, deque
+from collections import deque
 
-from parlmesh.errors import AlreadyExists, FleetError
+from parlmesh.errors import AlreadyExists
 from parlmesh.federation.config import FederationConfig
 
 from .closing import close
@@ -31,6 +31,8 @@ from .events import (
     Withdraw,
 )
 from .gate import check_values, refusal
+from .judging import Judging
+from .nonces import Nonces
 from .records import (
     Answer,
     Assignment,
@@ -41,11 +43,9 @@ from .records import (
     RoundState,
     UpdateRecord,
 )
-from .selection import nonce_for, select
+from .selection import select
 
 KEPT_ROUNDS = 1_000
-# Nonces by which a late or replayed update is told from one that was never asked for.
-_REMEMBERED_NONCES = 20_000
 _MOST_RECORDS_PER_ROUND = 100_000
 
 
@@ -76,17 +76,14 @@ class Rounds:
         self.answers: dict[str, Answer] = {}
         self.deadline = 0.0
         self._numbers: dict[str, int] = {}
-        self._asked: OrderedDict[str, Assignment] = OrderedDict()
-        self._accepted: OrderedDict[str, None] = OrderedDict()
-        self._asked_count = 0
+        self._nonces = Nonces()
         self._failed: dict[str, str] = {}
         self._wanted = 0
         self._abandoned_in_a_row = 0
         self._started = 0.0
         self._nodes: tuple[str, ...] = ()
         self._counted: tuple[Counted, ...] = ()
-        self._judging: set[str] = set()
-        self._judged: list[Evaluated] = []
+        self._judging = Judging()
         self._stop: Stop | None = None
         self._entropy = ""
         self._wall_time = 0.0
@@ -121,7 +118,7 @@ class Rounds:
             case Damaged(nonce):
                 self.answers.pop(nonce, None)
                 self._early.pop(nonce, None)
-                self._accepted.pop(nonce, None)
+                self._nonces.take_back(nonce)
                 return []
             case Aggregated():
                 return self._aggregated(event, now)
@@ -146,7 +143,7 @@ class Rounds:
                 return [Aggregate(self.round, self._counted)]
             case Phase.EVALUATING:
                 self.deadline = now + self.config.evaluation.seconds
-                return [AskEvaluation(self.version, tuple(sorted(self._judging)))]
+                return [AskEvaluation(self.version, self._judging.waiting)]
             case Phase.ENDED:
                 return []
 
@@ -169,7 +166,7 @@ class Rounds:
                     "WRONG_BASE", f"the update must be to version {assignment.base_version}, got {offer.base_version}"
                 )
             return None
-        raise self._why_not(offer)
+        raise self._nonces.why_not(offer, self.round, in_round=offer.node_id in self.assignments)
 
     def used_slots(self) -> set[int]:
         """Places in the spool that accepted updates have."""
@@ -182,7 +179,7 @@ class Rounds:
             case Phase.COLLECTING:
                 return [node for node in self.assignments if not self._settled(node)]
             case Phase.EVALUATING:
-                return sorted(self._judging)
+                return list(self._judging.waiting)
             case _:
                 return []
 
@@ -222,19 +219,14 @@ class Rounds:
         self.history.append(RoundRecord(self.round, self.version, self._wall_time))
 
     def _assign(self, node: str) -> Assignment:
-        self._asked_count += 1
-        nonce = nonce_for(self._entropy, node, self._asked_count)
-        assignment = Assignment(node, self._numbers[node], self.round, self.version, nonce)
-        self.assignments[node] = self._asked[nonce] = assignment
-        while len(self._asked) > max(_REMEMBERED_NONCES, 4 * len(self._numbers)):
-            self._asked.popitem(last=False)
+        number = self._numbers[node]
+        assignment = self._nonces.assign(self._entropy, node, number, self.round, self.version)
+        self.assignments[node] = assignment
         return assignment
 
     def _accept(self, answer: Answer, answers: dict[str, Answer]) -> None:
         answers[answer.nonce] = answer
-        self._accepted[answer.nonce] = None
-        while len(self._accepted) > max(_REMEMBERED_NONCES, 4 * len(self._numbers)):
-            self._accepted.popitem(last=False)
+        self._nonces.accept(answer.nonce)
 
     def _deliver(self, answer: Answer, now: float) -> list[Action]:
         offer = Offer(answer.node_id, answer.round, answer.base_version, answer.nonce, answer.samples, answer.digest)
@@ -330,28 +322,19 @@ class Rounds:
         last = self.aggregated >= self.config.rounds or self._stop is not None
         if interval and self._nodes and (last or self.aggregated % interval == 0):
             most = self.config.evaluation.nodes
-            self._judging = set(self._nodes[:most] if most else self._nodes)
-            self._judged = []
+            self._judging = Judging(set(self._nodes[:most] if most else self._nodes))
             self.phase, self.deadline = Phase.EVALUATING, now + self.config.evaluation.seconds
-            return [AskEvaluation(self.version, tuple(sorted(self._judging)))]
+            return [AskEvaluation(self.version, self._judging.waiting)]
         return self._next(now)
 
     def _evaluated(self, event: Evaluated, now: float) -> list[Action]:
-        if self.phase is not Phase.EVALUATING or event.node_id not in self._judging:
+        if self.phase is not Phase.EVALUATING or not self._judging.take(event):
             return []
-        self._judging.discard(event.node_id)
-        self._judged.append(event)
-        return [] if self._judging else self._end_evaluation(now)
+        return self._end_evaluation(now) if self._judging.over else []
 
     def _end_evaluation(self, now: float) -> list[Action]:
-        good = sorted((each for each in self._judged if each.samples > 0), key=lambda each: each.node_id)
-        record = self.history[-1]
-        for name in sorted({name for each in good for name in each.metrics}):
-            rows = [(each.samples, each.metrics[name]) for each in good if name in each.metrics]
-            total = sum(samples for samples, _ in rows)
-            record.metrics[f"evaluation/{name}"] = sum(samples * value for samples, value in rows) / total
-        record.metrics["evaluation/nodes"] = float(len(good))
-        self._judging = set()
+        self.history[-1].metrics.update(self._judging.metrics())
+        self._judging = Judging()
         return self._next(now)
 
     def _next(self, now: float) -> list[Action]:
@@ -399,16 +382,3 @@ class Rounds:
             if record.number == number:
                 return record
         return self.history[-1]
-
-    def _why_not(self, offer: Offer) -> FleetError:
-        """Replayed, late, or never asked for."""
-        asked = self._asked.get(offer.nonce)
-        if asked is None or asked.node_id != offer.node_id or asked.round != offer.round:
-            if offer.round != self.round:
-                return refusal("WRONG_ROUND", f"the update is of round {offer.round}; the present one is {self.round}")
-            if offer.node_id in self.assignments:
-                return refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
-            return refusal("NOT_ASKED", f"node {offer.node_id} is not in round {self.round}")
-        if offer.nonce in self._accepted:
-            return refusal("REPLAYED", f"the update of round {offer.round} has been counted before")
-        return refusal("LATE", f"round {offer.round} has closed; the present one is {self.round}")

@@ -1,0 +1,42 @@
+"""What nodes say of one version."""
+
+from dataclasses import dataclass, field
+
+from .events import Evaluated
+
+
+@dataclass(slots=True)
+class Judging:
+    """Who is still to judge, and what the others found."""
+
+    _waiting: set[str] = field(default_factory=set)
+    _found: list[Evaluated] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Nodes that have said nothing yet."""
+        return tuple(sorted(self._waiting))
+
+    @property
+    def over(self) -> bool:
+        """Whether all have answered."""
+        return not self._waiting
+
+    def take(self, event: Evaluated) -> bool:
+        """False when the node was not asked or has answered before."""
+        if event.node_id not in self._waiting:
+            return False
+        self._waiting.discard(event.node_id)
+        self._found.append(event)
+        return True
+
+    def metrics(self) -> dict[str, float]:
+        """Means by samples, over the nodes that could judge."""
+        good = sorted((each for each in self._found if each.samples > 0), key=lambda each: each.node_id)
+        shown: dict[str, float] = {}
+        for name in sorted({name for each in good for name in each.metrics}):
+            rows = [(each.samples, each.metrics[name]) for each in good if name in each.metrics]
+            total = sum(samples for samples, _ in rows)
+            shown[f"evaluation/{name}"] = sum(samples * value for samples, value in rows) / total
+        shown["evaluation/nodes"] = float(len(good))
+        return shown
