@@ -19,7 +19,8 @@ def server_options(max_message_bytes: int) -> Options:
         ("grpc.http2.min_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.max_pings_without_data", 0),
-        # What one stream may have on its way. Left to grpc it grows with the link's speed, for every sender at once.
+        # What one stream may have on its way. Left to grpc it grows with the link's speed, for every sender at once:
+        # decision 0011 has what that costs.
         ("grpc.http2.bdp_probe", 0),
         ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
