@@ -1,0 +1,104 @@
+import numpy as np
+import pytest
+
+from learner.federation import events
+from learner.federation.reception import Reception, UpdateAbout
+from learner.federation.records import Offer
+from learner.federation.rounds import Rounds
+from learner.federation.spool import Spool, SpooledUpdates
+from parlmesh.errors import InvalidInput, PermissionDenied
+from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.digests import fast_digest
+from parlmesh.federation.schema import ModelSchema
+from parlmesh.security import Identity, Role
+
+SIZE = 8
+SCHEMA = ModelSchema.of({"weight": np.zeros(SIZE, np.float32)})
+ANYONE = Identity("anyone", Role.OPERATOR)
+
+
+class Desk:
+    """A reception of a round of four nodes."""
+
+    def __init__(self, folder):
+        self.core = Rounds(FederationConfig(task="drift", rounds=5, evaluation={"interval_rounds": 0}))
+        self.spool = Spool(folder / "updates.bin", SIZE)
+        self.reception = Reception("f", self.core, SCHEMA, self.spool, lambda event: self.core.handle(event, 1.0))
+        self.begin()
+
+    def begin(self):
+        self.core.handle(events.Begin(("a", "b", "sim#0", "sim#1"), "entropy"), 0.0)
+
+    def open(self, node, value, caller=ANYONE):
+        asked = self.core.assignments[node]
+        data = np.full(SIZE, value, "<f4").tobytes()
+        offer = Offer(node, asked.round, asked.base_version, asked.nonce, 10, fast_digest(data).hex())
+        about = UpdateAbout((), SCHEMA.digest, len(data), "none", {})
+        return self.reception.open(offer, about, caller), memoryview(data)
+
+    def deliver(self, node, value):
+        arrival, data = self.open(node, value)
+        arrival.take(data)
+        arrival.finish()
+
+    def joined(self):
+        answers = sorted(self.core.kept_answers(), key=lambda answer: answer.node_id)
+        return SpooledUpdates(self.spool, [answer.slot for answer in answers]).block(0, SIZE)[:, 0].tolist()
+
+
+@pytest.fixture
+def desk(tmp_path):
+    return Desk(tmp_path)
+
+
+def test_updates_that_come_at_once_never_share_a_place(desk):
+    first, first_data = desk.open("a", 1.0)
+    second, second_data = desk.open("b", 2.0)
+    third, third_data = desk.open("sim#0", 3.0)
+    third.take(third_data[:16])
+    first.take(first_data[:16])
+    second.take(second_data)
+    second.finish()
+    # A place that was given up is taken again, and only that.
+    third.break_off()
+    fourth, fourth_data = desk.open("sim#1", 4.0)
+    fourth.take(fourth_data)
+    first.take(first_data[16:])
+    for arrival in (fourth, first):
+        arrival.finish()
+    assert desk.joined() == [1.0, 2.0, 4.0]
+    assert desk.core.used_slots() == {0, 1, 2}
+    assert desk.reception.in_flight == 0
+
+
+def test_places_of_one_round_are_those_of_the_next_but_for_one_that_is_still_being_filled(desk):
+    straggler, data = desk.open("b", 2.0)
+    for node, value in (("a", 1.0), ("sim#0", 3.0), ("sim#1", 4.0)):
+        desk.deliver(node, value)
+    desk.core.handle(events.TaskFailed("b", 1, "gave up"), 1.0)
+    desk.core.handle(events.Aggregated(2, "ff"), 2.0)
+    desk.begin()
+    for node, value in (("a", 5.0), ("sim#0", 6.0), ("sim#1", 7.0)):
+        desk.deliver(node, value)
+    straggler.take(data)
+    with pytest.raises(Exception, match="has closed"):
+        straggler.finish()
+    assert desk.joined() == [5.0, 6.0, 7.0]
+
+
+def test_an_update_with_too_much_data_is_refused_once_and_gives_its_place_back(desk):
+    arrival, data = desk.open("a", 1.0)
+    arrival.take(data)
+    with pytest.raises(InvalidInput, match="more than the promised"):
+        arrival.take(data)
+    arrival.break_off()
+    assert [update.refusal for update in desk.core.history[-1].updates] == ["UPDATE_SIZE"]
+    assert desk.reception.in_flight == 0
+
+
+def test_a_host_speaks_for_its_virtual_nodes_and_for_no_others(desk):
+    host = Identity("sim", Role.ACTOR)
+    desk.open("sim#1", 1.0, host)
+    for stranger in ("a", "b"):
+        with pytest.raises(PermissionDenied, match=stranger):
+            desk.open(stranger, 1.0, host)
