@@ -26,13 +26,16 @@ class ModelWatch:
         self._limit = limit
         self._arrived = arrived
         self._newest = have_version
+        self._held: ModelFile | None = None
         self._waiting: dict[asyncio.Future[ModelFile | None], int] = {}
         self.ended = False
         self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def model(self, version: int) -> ModelFile | None:
         """Waits for a version; None when it will not come this way, because it is too old or the stream has ended."""
-        if self.ended or version <= self._newest:
+        if version == self._newest:
+            return self._held
+        if self.ended or version < self._newest:
             return None
         future: asyncio.Future[ModelFile | None] = asyncio.get_running_loop().create_future()
         self._waiting[future] = version
@@ -53,7 +56,7 @@ class ModelWatch:
                 if found is None:
                     log.warning("model_damaged", federation_id=model.federation_id, version=model.version)
                     return
-                self._newest = model.version
+                self._newest, self._held = model.version, found
                 self._arrived(model.federation_id, model.version, found)
                 for future, version in self._waiting.items():
                     if version <= model.version and not future.done():
@@ -61,6 +64,7 @@ class ModelWatch:
         except STREAM_ERRORS as error:
             log.debug("model_watch_broken", message=meaning_of(error).message)
         except asyncio.CancelledError:
+            # grpc raises it from the read of a call that `close` cancelled; the task ends here in any case.
             log.debug("model_watch_cancelled")
         finally:
             self.ended = True

@@ -144,6 +144,7 @@ class _Session:
         except STREAM_ERRORS as error:
             self.end(_cause(error))
         except asyncio.CancelledError:
+            # grpc raises it from the read of a call that `end` cancelled; the task ends here in any case.
             self.end(Unavailable("the stream of updates was cancelled"))
 
     def _settle(self, receipt: pb.UpdateReceipt) -> None:

@@ -58,6 +58,9 @@ async def test_a_version_goes_to_those_who_wait_for_it_and_to_those_who_will():
         assert found.tensors["weight"][0] == 2.0
     await watch.close()
     assert arrived == [2, 3]
+    # Whoever was about to ask when it came still gets it.
+    assert (await watch.model(3)).tensors["weight"][0] == 3.0
+    assert await watch.model(2) is None
 
 
 async def test_a_version_that_will_not_come_this_way_is_not_waited_for():

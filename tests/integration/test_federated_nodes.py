@@ -102,6 +102,27 @@ async def test_nodes_train_from_the_fetched_model_and_their_updates_are_joined(f
     np.testing.assert_allclose(model(federation)["weight"], np.full(50, 0.003), atol=1e-7)
 
 
+async def test_only_the_first_model_is_fetched_and_a_broken_stream_costs_one_fetch(fleet):
+    federation = await fleet.start(["a", "b"], rounds=6)
+    fetched, fetch = [], fleet.link._fetch
+
+    async def counted(federation_id, version):
+        fetched.append(version)
+        return await fetch(federation_id, version)
+
+    fleet.link._fetch = counted
+    for number in range(1, 7):
+        for assignment in (await fleet.asked(federation, number)).values():
+            await fleet.fit(federation, assignment)
+        if number == 3:
+            await fleet.link._watches["f"].close()
+    await wait_until_async(lambda: federation.core.state is FederationState.FINISHED, 60.0)
+    assert fetched[0] == 1
+    assert len(fetched) == 2
+    assert fetched[1] in (4, 5)
+    np.testing.assert_allclose(model(federation)["weight"], np.full(50, 6 * 0.0015), atol=1e-6)
+
+
 async def test_the_same_task_again_is_the_same_update(fleet):
     federation = await fleet.start(["a", "b"])
     asked = await fleet.asked(federation, 1)
