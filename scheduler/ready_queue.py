@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 PRIORITIES = tuple(sorted((int(priority) for priority in Priority), reverse=True))
 # How many turns a submitter may catch up after its tasks had no actor to run on.
 CATCH_UP_TURNS = 16
-FEW_DEAD_ENTRIES = 32
+FEW_DEAD_PLACES = 32
 
 
 class Account:
@@ -41,7 +41,8 @@ class Lane:
     """The ready tasks of one account in one class, by number.
 
     In-order arrivals stay in a deque; those that come back (retries, released dependencies) go to a heap.
-    Entries whose task is no longer queued are skipped, and swept when they are the majority.
+    Places whose task is no longer queued are skipped, and swept when they are the majority; a task that comes back
+    before that takes its old place.
     """
 
     __slots__ = ("account", "dead", "entry", "front", "late", "line", "ready")
@@ -51,7 +52,8 @@ class Lane:
         self.ready = 0
         self.line: deque[Task] = deque()
         self.late: list[tuple[int, Task]] = []
-        self.dead = 0
+        # Tasks that have left and whose places are still there.
+        self.dead: set[Task] = set()
         self.entry: Entry | None = None
         self.front: Task | None = None
 
@@ -62,7 +64,10 @@ class Lane:
         lowest = tasks[0].number
         for task in tasks:
             number = task.number
-            if number > newest:
+            if self.dead and task in self.dead:
+                self.dead.remove(task)
+                lowest = min(lowest, number)
+            elif number > newest:
                 line.append(task)
                 newest = number
             else:
@@ -74,11 +79,9 @@ class Lane:
         """The first task, kept in `front`."""
         line, late = self.line, self.late
         while line and line[0].state is not QUEUED:
-            line.popleft()
-            self.dead -= 1
+            self.dead.discard(line.popleft())
         while late and late[0][1].state is not QUEUED:
-            heappop(late)
-            self.dead -= 1
+            self.dead.discard(heappop(late)[1])
         if late and (not line or late[0][0] < line[0].number):
             self.front = late[0][1]
         else:
@@ -95,7 +98,7 @@ class Lane:
                 if task.state is QUEUED:
                     taken.append(task)
                 else:
-                    self.dead -= 1
+                    self.dead.discard(task)
         else:
             while len(taken) < most and (head := self.head()) is not None:
                 if line and line[0] is head:
@@ -106,15 +109,15 @@ class Lane:
         self.ready -= len(taken)
         return taken
 
-    def sweep(self) -> None:
-        """One of the entries has become dead."""
+    def leave(self, task: Task) -> None:
+        """Its place stays for now."""
         self.ready -= 1
-        self.dead += 1
-        if self.dead > FEW_DEAD_ENTRIES and self.dead * 2 > len(self.line) + len(self.late):
+        self.dead.add(task)
+        if len(self.dead) > FEW_DEAD_PLACES and len(self.dead) * 2 > len(self.line) + len(self.late):
             self.line = deque(task for task in self.line if task.state is QUEUED)
             self.late = [item for item in self.late if item[1].state is QUEUED]
             heapify(self.late)
-            self.dead = 0
+            self.dead.clear()
 
 
 # (turn, number of the head, lane): a lower bound of the lane's true place, put right when it comes to the top.
@@ -252,7 +255,7 @@ class ReadyQueue:
         """Forgets a task that left the state QUEUED by another way than `take`."""
         account = self._accounts[task.priority][task.submitter]
         self._count_out(account, task.task_class, 1)
-        task.task_class.lanes[account].sweep()
+        task.task_class.lanes[account].leave(task)
 
     def task_class(self, kind: str, placement: Placement) -> TaskClass | None:
         if placement is ANYWHERE:
