@@ -42,7 +42,14 @@ def learner(fleet):
 
 
 def training(channel, run_id=""):
-    return TrainingServiceStub(channel).GetTraining(pb.GetTrainingRequest(run_id=run_id), timeout=10).training
+    """A channel whose server was killed may notice it by the first call alone, so that one is made again."""
+    stub, request = TrainingServiceStub(channel), pb.GetTrainingRequest(run_id=run_id)
+    try:
+        return stub.GetTraining(request, timeout=10, wait_for_ready=True).training
+    except grpc.RpcError as error:
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            raise
+    return stub.GetTraining(request, timeout=10, wait_for_ready=True).training
 
 
 def result(folder):
