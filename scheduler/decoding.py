@@ -5,6 +5,7 @@ What is not of the usual shape is read through the generated classes; a test com
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -30,14 +31,29 @@ _LEASE, _RESULT, _RAN = 0x0A, 0x12, 0x22
 _names: dict[bytes, str] = {}
 
 
+class Submission(NamedTuple):
+    """A SubmitTaskStreamRequest."""
+
+    tasks: list[Task]
+    follow: str
+    patient: bool
+
+
 def tasks(data: bytes, submitter: str, run_timeout: float) -> list[Task]:
-    """The tasks of a SubmitTasksRequest; InvalidInput when there are too many. Raises DecodeError."""
-    check_size(len(pb.SubmitTasksRequest.FromString(data).tasks))
-    return [
+    """The tasks of a SubmitTasksRequest, which is the first field of a SubmitTaskStreamRequest."""
+    return submission(data, submitter, run_timeout).tasks
+
+
+def submission(data: bytes, submitter: str, run_timeout: float) -> Submission:
+    """A SubmitTaskStreamRequest; InvalidInput when there are too many tasks. Raises DecodeError."""
+    request = pb.SubmitTaskStreamRequest.FromString(data)
+    check_size(len(request.tasks))
+    tasks = [
         _plain_task(data, start, end, submitter, run_timeout) or _task(data[start:end], submitter, run_timeout)
         for tag, start, end in _fields(data, 0, len(data))
         if tag == _TASKS
     ]
+    return Submission(tasks, request.follow, request.patient)
 
 
 def results(data: bytes, known: dict[bytes, tuple[str, int]]) -> tuple[list[AttemptEnd], list[bytes]]:

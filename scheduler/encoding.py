@@ -18,6 +18,7 @@ PART_BYTES = 256 * 1024
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
 _OUTCOMES = _RECEIPTS = b"\x0a"
+_FOLLOWED = b"\x12"
 # An empty status is OK.
 ACCEPTED = _RECEIPTS + b"\x00"
 
@@ -138,3 +139,8 @@ def _failure(task: Task) -> bytes:
 def outcomes(tasks: Iterable[Task]) -> list[bytes]:
     """Parts of a WatchTasksResponse."""
     return [_delimited(_OUTCOMES, outcome(task)) for task in tasks]
+
+
+def followed(tasks: Iterable[Task]) -> list[bytes]:
+    """Parts of a SubmitTaskStreamResponse."""
+    return [_delimited(_FOLLOWED, outcome(task)) for task in tasks]

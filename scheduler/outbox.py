@@ -1,7 +1,7 @@
 """What waits to be written to one stream. Whatever is ready goes out together; little waits for more."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from parlmesh.errors import FleetError
@@ -16,31 +16,34 @@ class Outbox:
     def __init__(self) -> None:
         # Leases sent on this stream whose results have not come: (task id, lease id) by their bytes.
         self.leases: dict[bytes, tuple[str, int]] = {}
+        self.ready = asyncio.Event()
+        """To be set by whoever gives `more` something."""
+        self.more: Callable[[], list[bytes]] | None = None
+        """Parts that are encoded when they can be written, behind those that were put."""
         self._parts: list[bytes] = []
-        self._ready = asyncio.Event()
         self._patience: asyncio.TimerHandle | None = None
         self._error: FleetError | None = None
         self._ended = False
 
     def put(self, parts: Iterable[bytes]) -> None:
         self._parts += parts
-        self._ready.set()
+        self.ready.set()
 
     def put_patiently(self, parts: Iterable[bytes]) -> None:
         """For what nobody waits for: it travels with the next message, or alone when none comes soon."""
         self._parts += parts
         if self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self._ready.set)
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self.ready.set)
 
     def close(self, error: FleetError) -> None:
         """The stream ends with this error once it is read."""
         self._error = error
-        self._ready.set()
+        self.ready.set()
 
     def end(self) -> None:
         """The stream ends in peace once everything is written."""
         self._ended = True
-        self._ready.set()
+        self.ready.set()
 
     async def write_to(self, context: Any) -> None:
         """Writes whatever is put until the end."""
@@ -50,15 +53,15 @@ class Outbox:
 
     async def take(self) -> Iterator[bytes]:
         """Waits for something, then everything, as messages of bounded size."""
-        await self._ready.wait()
-        self._ready.clear()
+        await self.ready.wait()
+        self.ready.clear()
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
         parts, self._parts = self._parts, []
         if self._error is not None:
             raise self._error
-        return messages(parts)
+        return messages(parts if self.more is None else parts + self.more())
 
 
 def messages(parts: list[bytes]) -> Iterator[bytes]:

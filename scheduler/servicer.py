@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -13,7 +14,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from . import decoding, encoding, translation, views
 from .explain import explain
-from .outbox import messages
+from .outbox import Outbox, messages
 from .placement import ActorCommand
 from .shell import Shell
 from .trace import to_json
@@ -34,25 +35,33 @@ class SchedulerServicer:
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
-        """Reads encoded SubmitTaskStreamRequests, which are SubmitTasksRequests, and writes encoded receipts."""
-        with self._shell.receipts() as outbox:
+        """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
+        with self._shell.receipts() as outbox, ExitStack() as followed:
             async with asyncio.TaskGroup() as group:
                 group.create_task(outbox.write_to(context))
                 async for request in requests:
-                    receipt = self._receipt(request)
-                    self._shell.after_commit(partial(outbox.put, [receipt]))
+                    self._accept(request, outbox, followed)
                 await self._shell.committed()
                 outbox.end()
 
-    def _receipt(self, request: bytes) -> bytes:
+    def _accept(self, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
+        """One request of a stream; its receipt is put into the outbox."""
+        put, receipt = outbox.put, encoding.ACCEPTED
         try:
-            self._shell.accept(decoding.tasks(request, caller().name, self._default_run_timeout))
+            tasks, follow, patient = decoding.submission(data, caller().name, self._default_run_timeout)
+            if follow and outbox.more is not None:
+                raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
+            self._shell.accept(tasks)
+            if follow:
+                followed.enter_context(self._shell.following(follow, outbox))
+            if patient:
+                put = outbox.put_patiently
         except DecodeError:
-            message = f"a message of {len(request)} bytes cannot be parsed"
-            return encoding.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))
+            message = f"a message of {len(data)} bytes cannot be parsed"
+            receipt = encoding.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))
         except FleetError as error:
-            return encoding.receipt(status_from_error(error))
-        return encoding.ACCEPTED
+            receipt = encoding.receipt(status_from_error(error))
+        self._shell.after_commit(partial(put, [receipt]))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()

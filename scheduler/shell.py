@@ -87,7 +87,7 @@ class Shell:
 
     @contextmanager
     def receipts(self) -> Iterator[Outbox]:
-        """What a stream of submissions is to be told."""
+        """What a stream of submissions is told."""
         self._refuse_when_stopping()
         outbox = Outbox()
         self._receipts.add(outbox)
@@ -95,6 +95,17 @@ class Shell:
             yield outbox
         finally:
             self._receipts.discard(outbox)
+
+    @contextmanager
+    def following(self, submitter: str, outbox: Outbox) -> Iterator[None]:
+        """Sends a submitter's future outcomes over the stream of an outbox."""
+        watch = Watch(set(), submitter, outbox.ready)
+        outbox.more = lambda: encoding.followed(watch.drain())
+        self._watchers.add(watch, ())
+        try:
+            yield
+        finally:
+            self._watchers.remove(watch)
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         cancelled = self.core.cancel(task_ids, self._clock())

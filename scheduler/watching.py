@@ -11,13 +11,16 @@ MAX_BEHIND = 200_000
 
 
 class Watch:
-    """One WatchTasks stream: the outcomes it has not been sent yet, and the ids it still waits for."""
+    """One stream's outcomes that it has not been sent yet, and the ids it still waits for.
 
-    def __init__(self, task_ids: set[str], submitter: str = "") -> None:
+    `wake` is set whenever `drain` may have something; it is the stream's own where other things wake it too.
+    """
+
+    def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
         self.waiting_for = task_ids
         self.submitter = submitter
         self._ready: list[Task] = []
-        self._wake = asyncio.Event()
+        self._wake = wake or asyncio.Event()
         self._error: Exception | None = None
 
     def give(self, task: Task) -> None:
@@ -42,6 +45,10 @@ class Watch:
             return []
         await self._wake.wait()
         self._wake.clear()
+        return self.drain()
+
+    def drain(self) -> list[Task]:
+        """All there are at present."""
         if self._error is not None:
             raise self._error
         tasks, self._ready = self._ready, []

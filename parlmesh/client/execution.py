@@ -22,8 +22,7 @@ class Run:
             raise InvalidInput(f"limit is {limit!r}; it must be 1 to {MOST_IN_FLIGHT}", reason="INVALID_LIMIT")
         if not seconds > 0:
             raise InvalidInput(f"timeout is {seconds!r} s; it must be more than 0 s", reason="INVALID_TIMEOUT")
-        self._window = Window(link, requests, limit)
-        self._deadline = asyncio.get_running_loop().time() + seconds
+        self._window = Window(link, requests, limit, asyncio.get_running_loop().time() + seconds)
         self._link = link
         self._seconds = seconds
 
@@ -31,7 +30,7 @@ class Run:
         """One outcome per task, by index, whatever happened to each."""
         window, outcomes = self._window, dict[int, Outcome]()
         try:
-            while batch := await window.take(self._deadline):
+            while len(outcomes) < count and (batch := await window.take()):
                 for outcome in batch:
                     outcomes[outcome.index] = outcome
                 window.release(len(batch))
@@ -68,7 +67,7 @@ class Run:
 
     async def _take(self) -> list[Outcome]:
         try:
-            return await self._window.take(self._deadline)
+            return await self._window.take()
         except TimeoutError:
             late = len(self._leave())
             raise DeadlineExceeded(
@@ -77,6 +76,7 @@ class Run:
 
     def _leave(self) -> list[tuple[str, int]]:
         """Cancels what has no outcome yet."""
+        self._window.close()
         return self._link.leave(self._window) if self._window.unanswered else []
 
     def _late(self, task_id: str, index: int) -> Outcome:
@@ -87,6 +87,6 @@ class Run:
 
 def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskRequest]]:
     """A list in the order of its dependencies; anything else as it comes, read only as there is room."""
-    if not isinstance(requests, Sequence):
+    if not isinstance(requests, (list, Sequence)):
         return enumerate(requests)
     return ((index, requests[index]) for index in parents_first(requests))

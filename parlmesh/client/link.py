@@ -17,12 +17,13 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 from .config import ClientConfig
 from .encoding import Encoder
-from .following import Follower
+from .exchange import Exchange
 from .outcomes import refused
 from .outgoing import Parcel
 from .pending import Pending, Sink
 from .requests import TaskRequest
 from .retrying import retried, unreachable
+from .searching import Searcher
 from .sending import Sender
 from .statistics import ClientCounts
 
@@ -52,14 +53,16 @@ class Link:
         self._prefix = f"{config.submitter or 'client'}-{life}-"
         self._count = 0
         self._rng = random.Random()  # noqa: S311 - spreads retries
-        self._sender = Sender(channel, self.pending, config, self._rng, search=self._search, cancel=self._cancel_later)
-        self._follower = Follower(
-            self.stub,
+        self._sender = Sender(self.pending, config, self._rng, search=self._search, cancel=self._cancel_later)
+        self._searcher = Searcher(self.stub, self.pending, self._sender.outgoing, config, self._rng)
+        self._exchange = Exchange(
+            channel,
             submitter,
             self.pending,
-            self._sender.outgoing,
             config,
             self._rng,
+            take=self._sender.next_request,
+            ready=self._sender.outgoing.ready,
             on_connected=self._connected,
         )
         self._first_connection = asyncio.Event()
@@ -75,8 +78,8 @@ class Link:
             submitted_tasks=self._sender.submitted,
             received_outcomes=self.pending.received,
             refused_tasks=self._sender.refused,
-            resubmitted_tasks=self._follower.resubmitted,
-            reconnects=max(0, self._follower.connections - 1),
+            resubmitted_tasks=self._searcher.resubmitted,
+            reconnects=max(0, self._exchange.connections - 1),
             foreign_outcomes=self.pending.foreign,
         )
 
@@ -88,7 +91,7 @@ class Link:
             async with asyncio.timeout(seconds):
                 await self._first_connection.wait()
         except TimeoutError:
-            cause = self._follower.last_error or Unavailable("no answer")
+            cause = self._exchange.last_error or Unavailable("no answer")
             await self.close()
             raise unreachable(cause, "the scheduler", self._address, seconds) from None
         except BaseException:
@@ -181,7 +184,8 @@ class Link:
         try:
             async with asyncio.TaskGroup() as group:
                 self._sender.start(group)
-                await self._follower.run(group)
+                self._searcher.start(group)
+                await self._exchange.run(group)
         except BaseExceptionGroup as errors:
             known = fleet_error_in(errors)
             if known is None:
@@ -191,12 +195,12 @@ class Link:
                 known = Unavailable(f"what answers at {self._address} is no scheduler, or one of another version")
             self._end(known)
 
-    def _connected(self) -> Iterable[str]:
+    def _connected(self) -> None:
         self._first_connection.set()
         self._sender.connections += 1
         # What has no answer yet is sent again by the sender, and searched for once it is accepted.
         unanswered = self._sender.unanswered()
-        return [task_id for task_id in self.pending if task_id not in unanswered]
+        self._searcher.search_anew(task_id for task_id in self.pending if task_id not in unanswered)
 
     def _end(self, error: FleetError) -> None:
         if self._error is None:
@@ -206,7 +210,7 @@ class Link:
             self._first_connection.set()
 
     def _search(self, task_ids: Sequence[str]) -> None:
-        self._follower.search(task_ids)
+        self._searcher.search(task_ids)
 
     def _encoded(self, request: TaskRequest) -> tuple[str, bytes]:
         if not isinstance(request, TaskRequest):

@@ -1,35 +1,37 @@
-"""Carries tasks to the scheduler: a few requests at a time, each with everything that is ready."""
+"""What is sent to the scheduler and when: a few requests at a time, each with everything that is ready."""
 
 import asyncio
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
-
-import grpc.aio
+from functools import partial
 
 from parlmesh.errors import FleetError
 from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from .config import ClientConfig
+from .exchange import Request
 from .outcomes import refused
 from .outgoing import Outgoing, Parcel, halves, wanted
 from .pending import Pending
 from .retrying import passes, pause_after
-from .submissions import Submissions
 
 log = get_logger("parlmesh.client")
 
 # Of a message, for what surrounds the tasks.
 _RESERVE_BYTES = 16 << 10
+# SubmitTaskStreamRequest.patient: the receipt may travel with the next outcomes.
+_PATIENT = b"\x18\x01"
+
+Parcels = Sequence[Parcel]
 
 
 class Sender:
-    """Sends what is in `outgoing`. Safe to repeat, because every task carries its id."""
+    """Makes requests of what is in `outgoing` and takes their answers. Safe to repeat: every task carries its id."""
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
         pending: Pending,
         config: ClientConfig,
         rng: random.Random,
@@ -37,13 +39,15 @@ class Sender:
         search: Callable[[Sequence[str]], None],
         cancel: Callable[[Sequence[str]], None],
     ) -> None:
-        self._submissions = Submissions(channel)
         self._pending = pending
         self._config = config
         self._rng = rng
         self._search = search
         self._cancel = cancel
-        self._under_way: list[Sequence[Parcel]] = []
+        self._group: asyncio.TaskGroup | None = None
+        # By identity, until every task in them is accepted or refused.
+        self._under_way: dict[int, Parcels] = {}
+        self._repeated: list[Request] = []
         self._given_up: set[str] = set()
         self._nothing_given_up = asyncio.Event()
         self._nothing_given_up.set()
@@ -54,19 +58,31 @@ class Sender:
         self.refused = 0
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Sends until cancelled."""
-        self._submissions.start(group)
-        for _ in range(self._config.requests_in_flight):
-            group.create_task(self._send())
+        """What is sent again belongs to the group."""
+        self._group = group
+
+    def next_request(self) -> Request | None:
+        """What is to be sent now; None until `outgoing` is ready."""
+        if self._repeated:
+            return self._repeated.pop(0)
+        if len(self._under_way) >= self._config.requests_in_flight:
+            return None
+        parcels = self.outgoing.take(others_in_flight=bool(self._under_way))
+        if not parcels:
+            return None
+        # A second request must not wait for the receipt of the first longer than it takes.
+        patient = not self._under_way and all(parcel.receipt is None for parcel in parcels)
+        self._under_way[id(parcels)] = parcels
+        return Request(_joined(parcels) + _PATIENT if patient else _joined(parcels), self._answer_to(parcels))
 
     def unanswered(self) -> set[str]:
         """Ids of tasks that the scheduler has not yet accepted or refused."""
-        return _ids(itertools.chain(self.outgoing.parcels, *self._under_way))
+        return _ids(itertools.chain(self.outgoing.parcels, *self._under_way.values()))
 
     def give_up(self, task_ids: Iterable[str]) -> None:
         """Cancels tasks that nobody waits for: at once, or as soon as the request that carries them is answered."""
         unsent = self.outgoing.prune(self._pending)
-        under_way = _ids(itertools.chain(*self._under_way))
+        under_way = _ids(itertools.chain(*self._under_way.values()))
         accepted = []
         for task_id in task_ids:
             if task_id in under_way:
@@ -81,24 +97,33 @@ class Sender:
         """Waits until no request is under way that carries tasks to be cancelled."""
         await self._nothing_given_up.wait()
 
-    async def _send(self) -> None:
-        outgoing = self.outgoing
-        while True:
-            parcels = outgoing.take(others_in_flight=bool(self._under_way))
-            if not parcels:
-                await outgoing.ready.wait()
-                continue
-            self._under_way.append(parcels)
-            try:
-                await self._deliver(parcels)
-            finally:
-                self._under_way.remove(parcels)
-                # A parcel may have waited for these to be accepted.
-                outgoing.ready.set()
-            if self._given_up:
-                self._cancel_given_up(parcels)
+    def _answer_to(self, parcels: Parcels) -> Callable[[FleetError | None], None]:
+        return partial(self._answered, parcels, self.connections)
 
-    def _cancel_given_up(self, parcels: Sequence[Parcel]) -> None:
+    def _answered(self, parcels: Parcels, connections: int, error: FleetError | None) -> None:
+        if error is not None:
+            assert self._group is not None
+            self._group.create_task(self._insist(parcels, connections, error))
+            return
+        for parcel in parcels:
+            self._accepted(parcel, missed=connections != self.connections)
+        self._ended(parcels)
+
+    async def _insist(self, parcels: Parcels, connections: int, error: FleetError) -> None:
+        try:
+            await self._deliver(parcels, connections, error)
+        finally:
+            self._ended(parcels)
+
+    def _ended(self, parcels: Parcels) -> None:
+        del self._under_way[id(parcels)]
+        if self.outgoing.parcels:
+            # They may have waited for these.
+            self.outgoing.ready.set()
+        if self._given_up:
+            self._cancel_given_up(parcels)
+
+    def _cancel_given_up(self, parcels: Parcels) -> None:
         sent = [task_id for parcel in parcels for task_id in parcel.task_ids if task_id in self._given_up]
         self._given_up.difference_update(sent)
         if sent:
@@ -106,10 +131,12 @@ class Sender:
         if not self._given_up:
             self._nothing_given_up.set()
 
-    async def _deliver(self, parcels: Sequence[Parcel]) -> None:
-        """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving."""
-        connections = self.connections
-        refusal, parcels = await self._answer(parcels)
+    async def _deliver(self, parcels: Parcels, connections: int, error: FleetError | None = None) -> None:
+        """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving.
+
+        `error` is what was answered before, `connections` the number at the first try.
+        """
+        refusal, parcels = await self._settled(parcels, error)
         if refusal is None:
             for parcel in parcels:
                 self._accepted(parcel, missed=connections != self.connections)
@@ -119,26 +146,31 @@ class Sender:
             self._refuse(parcels[0], refusal)
             return
         for part in parts:
-            await self._deliver(part)
+            await self._deliver(part, connections)
 
-    async def _answer(self, parcels: Sequence[Parcel]) -> tuple[FleetError | None, Sequence[Parcel]]:
+    async def _settled(self, parcels: Parcels, error: FleetError | None) -> tuple[FleetError | None, Parcels]:
         """Sends one request until it is answered: the refusal if it was refused, and what was sent at last."""
         backoff = Backoff(first=0.05, limit=self._config.reconnect_seconds, rng=self._rng)
         while parcels:
-            try:
-                tasks = b"".join(task for parcel in parcels for task in parcel.tasks)
-                await self._submissions.submit(tasks, self._config.call_seconds)
-                break
-            except FleetError as refusal:
-                error = refusal
-            if not passes(error):
+            if error is None:
+                error = await self._repeat(parcels)
+            if error is None or not passes(error):
                 return error, parcels
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
             # Those who gave up want nothing to run. All who wait have deadlines, so this ends.
-            parcels = wanted(parcels, self._pending)
+            parcels, error = wanted(parcels, self._pending), None
         return None, parcels
+
+    async def _repeat(self, parcels: Parcels) -> FleetError | None:
+        answer: asyncio.Future[FleetError | None] = asyncio.get_running_loop().create_future()
+        # Whoever waited may have gone.
+        self._repeated.append(
+            Request(_joined(parcels), lambda error: None if answer.done() else answer.set_result(error))
+        )
+        self.outgoing.ready.set()
+        return await answer
 
     def _accepted(self, parcel: Parcel, *, missed: bool) -> None:
         self.submitted += len(parcel.tasks)
@@ -154,6 +186,10 @@ class Sender:
         else:
             for task_id in parcel.task_ids:
                 self._pending.settle(refused(task_id, 0, error))
+
+
+def _joined(parcels: Parcels) -> bytes:
+    return b"".join([task for parcel in parcels for task in parcel.tasks])
 
 
 def _ids(parcels: Iterable[Parcel]) -> set[str]:

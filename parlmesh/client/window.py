@@ -22,10 +22,13 @@ class Submits(Protocol):
 class Window:
     """Holds at most `limit` tasks that are submitted and not yet released by the one who reads outcomes."""
 
-    def __init__(self, link: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int) -> None:
+    def __init__(self, link: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int, deadline: float) -> None:
         self._link = link
         self._requests = requests
         self._room = limit
+        self._deadline = deadline
+        self._alarm: asyncio.TimerHandle | None = None
+        self._expired = False
         # Worth a request of its own while the reader is still busy with earlier outcomes.
         self._enough = max(1, limit // 8)
         self.unanswered = 0
@@ -38,18 +41,35 @@ class Window:
         self._ready += outcomes
         self._wake.set()
 
-    async def take(self, deadline: float) -> list[Outcome]:
+    async def take(self) -> list[Outcome]:
         """Submits what there is room for, then waits for outcomes and returns all there are; none at the end.
 
-        TimeoutError when the loop's time passes the deadline.
+        TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
         self._fill()
         if not self._ready and self.unanswered:
-            self._wake.clear()
-            async with asyncio.timeout_at(deadline):
-                await self._wake.wait()
+            await self._settled()
         ready, self._ready = self._ready, []
         return ready
+
+    async def _settled(self) -> None:
+        if self._alarm is None:
+            # One for the whole window: a timeout around every wait costs more than the wait itself.
+            self._alarm = asyncio.get_running_loop().call_at(self._deadline, self._expire)
+        if not self._expired:
+            self._wake.clear()
+            await self._wake.wait()
+        if not self._ready:
+            raise TimeoutError
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Nobody will wait any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
 
     def release(self, count: int) -> None:
         """Makes room for as many tasks more."""

@@ -17,6 +17,8 @@ from parlmesh.wire import payload_to_proto
 
 _DEADLINE_SECONDS = 10.0
 _Context = grpc.aio.ServicerContext[Any, Any]
+# What a stream is to say next: an outcome, a receipt, how it breaks, or that it ends.
+_Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | grpc.StatusCode | None]
 
 
 def succeeded(spec: task_pb2.TaskSpec, result: Mapping[str, Any] | None = None) -> task_pb2.Outcome:
@@ -54,7 +56,7 @@ class FakeTasks(SchedulerServiceServicer):
         self.most_unfinished = 0
         self.hold: asyncio.Event | None = None
         """Answers to SubmitTasks wait for it; the tasks end before, and nobody who watches is told."""
-        self._watches: dict[asyncio.Queue[task_pb2.Outcome | grpc.StatusCode], pb.WatchTasksRequest] = {}
+        self._watches: dict[_Queue, pb.WatchTasksRequest] = {}
         self._changed = asyncio.Condition()
 
     @property
@@ -70,7 +72,7 @@ class FakeTasks(SchedulerServiceServicer):
 
     @property
     def watches(self) -> int:
-        """Open WatchTasks streams."""
+        """Open streams that get outcomes."""
         return len(self._watches)
 
     async def until(self, predicate: Callable[[], bool]) -> None:
@@ -128,18 +130,45 @@ class FakeTasks(SchedulerServiceServicer):
     async def SubmitTaskStream(
         self, request_iterator: AsyncIterator[pb.SubmitTaskStreamRequest], context: _Context
     ) -> AsyncIterator[pb.SubmitTaskStreamResponse]:
-        """Every message as a SubmitTasks of its own."""
-        receipts: asyncio.Queue[asyncio.Task[status_pb2.Status] | None] = asyncio.Queue()
+        """Every message as a SubmitTasks of its own, and the outcomes of the submitter that is followed."""
+        queue: _Queue = asyncio.Queue()
+        reader = asyncio.create_task(self._read(request_iterator, context, queue))
+        try:
+            while (item := await queue.get()) is not None:
+                if isinstance(item, grpc.StatusCode):
+                    await context.abort(item, "as the test wishes")
+                elif isinstance(item, task_pb2.Outcome):
+                    yield pb.SubmitTaskStreamResponse(outcomes=[item])
+                else:
+                    yield pb.SubmitTaskStreamResponse(receipts=[item])
+        finally:
+            reader.cancel()
+            self._watches.pop(queue, None)
+            await self._notify()
+
+    async def _read(
+        self, requests: AsyncIterator[pb.SubmitTaskStreamRequest], context: _Context, queue: _Queue
+    ) -> None:
+        last: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as group:
+            async for request in requests:
+                if request.follow:
+                    self._watches[queue] = pb.WatchTasksRequest(submitter=request.follow)
+                    await self._notify()
+                last = group.create_task(self._give_receipt(request, context, queue, last))
+        queue.put_nowait(None)
 
-            async def read() -> None:
-                async for request in request_iterator:
-                    receipts.put_nowait(group.create_task(self._receipt(request, context)))
-                receipts.put_nowait(None)
-
-            group.create_task(read())
-            while (receipt := await receipts.get()) is not None:
-                yield pb.SubmitTaskStreamResponse(receipts=[await receipt])
+    async def _give_receipt(
+        self,
+        request: pb.SubmitTaskStreamRequest,
+        context: _Context,
+        queue: _Queue,
+        last: asyncio.Task[None] | None,
+    ) -> None:
+        receipt = await self._receipt(request, context) if request.tasks else status_pb2.Status()
+        if last is not None:
+            await last
+        queue.put_nowait(receipt)
 
     async def _receipt(self, request: pb.SubmitTaskStreamRequest, context: _Context) -> status_pb2.Status:
         try:
@@ -165,7 +194,7 @@ class FakeTasks(SchedulerServiceServicer):
         missing = [task_id for task_id in request.task_ids if task_id not in self.specs]
         if missing:
             raise NotFound(f'there is no task "{missing[0]}"', task_id=missing[0])
-        queue: asyncio.Queue[task_pb2.Outcome | grpc.StatusCode] = asyncio.Queue()
+        queue: _Queue = asyncio.Queue()
         for task_id in request.task_ids:
             if task_id in self.outcomes:
                 queue.put_nowait(self.outcomes[task_id])
@@ -176,8 +205,9 @@ class FakeTasks(SchedulerServiceServicer):
             await self._notify()
             while not request.task_ids or waiting:
                 item = await queue.get()
-                if not isinstance(item, task_pb2.Outcome):
+                if isinstance(item, grpc.StatusCode):
                     await context.abort(item, "as the test wishes")
+                assert isinstance(item, task_pb2.Outcome)
                 yield pb.WatchTasksResponse(outcomes=[item])
                 waiting.discard(item.task_id)
         finally:

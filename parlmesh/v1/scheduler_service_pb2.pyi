@@ -131,6 +131,14 @@ class SubmitTaskStreamRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TASKS_FIELD_NUMBER: _builtins.int
+    FOLLOW_FIELD_NUMBER: _builtins.int
+    PATIENT_FIELD_NUMBER: _builtins.int
+    follow: _builtins.str
+    """Sends the outcomes of this submitter's tasks over this stream: none after this request's receipt is missed.
+    Once per stream; empty changes nothing.
+    """
+    patient: _builtins.bool
+    """Nobody waits for the receipt: a good one may come a few milliseconds later, with the next outcomes."""
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
         """At most 10,000 per request."""
@@ -139,10 +147,12 @@ class SubmitTaskStreamRequest(_message.Message):
         self,
         *,
         tasks: _abc.Iterable[_task_pb2.TaskSpec] | None = ...,
+        follow: _builtins.str = ...,
+        patient: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follow", b"follow", "patient", b"patient", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -150,23 +160,29 @@ Global___SubmitTaskStreamRequest: _TypeAlias = SubmitTaskStreamRequest  # noqa: 
 
 @_typing.final
 class SubmitTaskStreamResponse(_message.Message):
-    """What became of the next requests."""
+    """What became of the next requests, and of tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]:
         """One for each request; OK = accepted, and durable when the store is."""
+
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]:
+        """Of the submitter that is followed, each once per stream."""
 
     def __init__(
         self,
         *,
         receipts: _abc.Iterable[_status_pb2.Status] | None = ...,
+        outcomes: _abc.Iterable[_task_pb2.Outcome] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["receipts", b"receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "receipts", b"receipts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -111,7 +111,8 @@ class SchedulerServiceServicer:
 
     def SubmitTaskStream(self, request_iterator, context):
         """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-        one receipt, in order. A refused request leaves the stream open.
+        one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
+        over the same stream until the client closes its side.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

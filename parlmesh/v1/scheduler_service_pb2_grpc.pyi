@@ -39,7 +39,8 @@ class SchedulerServiceStub:
     """
     SubmitTaskStream: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]
     """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-    one receipt, in order. A refused request leaves the stream open.
+    one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
+    over the same stream until the client closes its side.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]
     """NOT_FOUND when the id is unknown or was finished too long ago."""
@@ -76,7 +77,8 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     """
     SubmitTaskStream: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]  # type: ignore[assignment]
     """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-    one receipt, in order. A refused request leaves the stream open.
+    one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
+    over the same stream until the client closes its side.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]  # type: ignore[assignment]
     """NOT_FOUND when the id is unknown or was finished too long ago."""
@@ -122,7 +124,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.SubmitTaskStreamResponse], _abc.AsyncIterator[_scheduler_service_pb2.SubmitTaskStreamResponse]]:
         """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-        one receipt, in order. A refused request leaves the stream open.
+        one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
+        over the same stream until the client closes its side.
         """
 
     @_abc_1.abstractmethod

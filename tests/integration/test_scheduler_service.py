@@ -245,6 +245,48 @@ async def test_a_message_that_is_no_request_is_refused_and_the_stream_goes_on(cl
     assert receipts[0].message == "a message of 3 bytes cannot be parsed"
 
 
+async def test_a_stream_gives_receipts_and_the_outcomes_of_the_submitter_it_follows(
+    client: Client, make_actor: Make
+) -> None:
+    actor = await make_actor(credits=2, slots=2)
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(follow="me"))
+    assert [status.code for status in (await call.read()).receipts] == [0]
+    others = [noop("x", submitter="you")]
+    await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a", submitter="me"), *others], patient=True))
+    await actor.answer(*await actor.take(2))
+    receipts: list[int] = []
+    outcomes: list[str] = []
+    while not receipts or not outcomes:
+        response = await call.read()
+        receipts += [status.code for status in response.receipts]
+        outcomes += [outcome.task_id for outcome in response.outcomes]
+    assert (receipts, outcomes) == ([0], ["a"])
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_receipt_that_nobody_waits_for_comes_alone_when_no_outcome_does(client: Client) -> None:
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a")], patient=True))
+    assert [status.code for status in (await call.read()).receipts] == [0]
+    call.cancel()
+
+
+async def test_a_stream_follows_one_submitter_and_refuses_a_request_that_names_another_whole(client: Client) -> None:
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(follow="me"))
+    await call.read()
+    await call.write(pb.SubmitTaskStreamRequest(follow="you", tasks=[noop("a")]))
+    (status,) = (await call.read()).receipts
+    assert (status.code, status.message) == (
+        grpc.StatusCode.INVALID_ARGUMENT.value[0],
+        "follow is given twice; a stream follows one submitter",
+    )
+    assert not (await client.call("ListTasks", pb.ListTasksRequest())).tasks
+    call.cancel()
+
+
 async def test_a_watch_of_a_submitter_misses_nothing_after_its_first_metadata(client: Client, make_actor: Make) -> None:
     actor = await make_actor(credits=10, slots=10)
     watch = client.stub.WatchTasks(pb.WatchTasksRequest(submitter="me"), timeout=SECONDS)

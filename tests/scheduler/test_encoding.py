@@ -76,6 +76,7 @@ def test_outcomes_parse(
     else:
         task.failure = failure
     (outcome,) = pb.WatchTasksResponse.FromString(b"".join(encoding.outcomes([task]))).outcomes
+    assert list(pb.SubmitTaskStreamResponse.FromString(b"".join(encoding.followed([task]))).outcomes) == [outcome]
     assert (outcome.task_id, int(outcome.state), outcome.attempts) == (task_id, int(state), attempts)
     assert outcome.actor_id == actor_id
     assert abs(translation.seconds_of(outcome.queued) - queued) < 1e-6

@@ -36,6 +36,15 @@ async def test_what_nobody_waits_for_goes_alone_when_no_other_message_comes() ->
         assert list(await outbox.take()) == [b"ab"]
 
 
+async def test_parts_made_at_the_last_moment_stand_behind_those_that_were_put() -> None:
+    outbox = Outbox()
+    outbox.more = lambda: [b"c", b"d"]
+    outbox.put([b"a", b"b"])
+    assert list(await outbox.take()) == [b"abcd"]
+    outbox.ready.set()
+    assert list(await outbox.take()) == [b"cd"]
+
+
 async def test_a_closed_outbox_ends_the_stream_with_the_reason() -> None:
     outbox = Outbox()
     outbox.close(Unavailable("replaced"))

@@ -152,6 +152,17 @@ async def test_a_submit_that_is_never_accepted_ends_at_its_deadline_and_is_taken
         assert (await controller.get_statistics()).client.pending_tasks == 0
 
 
+async def test_a_stream_without_receipts_is_given_up_and_its_requests_are_sent_again(fake: FakeTasks) -> None:
+    fake.hold = asyncio.Event()
+    config = ClientConfig(call_seconds=0.1, reconnect_seconds=0.05)
+    async with serve([fake.service]) as address, PARLController(address, config=config) as controller:
+        call = asyncio.ensure_future(controller.execute_parallel(TASKS))
+        await fake.until(lambda: len(fake.requests) >= 2)
+        fake.hold.set()
+        assert [outcome.unwrap()["n"] for outcome in await call] == list(range(20))
+        assert (await controller.get_statistics()).client.reconnects >= 1
+
+
 async def test_one_bad_submit_among_many_harms_nobody_else(controller: PARLController, fake: FakeTasks) -> None:
     fake.refuse = lambda spec: FailedPrecondition(f"unknown kind {spec.kind}") if spec.kind == "bad" else None
     submits = [controller.submit_task("bad" if number == 3 else "noop") for number in range(8)]

@@ -38,12 +38,12 @@ def test_every_task_ends_once_and_never_more_than_the_limit_are_out(
     count: int, limit: int, ends_at_once: int, rng: random.Random
 ) -> None:
     fleet = Fleet()
-    window = Window(fleet, enumerate([TaskRequest("noop")] * count), limit)
+    window = Window(fleet, enumerate([TaskRequest("noop")] * count), limit, FAR)
 
     async def run() -> list[int]:
         seen: list[int] = []
         while True:
-            taking = asyncio.ensure_future(window.take(FAR))
+            taking = asyncio.ensure_future(window.take())
             await asyncio.sleep(0)
             for _ in range(min(ends_at_once, len(fleet.unfinished))):
                 fleet.end(window, rng.choice(fleet.unfinished))
@@ -60,10 +60,10 @@ def test_every_task_ends_once_and_never_more_than_the_limit_are_out(
 
 async def test_a_straggler_holds_up_nothing_but_itself() -> None:
     fleet = Fleet()
-    window = Window(fleet, enumerate([TaskRequest("noop")] * 9), 3)
+    window = Window(fleet, enumerate([TaskRequest("noop")] * 9), 3, FAR)
     ended = 0
     while fleet.unfinished != [0] or ended < 8:
-        taking = asyncio.ensure_future(window.take(FAR))
+        taking = asyncio.ensure_future(window.take())
         await asyncio.sleep(0)
         fleet.end(window, fleet.unfinished[-1])
         ended += len(await taking)
@@ -73,8 +73,8 @@ async def test_a_straggler_holds_up_nothing_but_itself() -> None:
 
 async def test_a_reader_that_is_still_busy_gets_the_next_tasks_out() -> None:
     fleet = Fleet()
-    window = Window(fleet, enumerate([TaskRequest("noop")] * 32), 16)
-    taking = asyncio.ensure_future(window.take(FAR))
+    window = Window(fleet, enumerate([TaskRequest("noop")] * 32), 16, FAR)
+    taking = asyncio.ensure_future(window.take())
     await asyncio.sleep(0)
     for index in range(16):
         fleet.end(window, index)
@@ -85,10 +85,22 @@ async def test_a_reader_that_is_still_busy_gets_the_next_tasks_out() -> None:
 
 
 async def test_waiting_ends_at_the_deadline() -> None:
-    window = Window(Fleet(), enumerate([TaskRequest("noop")]), 1)
+    window = Window(Fleet(), enumerate([TaskRequest("noop")]), 1, asyncio.get_running_loop().time())
     with pytest.raises(TimeoutError):
-        await window.take(asyncio.get_running_loop().time())
+        await window.take()
     assert window.unanswered == 1
+
+
+async def test_a_deadline_that_passed_while_the_reader_was_busy_ends_the_next_wait() -> None:
+    fleet = Fleet()
+    window = Window(fleet, enumerate([TaskRequest("noop")] * 2), 2, asyncio.get_running_loop().time() + 0.01)
+    taking = asyncio.ensure_future(window.take())
+    await asyncio.sleep(0)
+    fleet.end(window, 0)
+    assert [outcome.index for outcome in await taking] == [0]
+    await asyncio.sleep(0.02)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(window.take(), 5)
 
 
 async def test_endless_requests_are_read_only_as_there_is_room() -> None:
@@ -101,8 +113,8 @@ async def test_endless_requests_are_read_only_as_there_is_room() -> None:
             read += 1
 
     fleet = Fleet()
-    window = Window(fleet, iter(endless()), 5)
+    window = Window(fleet, iter(endless()), 5, asyncio.get_running_loop().time())
     with pytest.raises(TimeoutError):
-        await window.take(asyncio.get_running_loop().time())
+        await window.take()
     assert len(fleet.unfinished) == 5
     assert read < 6

@@ -1,0 +1,178 @@
+"""The one stream to the scheduler: requests go out, receipts and outcomes come in. Opened again after a break."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.rpc import Backoff, error_from_rpc, error_from_status
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.scheduler_service_pb2 import SubmitTaskStreamRequest, SubmitTaskStreamResponse
+
+from .config import ClientConfig
+from .pending import Pending
+
+log = get_logger("parlmesh.client")
+
+METHOD = "/parlmesh.v1.SchedulerService/SubmitTaskStream"
+_FIRST_PAUSE_SECONDS = 0.05
+
+
+class Request(NamedTuple):
+    """An encoded SubmitTaskStreamRequest; `answer` is called once: with None when it was accepted, or why it was not.
+
+    After an error that is no refusal it may have been accepted all the same.
+    """
+
+    data: bytes
+    answer: Callable[[FleetError | None], None]
+
+
+class Exchange:
+    """Sends what `take` gives whenever `ready` is set, and settles outcomes in `pending`, for as long as `run` runs.
+
+    `on_connected` is called whenever a stream is open: no outcome after it is missed.
+    """
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        submitter: str,
+        pending: Pending,
+        config: ClientConfig,
+        rng: random.Random,
+        *,
+        take: Callable[[], Request | None],
+        ready: asyncio.Event,
+        on_connected: Callable[[], None],
+    ) -> None:
+        # Requests are encoded by hand, so they stay bytes.
+        self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
+        self._follow = SubmitTaskStreamRequest(follow=submitter).SerializeToString()
+        self._pending = pending
+        self._connect_seconds = config.connect_seconds
+        self._receipt_seconds = config.call_seconds
+        self._backoff = Backoff(first=_FIRST_PAUSE_SECONDS, limit=config.reconnect_seconds, rng=rng)
+        self._take = take
+        self._ready = ready
+        self._on_connected = on_connected
+        self._call: Any = None
+        self._connected = asyncio.Event()
+        # Without a receipt yet; receipts come in this order.
+        self._sent: deque[Request] = deque()
+        self._stuck = False
+        self.connections = 0
+        self.last_error: FleetError | None = None
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Connects for ever; an error that no reconnection cures ends it. Its helpers belong to the group."""
+        group.create_task(self._write())
+        group.create_task(self._watch_receipts())
+        while True:
+            received = self._pending.received
+            self.last_error = await self._session()
+            self._break(self.last_error)
+            if _is_final(self.last_error):
+                raise self.last_error
+            if self._pending.received > received:
+                self._backoff.reset()
+            pause = self._backoff.next()
+            log.info(
+                "disconnected",
+                reason=self.last_error.reason,
+                pending_tasks=len(self._pending),
+                retry_seconds=round(pause, 3),
+            )
+            await asyncio.sleep(pause)
+
+    async def _session(self) -> FleetError:
+        """One stream from its opening to its end; why it ended."""
+        # No deadline: the stream lives as long as the client; keepalive notices a peer that is gone.
+        call = self._open()
+        try:
+            self._receive(await self._opened(call))
+            while isinstance(response := await call.read(), SubmitTaskStreamResponse):
+                self._receive(response)
+                # Whoever waited goes on before the next read is asked for.
+                await asyncio.sleep(0)
+        except grpc.aio.AioRpcError as rpc_error:
+            return error_from_rpc(rpc_error)
+        except FleetError as error:
+            return error
+        except asyncio.CancelledError:
+            # grpc says the same when it was the call that was cancelled.
+            if not self._stuck:
+                raise
+            return DeadlineExceeded(f"the scheduler gave no receipt within {self._receipt_seconds:g} s")
+        finally:
+            call.cancel()
+        return Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
+
+    async def _opened(self, call: Any) -> SubmitTaskStreamResponse:
+        """The first receipt says that from here on no outcome is missed."""
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await call.write(self._follow)
+                response = await call.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"the scheduler opened no stream within {self._connect_seconds:g} s") from None
+        except asyncio.InvalidStateError:
+            response = await call.read()  # raises what the call ended with
+        if not isinstance(response, SubmitTaskStreamResponse):
+            raise Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
+        self._sent.append(Request(self._follow, self._followed))
+        self._call, self._stuck = call, False
+        return response
+
+    def _followed(self, error: FleetError | None) -> None:
+        if error is not None:
+            raise error
+        self.connections += 1
+        self._connected.set()
+        self._on_connected()
+
+    def _receive(self, response: SubmitTaskStreamResponse) -> None:
+        self._pending.take(response.outcomes)
+        for status in response.receipts:
+            self._sent.popleft().answer(error_from_status(status) if status.code else None)
+
+    async def _write(self) -> None:
+        while True:
+            await self._ready.wait()
+            await self._connected.wait()
+            request = self._take()
+            if request is None:
+                self._ready.clear()
+                continue
+            self._sent.append(request)
+            call = self._call
+            try:
+                await call.write(request.data)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                # The stream has ended, its reader tells every request why; there may be a new one already.
+                if call is self._call:
+                    self._connected.clear()
+
+    async def _watch_receipts(self) -> None:
+        """Gives up a stream over which the same request waits at two looks."""
+        oldest: Request | None = None
+        while True:
+            await asyncio.sleep(self._receipt_seconds)
+            before, oldest = oldest, self._sent[0] if self._sent else None
+            if oldest is not None and oldest is before:
+                self._stuck = True
+                self._call.cancel()
+
+    def _break(self, error: FleetError) -> None:
+        self._connected.clear()
+        sent, self._sent = self._sent, deque()
+        for request in sent:
+            request.answer(error)
+
+
+def _is_final(error: FleetError) -> bool:
+    return isinstance(error, (Unauthenticated, PermissionDenied, InvalidInput)) or error.reason == "UNIMPLEMENTED"
