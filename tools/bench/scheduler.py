@@ -26,6 +26,8 @@ FIGURES = (
     ("dask_tasks_per_second", "no-op tasks/s  Dask distributed", "dask", "tasks_per_second"),
     ("roundtrip_p50_ms", "round trip ms, p50  memory store", "memory", "roundtrip_p50_ms"),
     ("roundtrip_p99_ms", "round trip ms, p99  memory store", "memory", "roundtrip_p99_ms"),
+    ("asyncio_roundtrip_p50_ms", "round trip ms, p50  the client on asyncio's own loop", "asyncio", "roundtrip_p50_ms"),
+    ("asyncio_roundtrip_p99_ms", "round trip ms, p99  the client on asyncio's own loop", "asyncio", "roundtrip_p99_ms"),
     ("bare_stream_p50_ms", "round trip ms, p50  one bare gRPC stream; a task passes two", "bare", "p50_ms"),
     ("bare_stream_p99_ms", "round trip ms, p99  one bare gRPC stream", "bare", "p99_ms"),
     ("sqlite_roundtrip_p50_ms", "round trip ms, p50  SQLite store", "sqlite", "roundtrip_p50_ms"),
@@ -61,6 +63,7 @@ def plan(quick: bool) -> list[Measurement]:
     ray, dask = str(PEERS / "ray_tasks.py"), str(PEERS / "dask_tasks.py")
     measurements = [
         Measurement("memory", (*ours, "memory"), runs, 120),
+        Measurement("asyncio", (*ours, "memory", "--loop", "asyncio"), runs, 120),
         Measurement("bare", ("-m", "tools.bench.ours.bare_stream", "--trips", trips), runs, 60),
         Measurement("ray", (ray, "--tasks", peer_tasks, "--trips", trips), runs, 120, "ray"),
         Measurement("sqlite", (*ours, "sqlite"), runs, 120),

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from parlmesh.client import PARLController, TaskRequest
 
 from ..ground.samples import percentile
@@ -18,6 +20,7 @@ WARM_UP_TRIPS = 100
 ROUNDS = 3
 ACTOR_PROCESSES = 2
 LONGEST_SECONDS = 60.0
+LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 async def measure(store: str, tasks: int, trips: int, in_flight: int) -> dict[str, Any]:
@@ -68,9 +71,11 @@ def main() -> None:
     parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
     parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--trips", type=int, default=1000)
+    parser.add_argument("--loop", choices=tuple(LOOPS), default="uvloop", help="the client's; the services' is uvloop")
     parser.add_argument("--in-flight", type=int, default=1500, help="the controller's default")
     arguments = parser.parse_args()
-    found = asyncio.run(measure(arguments.store, arguments.tasks, arguments.trips, arguments.in_flight))
+    with asyncio.Runner(loop_factory=LOOPS[arguments.loop]) as runner:
+        found = runner.run(measure(arguments.store, arguments.tasks, arguments.trips, arguments.in_flight))
     print(json.dumps(found))
 
 
