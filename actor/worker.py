@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -25,7 +24,7 @@ from .config import LimitsConfig
 from .handlers import Context, Handler, Resettable, RunsIn
 from .ledger import Ledger
 from .metrics import ActorMetrics
-from .outcomes import CANCELLED, UNKNOWN_KIND, call, failed, failure_of, outcome_of, success
+from .outcomes import CANCELLED, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
 from .slot import Slot
 from .slots import Slots
 
@@ -69,6 +68,8 @@ class Worker:
         self.asked_to_leave = asyncio.Event()
         self._handlers = handlers
         self._inline = {kind: handler for kind, handler in handlers.items() if handler.runs_in == RunsIn.INLINE}
+        # Each is at hand, because even an idle fleet looks one up between a task and its result.
+        self._inline_successes = {kind: metrics.tasks.labels(kind, SUCCEEDED) for kind in self._inline}
         self._labels = labels
         self._metrics = metrics
         self._policy_version = policy_version
@@ -178,7 +179,8 @@ class Worker:
             self._drained.set()
 
     def _take(self, assignments: Iterable[Assignment]) -> None:
-        outcomes: Counter[tuple[str, str]] = Counter()
+        succeeded: dict[str, int] = {}
+        slots_wanted = False
         ledger, inline = self._ledger, self._inline
         for assignment in assignments:
             lease, kind = assignment.lease, assignment.kind
@@ -188,19 +190,24 @@ class Worker:
             elif kind in inline:
                 result = self._run_inline(inline[kind], assignment, lease)
                 ledger.owe(lease_id, result)
-                outcomes[kind, outcome_of(result)] += 1
+                if result.HasField("result"):
+                    succeeded[kind] = succeeded.get(kind, 0) + 1
+                else:
+                    self._metrics.tasks.labels(kind, result.failure.reason).inc()
             elif kind in self._handlers:
                 ledger.hold(lease)
                 self._slots.add(assignment)
+                slots_wanted = True
             else:
                 text = f"actor {self.identity.actor_id} has no handler {kind!r}"
                 ledger.owe(lease_id, failed(lease, Failure(reason=UNKNOWN_KIND, message=text), 0.0))
                 self._metrics.tasks.labels("", UNKNOWN_KIND).inc()
-        for (kind, outcome), count in outcomes.items():
-            self._metrics.tasks.labels(kind, outcome).inc(count)
-        self._slots.fill()
         if ledger.has_unsent:
             self.outbound.set()
+        if slots_wanted:
+            self._slots.fill()
+        for kind, count in succeeded.items():
+            self._inline_successes[kind].inc(count)
 
     def _run_inline(self, handler: Handler, assignment: Assignment, lease: Lease) -> TaskResult:
         context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self.identity.actor_id, slot=0)
