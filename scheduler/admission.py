@@ -6,6 +6,7 @@ from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted
 
 from . import dependencies
 from .config import QueueConfig
+from .statistics import Statistics
 from .task import Priority, Task
 
 MAX_TASKS_PER_REQUEST = 10_000
@@ -60,20 +61,20 @@ def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueCo
 def check_kinds(new: Mapping[str, Task], known_kinds: Collection[str], config: QueueConfig) -> None:
     if not config.refuse_unknown_kinds or not known_kinds:
         return
-    kinds = {task.kind: task for task in new.values()}
-    for kind, task in kinds.items():
-        if kind not in known_kinds:
+    for task in new.values():
+        if task.kind not in known_kinds:
             raise FailedPrecondition(
-                f'no actor has the kind "{kind}" of task "{task.task_id}"; '
+                f'no actor has the kind "{task.kind}" of task "{task.task_id}"; '
                 f"known kinds: {', '.join(sorted(known_kinds))}",
                 reason="UNKNOWN_KIND",
-                kind=kind,
+                kind=task.kind,
                 task_id=task.task_id,
             )
 
 
-def check_room(new: Mapping[str, Task], held_tasks: int, held_bytes: int, rate: float, config: QueueConfig) -> None:
-    """`rate` is the present number of outcomes per second; it makes the retry hint."""
+def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:
+    """The present number of outcomes per second makes the retry hint."""
+    held_tasks, held_bytes = statistics.unfinished, statistics.unfinished_bytes
     count, size = len(new), sum([len(task.body) for task in new.values()])
     if count > config.max_tasks or size > config.max_bytes:
         raise ResourceExhausted(
@@ -84,6 +85,7 @@ def check_room(new: Mapping[str, Task], held_tasks: int, held_bytes: int, rate: 
     excess = held_tasks + count - config.max_tasks
     if excess <= 0 and held_bytes + size <= config.max_bytes:
         return
+    rate = statistics.rate(now)
     wait = max(excess, 1) / rate if rate > 0 else USUAL_RETRY_SECONDS
     raise ResourceExhausted(
         f"the queue holds {held_tasks} unfinished tasks of {held_bytes} bytes and has no room for {count} more "

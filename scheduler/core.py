@@ -64,10 +64,7 @@ class Core:
             if not task.task_id:
                 task.task_id = self._new_id()
         new = admission.select_new(tasks, life.tasks, self.config.queue)
-        statistics = life.statistics
-        admission.check_room(
-            new, statistics.unfinished, statistics.unfinished_bytes, statistics.rate(now), self.config.queue
-        )
+        admission.check_room(new, life.statistics, now, self.config.queue)
         admission.check_kinds(new, life.fleet.known_kinds, self.config.queue)
         life.admit(new.values(), now)
         self._dispatch(now)
@@ -302,12 +299,12 @@ class Core:
         self.sessions.unsettled[actor] = None
 
     def _fill(self, actor: Actor, now: float) -> None:
-        room = actor.room
-        if room > 0 and self.life.queue.ready:
-            tasks = self.life.queue.take(actor.classes, room)
+        life = self.life
+        if life.queue.ready and (room := actor.room) > 0:
+            tasks = life.queue.take(actor.classes, room)
             if tasks:
-                self.life.grant(tasks, actor, now)
-        self.life.fleet.settle(actor)
+                life.grant(tasks, actor, now)
+        life.fleet.settle(actor)
 
     def _dispatch(self, now: float) -> None:
         """Brings ready tasks and idle actors together until there is no pair left."""

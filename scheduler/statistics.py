@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections import deque
 
-from .task import Task, TaskState
+from .task import QUEUED, RUNNING, WAITING, Task, TaskState
 
 WINDOW_SECONDS = 60
 SMOOTHING = 0.05
@@ -80,7 +80,7 @@ class Statistics:
 
     @property
     def unfinished(self) -> int:
-        return self.by_state[TaskState.WAITING] + self.by_state[TaskState.QUEUED] + self.by_state[TaskState.RUNNING]
+        return self.by_state[WAITING] + self.by_state[QUEUED] + self.by_state[RUNNING]
 
     def count_leases(self, tasks: list[Task], now: float) -> None:
         counts = self.latency_counts
