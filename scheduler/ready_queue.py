@@ -156,6 +156,8 @@ class TaskClass:
                 return entry
             lane.entry = fresh = (lane.account.turn, head.number, lane)
             heapreplace(heap, fresh)
+            if heap[0] is fresh:
+                return fresh
         return None
 
     def sweep(self) -> None:
@@ -225,7 +227,12 @@ class ReadyQueue:
             live = [task_class for task_class in classes if task_class.ready]
             if not live:
                 break
-            lane, task_class = self._select(live)
+            if len(live) == len(live[0].lanes) == 1:
+                # One kind of one submitter, as in most fleets: there is nothing to choose.
+                task_class = live[0]
+                (lane,) = task_class.lanes.values()
+            else:
+                lane, task_class = self._select(live)
             # Without rivals there is no need to choose again for each.
             alone = len(live) == 1 and lane.ready == task_class.ready
             taken += self._pop(lane, task_class, most - len(taken) if alone else 1)
