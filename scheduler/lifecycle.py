@@ -14,7 +14,7 @@ from .placement import Actor, Fleet
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .statistics import Statistics
-from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Placement, Task, TaskState
+from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Task, TaskState
 from .timers import Timers
 from .trace import Trace
 
@@ -71,17 +71,14 @@ class Lifecycle:
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
-        task.task_class = self.class_of(task.kind, task.placement)
-        task.task_class.unfinished += 1
+        task_class = self.queue.task_class(task.kind, task.placement)
+        if task_class is None:
+            task_class = self.queue.add_class(task.kind, task.placement)
+            self.fleet.add_class(task_class)
+        task.task_class = task_class
+        task_class.unfinished += 1
         self.statistics.by_state[WAITING] += 1
         self.statistics.unfinished_bytes += len(task.body)
-
-    def class_of(self, kind: str, placement: Placement) -> TaskClass:
-        task_class = self.queue.task_class(kind, placement)
-        if task_class is None:
-            task_class = self.queue.add_class(kind, placement)
-            self.fleet.add_class(task_class)
-        return task_class
 
     def attach(self, task: Task, now: float) -> None:
         """Counts the dependencies of a task that was entered."""
