@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, Unavailable
-from parlmesh.rpc import Backoff
+from parlmesh.rpc import Backoff, together
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
 
@@ -98,10 +98,7 @@ class Uplink:
             self._away = False
             log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
             with self._metrics.connected.track_inprogress():
-                async with asyncio.TaskGroup() as group:
-                    group.create_task(self._read(call))
-                    group.create_task(self._write(call))
-                    group.create_task(self._beat(_heartbeat_seconds(welcome)))
+                await together(self._read(call), self._write(call), self._beat(_heartbeat_seconds(welcome)))
         finally:
             call.cancel()
 

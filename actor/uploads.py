@@ -12,7 +12,7 @@ from typing import TypeAlias
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
-from parlmesh.rpc import Backoff, error_from_status
+from parlmesh.rpc import Backoff, error_from_status, together
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.experience_service_pb2 import DESCRIPTOR, UploadTrajectoriesResponse
 from parlmesh.wire import EncodedTrajectory
@@ -140,9 +140,6 @@ class Uploads:
                 await self._session()
             except STREAM_ERRORS as error:
                 cause = meaning_of(error)
-            if self._closed:
-                # A task group swallows a cancellation when a task of it fails in the same turn (cpython gh-116720).
-                return
             self._last_error = cause.message
             self._in_flight.clear()
             self._unsent = deque(sorted(self._pending))
@@ -167,9 +164,7 @@ class Uploads:
         # No deadline: each upload has its own, and the stream is kept for the next.
         call = self._open_stream()
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._read(call))
-                group.create_task(self._write(call))
+            await together(self._read(call), self._write(call))
         finally:
             call.cancel()
 

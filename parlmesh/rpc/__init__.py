@@ -6,6 +6,7 @@ from .channel import open_channel
 from .errors import error_from_rpc, error_from_status, status_from_error
 from .running import run_service
 from .server import FleetServer, Service
+from .together import together
 
 __all__ = [
     "Backoff",
@@ -17,4 +18,5 @@ __all__ = [
     "open_channel",
     "run_service",
     "status_from_error",
+    "together",
 ]

@@ -1,0 +1,27 @@
+"""Coroutines that live and end together, for loops that try again after one of them failed."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
+    """Returns when all have ended. When one fails the others are cancelled, and the errors are raised as a group.
+
+    For a task that lives on after a failure, where a task group by itself does harm before Python 3.13 (cpython
+    gh-116720): one that fails while its block is left does not take back the cancellation by which it woke the task,
+    so that a later `asyncio.timeout` there raises CancelledError instead of TimeoutError; and a failure swallows a
+    cancellation from outside that comes with it, so that a cancelled loop would try again.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    cancellations = task.cancelling()
+    try:
+        async with asyncio.TaskGroup() as group:
+            members = [group.create_task(coroutine) for coroutine in coroutines]
+            # Waited for inside the block, because for a task that is inside the group takes its cancellation back.
+            await asyncio.wait(members)
+    except BaseExceptionGroup:
+        if task.cancelling() > cancellations:
+            raise asyncio.CancelledError from None
+        raise
