@@ -104,8 +104,8 @@ class Exchange:
         except FleetError as error:
             return error
         except asyncio.CancelledError:
-            # grpc says the same when it was the call that was cancelled.
-            if not self._stuck:
+            # grpc says the same of a call that was cancelled as asyncio of a task that is.
+            if not self._stuck or _being_cancelled():
                 raise
             return DeadlineExceeded(f"the scheduler gave no receipt within {self._receipt_seconds:g} s")
         finally:
@@ -172,6 +172,11 @@ class Exchange:
         sent, self._sent = self._sent, deque()
         for request in sent:
             request.answer(error)
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _is_final(error: FleetError) -> bool:

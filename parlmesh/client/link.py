@@ -4,7 +4,6 @@ import asyncio
 import random
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import grpc.aio
@@ -101,15 +100,17 @@ class Link:
 
     async def close(self) -> None:
         """Ends every wait; tasks that were accepted go on without this client."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_FAREWELL_SECONDS):
-                await self._farewell()
-        self._end(Unavailable("the controller was closed", reason="CLOSED"))
-        if self._keeper is not None:
-            self._keeper.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeper
-        await self._channel.close()
+        farewell = asyncio.create_task(self._farewell(), name="parlmesh client takes leave")
+        try:
+            # No asyncio.timeout: this may run in a task that is being cancelled, where before 3.11.3 it goes wrong.
+            await asyncio.wait({farewell}, timeout=_FAREWELL_SECONDS)
+        finally:
+            farewell.cancel()
+            self._end(Unavailable("the controller was closed", reason="CLOSED"))
+            if self._keeper is not None:
+                self._keeper.cancel()
+                await asyncio.wait({self._keeper})
+            await self._channel.close()
 
     def check(self) -> None:
         """Raises what ended the link."""

@@ -163,6 +163,15 @@ async def test_a_stream_without_receipts_is_given_up_and_its_requests_are_sent_a
         assert (await controller.get_statistics()).client.reconnects >= 1
 
 
+async def test_closing_ends_a_stream_that_is_given_up_at_the_same_moment(fake: FakeTasks) -> None:
+    async with serve([fake.service]) as address:
+        controller = await PARLController.connect(address)
+        link = controller._link
+        assert link is not None
+        link._exchange._stuck = True
+        await asyncio.wait_for(controller.close(), 5)
+
+
 async def test_one_bad_submit_among_many_harms_nobody_else(controller: PARLController, fake: FakeTasks) -> None:
     fake.refuse = lambda spec: FailedPrecondition(f"unknown kind {spec.kind}") if spec.kind == "bad" else None
     submits = [controller.submit_task("bad" if number == 3 else "noop") for number in range(8)]
