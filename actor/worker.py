@@ -130,8 +130,9 @@ class Worker:
 
     def receive(self, response: ConnectResponse) -> None:
         """Takes in one message of the scheduler."""
-        for lease in response.revoked:
-            self._revoke(lease.lease_id)
+        if response.revoked:
+            for lease in response.revoked:
+                self._revoke(lease.lease_id)
         acknowledge = self._ledger.acknowledge
         for lease in response.acknowledged:
             acknowledge(lease.lease_id)
