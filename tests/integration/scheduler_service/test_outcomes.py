@@ -1,0 +1,94 @@
+"""Outcomes over real gRPC: streams that follow a submitter, watches, lists and the trace."""
+
+import asyncio
+import json
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from parlmesh.errors import NotFound
+from parlmesh.testing import wait_until_async
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from tests.integration.scheduler_service.conftest import SECONDS, Client, Make, noop
+
+
+async def test_a_stream_gives_receipts_and_the_outcomes_of_the_submitter_it_follows(
+    client: Client, make_actor: Make
+) -> None:
+    actor = await make_actor(credits=2, slots=2)
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(follow="me"))
+    assert [status.code for status in (await call.read()).receipts] == [0]
+    others = [noop("x", submitter="you")]
+    await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a", submitter="me"), *others], patient=True))
+    await actor.answer(*await actor.take(2))
+    receipts: list[int] = []
+    outcomes: list[str] = []
+    while not receipts or not outcomes:
+        response = await call.read()
+        receipts += [status.code for status in response.receipts]
+        outcomes += [outcome.task_id for outcome in response.outcomes]
+    assert (receipts, outcomes) == ([0], ["a"])
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+
+
+async def test_a_receipt_that_nobody_waits_for_comes_alone_when_no_outcome_does(client: Client) -> None:
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a")], patient=True))
+    assert [status.code for status in (await call.read()).receipts] == [0]
+    call.cancel()
+
+
+async def test_a_stream_follows_one_submitter_and_refuses_a_request_that_names_another_whole(client: Client) -> None:
+    call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(follow="me"))
+    await call.read()
+    await call.write(pb.SubmitTaskStreamRequest(follow="you", tasks=[noop("a")]))
+    (status,) = (await call.read()).receipts
+    assert (status.code, status.message) == (
+        grpc.StatusCode.INVALID_ARGUMENT.value[0],
+        "follow is given twice; a stream follows one submitter",
+    )
+    assert not (await client.call("ListTasks", pb.ListTasksRequest())).tasks
+    call.cancel()
+
+
+async def test_a_watch_of_a_submitter_misses_nothing_after_its_first_metadata(client: Client, make_actor: Make) -> None:
+    actor = await make_actor(credits=10, slots=10)
+    watch = client.stub.WatchTasks(pb.WatchTasksRequest(submitter="me"), timeout=SECONDS)
+    await watch.initial_metadata()
+    await client.submit(*[noop(str(number), submitter="me") for number in range(5)], noop("x", submitter="you"))
+    await actor.answer(*await actor.take(6))
+    seen: list[str] = []
+    while len(seen) < 5:
+        response = await watch.read()
+        seen += [outcome.task_id for outcome in response.outcomes]
+    assert sorted(seen) == ["0", "1", "2", "3", "4"]
+    watch.cancel()
+
+
+async def test_a_watch_by_id_answers_finished_tasks_first_and_ends(client: Client, make_actor: Make) -> None:
+    actor = await make_actor()
+    await client.submit(noop("1"), noop("2"))
+    await actor.answer(*await actor.take())
+    await wait_until_async(lambda: len(actor.held) == 1, SECONDS)
+    watching = asyncio.create_task(client.outcomes(["1", "2", "1"]))
+    await actor.answer(*await actor.take())
+    assert [outcome.task_id for outcome in await watching] == ["1", "2"]
+    with pytest.raises(NotFound, match="stranger"):
+        await client.outcomes(["1", "stranger"])
+
+
+async def test_lists_rebalance_and_trace_answer(client: Client, make_actor: Make) -> None:
+    actor = await make_actor()
+    await client.submit(noop("1"), noop("2"))
+    await actor.answer(*await actor.take())
+    await client.outcomes(["1"])
+    listed = await client.call("ListTasks", pb.ListTasksRequest())
+    assert [task.spec.task_id for task in listed.tasks] == ["2", "1"]
+    assert (await client.call("RebalanceTasks", pb.RebalanceTasksRequest())).moved_tasks == 0
+    trace = json.loads((await client.call("GetTrace", pb.GetTraceRequest())).trace_json)
+    assert [event["args"]["task_id"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["1"]
