@@ -139,6 +139,19 @@ class Harness:
                 self.welcomes[name] = action.leases
 
 
+def noop(task_id: str, **options: Any) -> Task:
+    return Task(task_id, "noop", **options)
+
+
+def why(task: Task) -> Failure:
+    assert task.failure is not None
+    return task.failure
+
+
+def ids(tasks: Iterable[Task]) -> list[str]:
+    return [task.task_id for task in tasks]
+
+
 @pytest.fixture
 def make() -> Callable[..., Harness]:
     return Harness

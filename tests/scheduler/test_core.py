@@ -1,26 +1,12 @@
 """What the core promises to submitters: acceptance, order, dependencies, retries, cancelling, keeping."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
-from scheduler.task import Failure, Priority, Task, TaskState
-from tests.scheduler.conftest import Harness
-
-
-def noop(task_id: str, **options: Any) -> Task:
-    return Task(task_id, "noop", **options)
-
-
-def why(task: Task) -> Failure:
-    assert task.failure is not None
-    return task.failure
-
-
-def ids(tasks: Iterable[Task]) -> list[str]:
-    return [task.task_id for task in tasks]
+from scheduler.task import Priority, Task, TaskState
+from tests.scheduler.conftest import Harness, ids, noop, why
 
 
 def test_a_submitted_task_is_assigned_and_its_result_becomes_the_outcome(harness: Harness) -> None:
