@@ -1,0 +1,137 @@
+"""What a worker says to the scheduler and does at its word: hello, credits, results, heartbeats, commands, leaving."""
+
+from parlmesh.testing import wait_until_async
+from parlmesh.v1.fleet_service_pb2 import ConnectResponse, Welcome
+from parlmesh.v1.scheduler_service_pb2 import ActorCommand
+from tests.actor.worker.conftest import fleet_of as _fleet
+
+
+async def test_hello_says_who_the_actor_is_and_what_it_can_do() -> None:
+    async with _fleet(slots=2) as fleet:
+        hello = fleet.worker.hello()
+        assert (hello.node_id, hello.actor_id, hello.incarnation, hello.slots) == ("node", "node-1", 42, 2)
+        assert list(hello.kinds) == ["echo", "fail", "gate", "keeps", "noop", "sleep"]
+        assert dict(hello.labels) == {"zone": "a"}
+
+
+async def test_the_first_request_grants_the_slots_and_the_prefetch() -> None:
+    async with _fleet(slots=2) as fleet:
+        assert fleet.flush().credits == 6
+        assert fleet.worker.next_request() is None
+
+
+async def test_an_assignment_that_comes_twice_runs_once() -> None:
+    async with _fleet() as fleet:
+        assignment = fleet.scheduler.assignment("noop")
+        fleet.worker.receive(ConnectResponse(assignments=[assignment, assignment]))
+        assert len(fleet.flush().results) == 1
+        assert fleet.metrics.duplicate_assignments._value.get() == 1
+
+
+async def test_a_new_stream_names_what_is_held_and_sends_again_what_is_owed() -> None:
+    async with _fleet() as fleet:
+        owed, held = fleet.assign("noop"), fleet.assign("gate")
+        await fleet.result(owed)
+        hello = fleet.worker.hello()
+        assert {lease.lease_id for lease in hello.leases} == {owed.lease.lease_id, held.lease.lease_id}
+        fleet.worker.welcome(Welcome(leases=hello.leases))
+        request = fleet.flush()
+        assert [result.lease for result in request.results] == [owed.lease]
+        assert request.credits == 4
+        assert fleet.gate.cancelled == []
+
+
+async def test_leases_missing_in_the_welcome_are_stopped() -> None:
+    async with _fleet() as fleet:
+        owed, held = fleet.assign("noop"), fleet.assign("gate")
+        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        fleet.worker.hello()
+        fleet.worker.welcome(Welcome())
+        await wait_until_async(lambda: fleet.gate.cancelled == [held.lease.task_id], 5.0)
+        assert not fleet.flush().results
+        assert fleet.metrics.refused_results._value.get() == 1
+        assert owed.lease.lease_id not in fleet.results
+
+
+async def test_a_heartbeat_names_the_held_leases_and_the_policy_version() -> None:
+    async with _fleet() as fleet:
+        fleet.assign("noop")
+        held = fleet.assign("gate")
+        request = fleet.worker.next_request(heartbeat=True)
+        assert request is not None
+        assert list(request.heartbeat.leases) == [held.lease]
+        assert request.heartbeat.policy_version == 9
+
+
+async def test_a_heartbeat_is_sent_even_when_nothing_is_held() -> None:
+    async with _fleet() as fleet:
+        fleet.flush()
+        request = fleet.worker.next_request(heartbeat=True)
+        assert request is not None
+        assert request.HasField("heartbeat")
+
+
+async def test_a_leaving_actor_says_so_once_takes_nothing_more_and_ends_what_it_holds() -> None:
+    async with _fleet() as fleet:
+        fleet.flush()
+        held = fleet.assign("gate")
+        fleet.worker.leave()
+        request = fleet.flush()
+        assert request.leaving
+        assert request.credits == 0
+        assert not fleet.flush().leaving
+        assert not await fleet.worker.drained(0.01)
+        fleet.gate.open.set()
+        result = await fleet.result(held)
+        assert not await fleet.worker.drained(0.01)
+        fleet.worker.receive(ConnectResponse(acknowledged=[result.lease]))
+        assert await fleet.worker.drained(5.0)
+
+
+async def test_a_leaving_actor_says_so_again_on_a_new_stream() -> None:
+    async with _fleet() as fleet:
+        fleet.assign("gate")
+        fleet.worker.leave()
+        fleet.flush()
+        fleet.worker.hello()
+        assert fleet.flush().leaving
+
+
+async def test_a_reset_gives_back_what_runs_and_drops_what_is_kept() -> None:
+    async with _fleet() as fleet:
+        running, waiting = fleet.assign("gate"), fleet.assign("gate")
+        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_RESET))
+        for assignment in (running, waiting):
+            failure = (await fleet.result(assignment)).failure
+            assert (failure.reason, failure.retryable) == ("CANCELLED", True)
+        await wait_until_async(lambda: fleet.gate.cancelled == [running.lease.task_id], 5.0)
+        assert fleet.keeps.resets == 1
+        assert fleet.cache_resets == 1
+        fleet.gate.open.set()
+        assert (await fleet.result(fleet.assign("gate"))).HasField("result")
+
+
+async def test_a_drain_asks_the_process_to_leave() -> None:
+    async with _fleet() as fleet:
+        fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_PAUSE))
+        assert not fleet.worker.asked_to_leave.is_set()
+        fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_DRAIN))
+        assert fleet.worker.asked_to_leave.is_set()
+
+
+async def test_results_are_split_over_messages_by_their_size() -> None:
+    async with _fleet(message_bytes=64 << 10, prefetch=20) as fleet:
+        for _ in range(4):
+            fleet.assign("echo", {"text": "x" * 20_000})
+        assert len(fleet.flush().results) == 1
+        assert fleet.worker.outbound.is_set()
+        while fleet.flush().results:
+            pass
+        assert len(fleet.results) == 4
+
+
+async def test_a_result_too_large_to_be_sent_is_a_failure() -> None:
+    async with _fleet(message_bytes=64 << 10) as fleet:
+        failure = (await fleet.result(fleet.assign("echo", {"text": "x" * 40_000}))).failure
+        assert failure.reason == "INVALID_RESULT"
