@@ -143,7 +143,8 @@ class Exchange:
     async def _write(self) -> None:
         while True:
             await self._ready.wait()
-            await self._connected.wait()
+            if not self._connected.is_set():
+                await self._connected.wait()
             request = self._take()
             if request is None:
                 self._ready.clear()

@@ -30,9 +30,11 @@ class Run:
         """One outcome per task, by index, whatever happened to each."""
         window, outcomes = self._window, dict[int, Outcome]()
         try:
-            while len(outcomes) < count and (batch := await window.take()):
+            while batch := await window.take():
                 for outcome in batch:
                     outcomes[outcome.index] = outcome
+                if len(outcomes) == count:
+                    break
                 window.release(len(batch))
         except TimeoutError:
             for task_id, index in self._leave():
