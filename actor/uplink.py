@@ -119,9 +119,6 @@ class Uplink:
     async def _read(self, call: _Call) -> None:
         while isinstance(response := await call.read(), ConnectResponse):
             self._worker.receive(response)
-            if self._worker.outbound.is_set():
-                # The writer goes first: somebody waits for a result, and nobody yet for the next read.
-                await asyncio.sleep(0)
         raise Unavailable(f"{self._scheduler} ended the stream")
 
     async def _write(self, call: _Call) -> None:

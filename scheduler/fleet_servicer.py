@@ -33,8 +33,6 @@ class FleetServicer:
                 writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
                     self._shell.receive(session, request)
-                    # Those who write go first: somebody waits for an outcome, and nobody yet for the next read.
-                    await asyncio.sleep(0)
                 # The actor closed its side in peace; what is still unsent has no reader.
                 writer.cancel()
         finally:
