@@ -12,6 +12,7 @@ from functools import partial
 from itertools import count
 
 from parlmesh.errors import FleetError, Unavailable
+from parlmesh.processes.wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
@@ -52,6 +53,7 @@ class Shell:
         self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
         self._exporter = Exporter(core)
+        self._wakefulness = Wakefulness(config.dispatch.awake_seconds)
         self._sessions = count(1)
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_time = math.inf
@@ -77,6 +79,7 @@ class Shell:
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
+        self._wakefulness.touch()
         try:
             task_ids = self.core.submit(tasks, self._clock())
         except FleetError as error:
@@ -154,6 +157,8 @@ class Shell:
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
         ends, leases = decoding.results(data, known) if request.results else ((), ())
+        if ends:
+            self._wakefulness.touch()
         self.core.report(
             session,
             self._clock(),
@@ -210,6 +215,7 @@ class Shell:
     def close(self) -> None:
         """Ends every stream; actors and watchers come back to the next scheduler."""
         self._stopping = True
+        self._wakefulness.close()
         if self._alarm is not None:
             self._alarm.cancel()
         error = _stopping()

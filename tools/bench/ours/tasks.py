@@ -23,9 +23,12 @@ LONGEST_SECONDS = 60.0
 LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
-async def measure(store: str, tasks: int, trips: int, in_flight: int) -> dict[str, Any]:
+async def measure(store: str, tasks: int, trips: int, in_flight: int, awake: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        scheduler = {"store": {"kind": store, "path": str(Path(folder) / "scheduler.sqlite")}}
+        scheduler = {
+            "store": {"kind": store, "path": str(Path(folder) / "scheduler.sqlite")},
+            "dispatch": {"awake_seconds": 1.0 if awake else 0.0},
+        }
         async with PARLController() as controller:
             workers = await controller.initialize(ACTOR_PROCESSES, processes=ACTOR_PROCESSES, scheduler=scheduler)
             await run_noops(controller, WARM_UP_TASKS, in_flight)
@@ -72,10 +75,13 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--trips", type=int, default=1000)
     parser.add_argument("--loop", choices=tuple(LOOPS), default="uvloop", help="the client's; the services' is uvloop")
+    parser.add_argument("--awake", action="store_true", help="the scheduler keeps the cores from sleeping")
     parser.add_argument("--in-flight", type=int, default=1500, help="the controller's default")
     arguments = parser.parse_args()
     with asyncio.Runner(loop_factory=LOOPS[arguments.loop]) as runner:
-        found = runner.run(measure(arguments.store, arguments.tasks, arguments.trips, arguments.in_flight))
+        found = runner.run(
+            measure(arguments.store, arguments.tasks, arguments.trips, arguments.in_flight, arguments.awake)
+        )
     print(json.dumps(found))
 
 

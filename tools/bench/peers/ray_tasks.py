@@ -12,6 +12,7 @@ os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZER
 
 import ray
 
+AWAKE = "/dev/cpu_dma_latency"
 WARM_UP_TASKS = 2000
 CROWD, CROWD_TASKS, SLEEP_SECONDS = 100, 1500, 0.1
 
@@ -33,7 +34,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=10_000)
     parser.add_argument("--trips", type=int, default=1000)
     parser.add_argument("--crowd", action="store_true", help="the 100 actors, and nothing else")
+    parser.add_argument("--awake", action="store_true", help="keep the cores from sleeping")
     arguments = parser.parse_args()
+    if arguments.awake:
+        # The wish stands as long as the file is open: to the end of this process.
+        os.write(os.open(AWAKE, os.O_WRONLY), bytes(4))
     ray.init(
         num_cpus=2,
         include_dashboard=False,

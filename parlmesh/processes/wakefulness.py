@@ -1,0 +1,71 @@
+"""Keeps this machine's cores from sleeping for a while after something happened.
+
+A core that sleeps takes its time to wake up, and the round trip of one task wakes cores about eight times. Linux takes
+a wish for less sleep from whoever holds a file open (PM QoS, which cyclictest uses too). It costs power, and speed on
+cores with two threads, so it is held only as long as things happen.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from parlmesh.errors import ConfigError
+
+DEVICE = Path("/dev/cpu_dma_latency")
+# The longest wake-up that is wished for, in microseconds, as the kernel reads it.
+_NO_SLEEP = bytes(4)
+
+
+class Wakefulness:
+    """Belongs to the running loop from the first `touch` to `close`; 0 seconds do nothing."""
+
+    def __init__(self, seconds: float, device: Path = DEVICE) -> None:
+        self._seconds = seconds
+        self._device = device
+        self._file: int | None = None
+        self._touched = False
+        self._timer: asyncio.TimerHandle | None = None
+        if seconds:
+            self._check()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the cores are kept awake at present."""
+        return self._file is not None
+
+    def touch(self) -> None:
+        """Something happened."""
+        self._touched = True
+        if self._file is None and self._seconds:
+            self._file = self._open()
+            self._look()
+
+    def close(self) -> None:
+        """Lets the cores sleep."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _look(self) -> None:
+        if not self._touched:
+            self.close()
+            return
+        self._touched = False
+        self._timer = asyncio.get_running_loop().call_later(self._seconds, self._look)
+
+    def _check(self) -> None:
+        try:
+            os.close(self._open())
+        except OSError as error:
+            raise ConfigError(
+                f"awake_seconds is {self._seconds:g}, which takes the right to write {self._device}: "
+                f"{(error.strerror or str(error)).lower()}",
+                path=str(self._device),
+            ) from None
+
+    def _open(self) -> int:
+        file = os.open(self._device, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(file, _NO_SLEEP)
+        return file
