@@ -7,13 +7,13 @@ from typing import Any
 from parlmesh.errors import FleetError
 
 MESSAGE_BYTES = 1024 * 1024
-PATIENCE_SECONDS = 0.005
 
 
 class Outbox:
     """Encoded parts of messages; parts of one message type may be joined in any number."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience_seconds: float = 0.005) -> None:
+        self._patience_seconds = patience_seconds
         # Leases sent on this stream whose results have not come: (task id, lease id) by their bytes.
         self.leases: dict[bytes, tuple[str, int]] = {}
         self.ready = asyncio.Event()
@@ -33,7 +33,7 @@ class Outbox:
         """For what nobody waits for: it travels with the next message, or alone when none comes soon."""
         self._parts += parts
         if self._patience is None:
-            self._patience = asyncio.get_running_loop().call_later(PATIENCE_SECONDS, self.ready.set)
+            self._patience = asyncio.get_running_loop().call_later(self._patience_seconds, self.ready.set)
 
     def close(self, error: FleetError) -> None:
         """The stream ends with this error once it is read."""

@@ -30,6 +30,9 @@ from .watching import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
 
+# So long an acknowledgement waits for an assignment to travel with: a message less for every task that runs for long.
+ACKNOWLEDGEMENT_SECONDS = 0.1
+
 
 class Shell:
     """Owns the core; the servicers speak to it alone."""
@@ -132,7 +135,7 @@ class Shell:
     def connect(self, hello: Hello, data: bytes) -> Outbox:
         """Opens a session with the first message of a stream."""
         self._refuse_when_stopping()
-        outbox = self._outboxes[hello.session] = Outbox()
+        outbox = self._outboxes[hello.session] = Outbox(ACKNOWLEDGEMENT_SECONDS)
         try:
             self.core.connect(hello, self._clock())
         except BaseException:
@@ -173,6 +176,10 @@ class Shell:
             for lease in leases:
                 known.pop(lease, None)
             self.after_commit(partial(outbox.put_patiently, encoding.acknowledged(leases)))
+        actor = self.core.sessions.by_number.get(session)
+        if outbox is not None and actor is not None and (actor.draining or not actor.credits):
+            # It waits for acknowledgements: to leave, or to take more.
+            self.after_commit(outbox.ready.set)
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)

@@ -10,6 +10,9 @@ from .outcomes import Outcome
 from .pending import Sink
 from .requests import TaskRequest
 
+_SLICE = 256
+"""Tasks that are encoded at once before those that wait to be written get their turn."""
+
 
 class Submits(Protocol):
     """What a window needs of a link."""
@@ -46,7 +49,11 @@ class Window:
 
         TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
-        self._fill()
+        more = self._fill() == _SLICE
+        while more:
+            # The first are on their way while the next are encoded.
+            await asyncio.sleep(0)
+            more = self._fill() == _SLICE
         if not self._ready and self.unanswered:
             await self._settled()
         ready, self._ready = self._ready, []
@@ -77,11 +84,11 @@ class Window:
         if self._room >= self._enough:
             self._fill()
 
-    def _fill(self) -> None:
-        if self._room <= 0:
-            return
-        requests = list(islice(self._requests, self._room))
+    def _fill(self) -> int:
+        """Submits what there is room for, at most a slice; how many."""
+        requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
         self._room -= len(requests)
         self.unanswered += len(requests)
         if requests:
             self._link.submit_each(requests, self)
+        return len(requests)

@@ -76,7 +76,7 @@ def test_the_next_of_even_long_tasks_is_given_just_before_the_end(harness: Harne
     harness.finish(actor, ran=0.1)
     lead = harness.config.dispatch.prefetch_seconds
     assert harness.core.next_ending == pytest.approx(harness.now + 0.1 - lead)
-    harness.now += 0.1 - lead - 0.001
+    harness.now += 0.1 - 1.25 * lead - 0.001
     harness.foresee()
     assert ids(harness.take(actor)) == ["1"]
     harness.now = harness.core.next_ending
@@ -87,6 +87,19 @@ def test_the_next_of_even_long_tasks_is_given_just_before_the_end(harness: Harne
     harness.foresee()
     assert harness.take(actor) == []
     assert harness.core.next_ending == pytest.approx(harness.now + 0.1)
+
+
+def test_actors_whose_tasks_end_soon_after_another_are_looked_at_together(harness: Harness) -> None:
+    first, second = harness.connect("a", credits=100), harness.connect("b", credits=100)
+    harness.submit(*[noop(str(number)) for number in range(9)])
+    harness.finish(first, ran=0.1)
+    harness.now += 0.004
+    harness.finish(second, ran=0.1)
+    harness.take(first), harness.take(second)
+    harness.now = harness.core.next_ending
+    harness.foresee()
+    assert [len(harness.take(actor)) for actor in (first, second)] == [1, 1]
+    assert harness.core.next_ending > harness.now + 0.05
 
 
 def test_the_task_held_in_advance_is_the_only_one_after_the_end(harness: Harness) -> None:

@@ -11,6 +11,9 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import parlmesh  # noqa: F401 - first, because it chooses gRPC's engine
+
+# isort: split
 import grpc
 import grpc.aio
 import uvloop

@@ -8,14 +8,17 @@ from typing import Any
 
 from parlmesh.client import PARLController, TaskRequest
 
+from .tasks import LOOPS
+
 WORKERS, TASKS, SLEEP_SECONDS = 100, 1500, 0.1
 LONGEST_SECONDS = 60.0
 
 
-async def measure(rounds: int) -> dict[str, Any]:
+async def measure(rounds: int, awake: bool) -> dict[str, Any]:
     began = time.perf_counter()
     async with PARLController() as controller:
-        ready = await controller.initialize(WORKERS)
+        scheduler = {"dispatch": {"awake_seconds": 1.0 if awake else 0.0}}
+        ready = await controller.initialize(WORKERS, scheduler=scheduler)
         initialize_seconds = time.perf_counter() - began
         assert ready == WORKERS, ready
         # The first tasks of an actor load its handler.
@@ -42,7 +45,12 @@ async def sleep_through(controller: PARLController, tasks: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    print(json.dumps(asyncio.run(measure(parser.parse_args().rounds))))
+    parser.add_argument("--awake", action="store_true", help="the scheduler keeps the cores from sleeping")
+    parser.add_argument("--loop", choices=tuple(LOOPS), default="uvloop", help="the client's; the services' is uvloop")
+    arguments = parser.parse_args()
+    with asyncio.Runner(loop_factory=LOOPS[arguments.loop]) as runner:
+        found = runner.run(measure(arguments.rounds, arguments.awake))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":
