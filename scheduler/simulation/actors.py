@@ -77,8 +77,12 @@ class SimulatedActor:
 
     def on_welcome(self, standing: list[LeaseName]) -> None:
         keep = {lease.lease_id for lease in standing}
-        for lease_id in [lease_id for lease_id in self.held if lease_id not in keep]:
+        fallen = [lease_id for lease_id in self.held if lease_id not in keep]
+        for lease_id in fallen:
             self._drop(lease_id)
+        if fallen:
+            # It gave no credit for them when it connected.
+            self._world.send_up(self, {"credits": len(fallen)})
         self._start_more()
 
     def on_assign(self, leases: Sequence[LeaseName]) -> None:
