@@ -97,8 +97,6 @@ class Exchange:
             self._receive(await self._opened(call))
             while isinstance(response := await call.read(), SubmitTaskStreamResponse):
                 self._receive(response)
-                # Whoever waited goes on before the next read is asked for.
-                await asyncio.sleep(0)
         except grpc.aio.AioRpcError as rpc_error:
             return error_from_rpc(rpc_error)
         except FleetError as error:
