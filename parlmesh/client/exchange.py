@@ -102,7 +102,6 @@ class Exchange:
         except FleetError as error:
             return error
         except asyncio.CancelledError:
-            # grpc says the same of a call that was cancelled as asyncio of a task that is.
             if not self._stuck or _being_cancelled():
                 raise
             return DeadlineExceeded(f"the scheduler gave no receipt within {self._receipt_seconds:g} s")
@@ -151,7 +150,9 @@ class Exchange:
             call = self._call
             try:
                 await call.write(request.data)
-            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+                if _being_cancelled():
+                    raise
                 # The stream has ended, its reader tells every request why; there may be a new one already.
                 if call is self._call:
                     self._connected.clear()
@@ -174,6 +175,7 @@ class Exchange:
 
 
 def _being_cancelled() -> bool:
+    """Tells a cancelled task from a cancelled call, of which grpc says the same."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
