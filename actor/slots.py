@@ -3,6 +3,8 @@
 import asyncio
 import heapq
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
@@ -13,6 +15,17 @@ from .handlers import Handler, Tail
 from .metrics import ActorMetrics
 from .outcomes import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
 from .slot import Slot
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """One assignment on its slot."""
+
+    slot: Slot
+    assignment: Assignment
+    started: float
+    ran: float = 0.0
+    released: bool = False
 
 
 class Slots:
@@ -39,7 +52,7 @@ class Slots:
         self._on_end = on_end
         self._backlog = Backlog()
         self._waiting: set[int] = set()
-        self._running: dict[int, asyncio.Task[None]] = {}
+        self._running: dict[int, asyncio.Task[TaskResult]] = {}
         self._free = [(slot.index, clock()) for slot in slots]
         self._group = asyncio.TaskGroup()
         self._closed = False
@@ -79,7 +92,10 @@ class Slots:
             index, free_since = heapq.heappop(self._free)
             self._metrics.idle_seconds.inc(self._clock() - free_since)
             self._metrics.slots_busy.inc()
-            self._running[lease_id] = self._group.create_task(self._attempt(self._slots[index], assignment))
+            attempt = _Attempt(self._slots[index], assignment, self._clock())
+            task = self._running[lease_id] = self._group.create_task(self._run(attempt))
+            # Not a `finally` of the coroutine: one that is stopped before its first step never gets there.
+            task.add_done_callback(partial(self._over, attempt))
 
     def stop(self, lease_id: int) -> bool:
         """Forgets a waiting one; stops a running one and answers True: its slot may be busy until it has stopped."""
@@ -99,31 +115,36 @@ class Slots:
         for slot in self._slots:
             slot.reset()
 
-    async def _attempt(self, slot: Slot, assignment: Assignment) -> None:
-        lease, kind, timeout = assignment.lease, assignment.kind, _timeout_of(assignment)
-        started = self._clock()
-        ran: float | None = None
-        result: TaskResult | None = None
+    async def _run(self, attempt: "_Attempt") -> TaskResult:
+        lease, kind, timeout = attempt.assignment.lease, attempt.assignment.kind, _timeout_of(attempt.assignment)
         try:
             try:
-                answer = await slot.run(self._handlers[kind], assignment, timeout)
+                answer = await attempt.slot.run(self._handlers[kind], attempt.assignment, timeout)
             finally:
-                ran = self._clock() - started
-                self._release(slot, kind, ran)
-            payload = await _rest(answer, kind, timeout, ran) if isinstance(answer, Tail) else answer
-            result = success(lease, payload, ran, limit_bytes=self._result_bytes)
+                self._release(attempt)
+            payload = await _rest(answer, kind, timeout, attempt.ran) if isinstance(answer, Tail) else answer
+            return success(lease, payload, attempt.ran, limit_bytes=self._result_bytes)
         except Exception as error:
-            result = failed(lease, failure_of(error), ran or 0.0)
-        finally:  # also when it was cancelled: then nobody waits for a result
-            del self._running[lease.lease_id]
-            self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
-            self._on_end(lease.lease_id, result)
+            return failed(lease, failure_of(error), attempt.ran)
 
-    def _release(self, slot: Slot, kind: str, seconds: float) -> None:
-        heapq.heappush(self._free, (slot.index, self._clock()))
+    def _over(self, attempt: "_Attempt", task: "asyncio.Task[TaskResult]") -> None:
+        lease_id, kind = attempt.assignment.lease.lease_id, attempt.assignment.kind
+        self._release(attempt)
+        del self._running[lease_id]
+        result = None if task.cancelled() else task.result()  # nobody waits for that of a stopped one
+        self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
+        self._on_end(lease_id, result)
+
+    def _release(self, attempt: "_Attempt") -> None:
+        """Gives the slot to the next; once per attempt, because its tail needs none."""
+        if attempt.released:
+            return
+        now = self._clock()
+        attempt.released, attempt.ran = True, now - attempt.started
+        heapq.heappush(self._free, (attempt.slot.index, now))
         self._metrics.slots_busy.dec()
-        self._metrics.busy_seconds.inc(seconds)
-        self._metrics.run_seconds.labels(kind).observe(seconds)
+        self._metrics.busy_seconds.inc(attempt.ran)
+        self._metrics.run_seconds.labels(attempt.assignment.kind).observe(attempt.ran)
         self.fill()
 
 

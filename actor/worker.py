@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import TracebackType
 
@@ -129,17 +129,23 @@ class Worker:
         self._check_drained()
 
     def receive(self, response: ConnectResponse) -> None:
-        """Takes in one message of the scheduler."""
+        """Takes in one message of the scheduler.
+
+        A command was given before the assignments beside it were decided, and a lease that is assigned and revoked in
+        one message was revoked last: every lease is given once.
+        """
+        if response.command:
+            self._obey(response.command)
+        revoked: set[int] = set()
         if response.revoked:
-            for lease in response.revoked:
-                self._revoke(lease.lease_id)
+            revoked = {lease.lease_id for lease in response.revoked}
+            for lease_id in revoked:
+                self._revoke(lease_id)
         acknowledge = self._ledger.acknowledge
         for lease in response.acknowledged:
             acknowledge(lease.lease_id)
         if response.assignments:
-            self._take(response.assignments)
-        if response.command:
-            self._obey(response.command)
+            self._take(response.assignments, revoked)
         if self._leaving:
             self._check_drained()
 
@@ -179,7 +185,7 @@ class Worker:
         if self._leaving and not self._ledger.held and not self._ledger.owed:
             self._drained.set()
 
-    def _take(self, assignments: Iterable[Assignment]) -> None:
+    def _take(self, assignments: Iterable[Assignment], revoked: Set[int]) -> None:
         succeeded: dict[str, int] = {}
         slots_wanted = False
         ledger, inline = self._ledger, self._inline
@@ -188,6 +194,8 @@ class Worker:
             lease_id = lease.lease_id
             if not ledger.spend(lease_id):
                 self._metrics.duplicate_assignments.inc()
+            elif lease_id in revoked:
+                self._metrics.revoked.inc()
             elif kind in inline:
                 result = self._run_inline(inline[kind], assignment, lease)
                 ledger.owe(lease_id, result)

@@ -1,5 +1,7 @@
 """What a worker says to the scheduler and does at its word: hello, credits, results, heartbeats, commands, leaving."""
 
+import pytest
+
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import ConnectResponse, Welcome
 from parlmesh.v1.scheduler_service_pb2 import ActorCommand
@@ -110,6 +112,53 @@ async def test_a_reset_gives_back_what_runs_and_drops_what_is_kept() -> None:
         assert fleet.cache_resets == 1
         fleet.gate.open.set()
         assert (await fleet.result(fleet.assign("gate"))).HasField("result")
+
+
+async def test_a_reset_spares_what_was_assigned_in_the_same_message() -> None:
+    async with _fleet(slots=2) as fleet:
+        old = [fleet.assign("gate"), fleet.assign("gate")]
+        await wait_until_async(lambda: len(fleet.gate.started) == 2, 5.0)
+        fresh = [fleet.scheduler.assignment("gate"), fleet.scheduler.assignment("gate")]
+        fleet.worker.receive(
+            ConnectResponse(
+                revoked=[each.lease for each in old],
+                assignments=fresh,
+                command=ActorCommand.ACTOR_COMMAND_RESET,
+            )
+        )
+        fleet.gate.open.set()
+        for assignment in fresh:
+            assert (await fleet.result(assignment)).HasField("result")
+        assert fleet.results.keys() == {each.lease.lease_id for each in fresh}
+        assert fleet.gate.cancelled == [each.lease.task_id for each in old]
+
+
+@pytest.mark.parametrize("ending", ["reset", "revocation"])
+async def test_a_task_stopped_before_its_first_step_gives_its_slot_back(ending: str) -> None:
+    async with _fleet(slots=2, prefetch=0) as fleet:
+        assert fleet.flush().credits == 2
+        fresh = [fleet.assign("gate"), fleet.assign("gate")]
+        if ending == "reset":
+            fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_RESET))
+        else:
+            fleet.worker.receive(ConnectResponse(revoked=[each.lease for each in fresh]))
+        assert fleet.gate.started == []
+        await wait_until_async(lambda: fleet.metrics.slots_busy._value.get() == 0, 5.0)
+        assert fleet.flush().credits == 2
+        fleet.gate.open.set()
+        for assignment in [fleet.assign("gate"), fleet.assign("gate")]:
+            assert (await fleet.result(assignment)).HasField("result")
+
+
+async def test_an_assignment_that_is_revoked_in_the_same_message_never_runs() -> None:
+    async with _fleet() as fleet:
+        gone = [fleet.scheduler.assignment("keeps"), fleet.scheduler.assignment("gate")]
+        fleet.flush()
+        fleet.worker.receive(ConnectResponse(assignments=gone, revoked=[each.lease for each in gone]))
+        assert fleet.flush().credits == 2
+        fleet.gate.open.set()
+        await fleet.result(fleet.assign("gate"))
+        assert len(fleet.results) == len(fleet.gate.started) == 1
 
 
 async def test_a_drain_asks_the_process_to_leave() -> None:
