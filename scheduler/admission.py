@@ -2,16 +2,17 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
+from parlmesh import limits
 from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted
 
 from . import dependencies
 from .config import QueueConfig
 from .statistics import Statistics
-from .task import Priority, Task
+from .task import ANYWHERE, Task
 
-MAX_TASKS_PER_REQUEST = 10_000
-LONGEST_NAME = 256
-LOWEST, HIGHEST = int(Priority.BACKGROUND), int(Priority.CRITICAL)
+# Plain numbers: these are looked at for every task.
+LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
+LOWEST, HIGHEST = limits.PRIORITY.least, limits.PRIORITY.most
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 30.0
 # When nothing was finished lately, so that nothing is known.
@@ -20,13 +21,7 @@ USUAL_RETRY_SECONDS = 1.0
 
 def check_size(count: int) -> None:
     """Comes first: nothing else is looked at in a request that is too long."""
-    if count > MAX_TASKS_PER_REQUEST:
-        raise InvalidInput(
-            f"the request has {count} tasks; at most {MAX_TASKS_PER_REQUEST} are taken at once",
-            reason="TOO_MANY_TASKS",
-            tasks=count,
-            limit=MAX_TASKS_PER_REQUEST,
-        )
+    limits.TASKS.check(count, "the request")
 
 
 def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueConfig) -> dict[str, Task]:
@@ -42,8 +37,7 @@ def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueCo
             raise InvalidInput(
                 f'task id "{task_id}" is given twice in one request', reason="DUPLICATE_TASK_ID", task_id=task_id
             )
-        _check_names(task)
-        _check_demands(task, config)
+        _check(task, config)
         if len(task.body) > max_payload_bytes:
             raise InvalidInput(
                 f'payload of task "{task_id}" has {len(task.body)} bytes; the limit is {max_payload_bytes} '
@@ -97,40 +91,29 @@ def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, conf
     )
 
 
-def _check_names(task: Task) -> None:
+def _check(task: Task, config: QueueConfig) -> None:
+    """Against the table of limits. Most tasks are plain, and pass with a few comparisons."""
     if not task.kind:
         raise InvalidInput(f'task "{task.task_id}" has no kind', reason="MISSING_KIND", task_id=task.task_id)
-    if len(task.task_id) <= LONGEST_NAME and len(task.kind) <= LONGEST_NAME and len(task.submitter) <= LONGEST_NAME:
-        return
-    for field, value in (("task_id", task.task_id), ("kind", task.kind), ("submitter", task.submitter)):
-        if len(value) > LONGEST_NAME:
-            raise InvalidInput(
-                f'{field} "{value[:20]}…" has {len(value)} characters; the limit is {LONGEST_NAME}',
-                reason="NAME_TOO_LONG",
-                field=field,
-            )
-
-
-def _check_demands(task: Task, config: QueueConfig) -> None:
-    if not LOWEST <= task.priority <= HIGHEST:
-        raise InvalidInput(
-            f'priority {task.priority} of task "{task.task_id}" is unknown; '
-            f"it goes from {LOWEST} (BACKGROUND) to {HIGHEST} (CRITICAL)",
-            reason="UNKNOWN_PRIORITY",
-            task_id=task.task_id,
-        )
-    if task.queue_timeout is not None and task.queue_timeout < 0:
-        raise InvalidInput(
-            f'queue_timeout of task "{task.task_id}" is {task.queue_timeout} s; it must be 0 s or more',
-            reason="INVALID_TIMEOUT",
-            task_id=task.task_id,
-        )
-    if task.run_timeout is not None and task.run_timeout <= 0:
-        raise InvalidInput(
-            f'run_timeout of task "{task.task_id}" is {task.run_timeout} s; it must be more than 0 s',
-            reason="INVALID_TIMEOUT",
-            task_id=task.task_id,
-        )
+    if not (
+        len(task.task_id) <= LONGEST_ID
+        and len(task.kind) <= LONGEST_KIND
+        and len(task.submitter) <= LONGEST_SUBMITTER
+        and LOWEST <= task.priority <= HIGHEST
+    ):
+        owner = _owner(task)
+        limits.TASK_ID.check_text(task.task_id)
+        limits.KIND.check_text(task.kind, owner)
+        limits.SUBMITTER.check_text(task.submitter, owner)
+        limits.PRIORITY.check(task.priority, owner)
+    if task.max_attempts:
+        limits.MAX_ATTEMPTS.check(task.max_attempts, _owner(task))
+    if task.queue_timeout is not None:
+        limits.QUEUE_TIMEOUT.check(task.queue_timeout, _owner(task))
+    if task.run_timeout is not None:
+        limits.RUN_TIMEOUT.check(task.run_timeout, _owner(task))
+    if task.placement is not ANYWHERE:
+        _check_placement(task)
     if task.dependencies and len(task.dependencies) > config.max_dependencies:
         raise InvalidInput(
             f'task "{task.task_id}" has {len(task.dependencies)} dependencies; the limit is '
@@ -138,3 +121,20 @@ def _check_demands(task: Task, config: QueueConfig) -> None:
             reason="TOO_MANY_DEPENDENCIES",
             task_id=task.task_id,
         )
+
+
+def _check_placement(task: Task) -> None:
+    owner = f"the placement of {_owner(task)}"
+    limits.NODE_ID.check_text(task.placement.node_id, owner)
+    check_labels(task.placement.labels, owner)
+
+
+def check_labels(labels: Collection[tuple[str, str]], owner: str) -> None:
+    limits.LABELS.check(len(labels), owner)
+    for name, value in labels:
+        limits.LABEL_NAME.check_text(name, owner)
+        limits.LABEL_VALUE.check_text(value, owner)
+
+
+def _owner(task: Task) -> str:
+    return f'task "{task.task_id[: limits.SHOWN]}"'

@@ -8,6 +8,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import count
 
+from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
 
 from . import admission, rebalancing
@@ -70,8 +71,9 @@ class Core:
         self._dispatch(now)
         return [task.task_id for task in tasks]
 
-    def cancel(self, task_ids: Iterable[str], now: float) -> list[str]:
+    def cancel(self, task_ids: Sequence[str], now: float) -> list[str]:
         """Ends what is unfinished; the ids it ended. Unknown ids refuse the whole request."""
+        limits.TASK_IDS.check(len(task_ids), "the request")
         tasks = [self.task(task_id) for task_id in dict.fromkeys(task_ids)]
         cancelled = []
         for task in tasks:
@@ -123,11 +125,12 @@ class Core:
         self._fill(actor, now)
         self._dispatch(now)
 
-    def command(self, actor_ids: Iterable[str], command: ActorCommand, now: float) -> list[Actor]:
+    def command(self, actor_ids: Sequence[str], command: ActorCommand, now: float) -> list[Actor]:
         """Commands every named actor or none; the actors."""
-        actors = [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
-        if not actors:
+        if not actor_ids:
             raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
+        limits.ACTOR_IDS.check(len(actor_ids), "the request")
+        actors = [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
         for actor in actors:
             self.sessions.command(actor, command, now)
             if actor.session:
@@ -199,14 +202,18 @@ class Core:
         task = self.life.tasks.get(task_id)
         if task is None:
             raise NotFound(
-                f'task "{task_id}" is unknown or was finished too long ago', reason="UNKNOWN_TASK", task_id=task_id
+                f'task "{limits.TASK_ID.shorten(task_id)}" is unknown or was finished too long ago',
+                reason="UNKNOWN_TASK",
+                task_id=task_id,
             )
         return task
 
     def actor(self, actor_id: str) -> Actor:
         actor = self.life.fleet.actors.get(actor_id)
         if actor is None:
-            raise NotFound(f'actor "{actor_id}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id)
+            raise NotFound(
+                f'actor "{limits.ACTOR_ID.shorten(actor_id)}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id
+            )
         return actor
 
     def _new_id(self) -> str:
@@ -221,6 +228,7 @@ class Core:
         plain: list[Task] = []
         latency = 0.0
         runs: dict[str, list[float]] = {}
+        max_bytes = self.config.queue.max_payload_bytes
         for task_id, lease_id, result, failure, ran in results:
             task = tasks.get(task_id)
             if (
@@ -233,6 +241,8 @@ class Core:
                 life.statistics.stale_results += 1
                 continue
             task.ran = ran
+            if len(result) > max_bytes:
+                failure, result = _too_large(len(result), max_bytes), b""
             if failure is None and task.actor is not None and task.children is None:
                 # By far the most frequent end, without a call per task.
                 del sender.leases[lease_id]
@@ -336,3 +346,7 @@ class Core:
                 life.grant(tasks, actor, now)
                 life.fleet.settle(actor)
         life.fresh.clear()
+
+
+def _too_large(size: int, limit: int) -> Failure:
+    return Failure("INVALID_RESULT", f"the result has {size} bytes; the limit is {limit} (queue.max_payload_bytes)")

@@ -20,6 +20,8 @@ from .task import ANYWHERE, NORMAL, Task
 
 NANOSECONDS = 1_000_000_000
 MAX_CACHED_NAMES = 4096
+# Longer ones are about to be refused.
+LONGEST_CACHED_NAME = 1024
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _TASKS = 0x0A
@@ -194,6 +196,8 @@ def _name(data: bytes) -> str:
     """Kinds and submitters are few: a million tasks share their strings."""
     name = _names.get(data)
     if name is None:
+        if len(data) > LONGEST_CACHED_NAME:
+            return data.decode()
         if len(_names) >= MAX_CACHED_NAMES:
             _names.clear()
         name = _names[data] = data.decode()

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
+from parlmesh import limits
 from parlmesh.varint import LOW, SMALL, varint
 
 from .task import SUCCEEDED, LeaseName, Task
@@ -45,7 +46,9 @@ def duration(seconds: float) -> bytes:
 
 def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes | None) -> bytes:
     """An Assignment without its lease."""
-    head = _body_head(kind, priority, run_timeout)
+    # A kind that is too long is about to be refused, and not worth remembering.
+    make = _body_head if len(kind) <= limits.KIND.most else _body_head.__wrapped__
+    head = make(kind, priority, run_timeout)
     return head if payload is None else head + b"\x1a" + varint(len(payload)) + payload
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from parlmesh import limits
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller, status_from_error
 from parlmesh.v1 import scheduler_service_pb2 as pb
@@ -51,6 +52,7 @@ class SchedulerServicer:
             tasks, follow, patient = decoding.submission(data, caller().name, self._default_run_timeout)
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
+            limits.SUBMITTER.check_text(follow)
             self._shell.accept(tasks)
             if follow:
                 followed.enter_context(self._shell.following(follow, outbox))

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from parlmesh import limits
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
+from . import admission
 from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .task import NO_LEASE, Failure, LeaseName, Task
 
-MAX_SLOTS = 10_000
-MAX_CREDITS = 100_000
-MAX_KINDS = MAX_LABELS = 1000
+MAX_CREDITS = int(limits.CREDITS.most)
 
 
 class Hello(NamedTuple):
@@ -231,22 +231,15 @@ def _check_claim(actor: Actor, hello: Hello) -> None:
 def _check(hello: Hello) -> None:
     if not hello.actor_id:
         raise InvalidInput("hello has no actor_id", reason="MISSING_ACTOR_ID")
-    if not 1 <= hello.slots <= MAX_SLOTS:
-        raise InvalidInput(
-            f'actor "{hello.actor_id}" has {hello.slots} slots; it must have 1 to {MAX_SLOTS}',
-            reason="INVALID_SLOTS",
-            actor_id=hello.actor_id,
-        )
-    if len(hello.kinds) > MAX_KINDS or len(hello.labels) > MAX_LABELS:
-        raise InvalidInput(
-            f'actor "{hello.actor_id}" has {len(hello.kinds)} kinds and {len(hello.labels)} labels; '
-            f"the limits are {MAX_KINDS} and {MAX_LABELS}",
-            reason="TOO_MANY_KINDS_OR_LABELS",
-            actor_id=hello.actor_id,
-        )
+    owner = f'actor "{hello.actor_id[: limits.SHOWN]}"'
     if not hello.kinds:
-        raise InvalidInput(
-            f'actor "{hello.actor_id}" has no kinds; it could run nothing',
-            reason="MISSING_KINDS",
-            actor_id=hello.actor_id,
-        )
+        raise InvalidInput(f"{owner} has no kinds; it could run nothing", reason="MISSING_KINDS")
+    limits.ACTOR_ID.check_text(hello.actor_id)
+    limits.NODE_ID.check_text(hello.node_id, owner)
+    limits.INCARNATION.check(hello.incarnation, owner)
+    limits.SLOTS.check(hello.slots, owner)
+    limits.LEASES.check(len(hello.leases), owner)
+    limits.KINDS.check(len(hello.kinds), owner)
+    for kind in hello.kinds:
+        limits.KIND.check_text(kind, owner)
+    admission.check_labels(hello.labels, owner)

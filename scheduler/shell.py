@@ -6,11 +6,12 @@ records, of assignments and of answers is the order of decisions.
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
 
+from parlmesh import limits
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.processes.wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
@@ -113,7 +114,7 @@ class Shell:
         finally:
             self._watchers.remove(watch)
 
-    async def cancel(self, task_ids: Iterable[str]) -> list[str]:
+    async def cancel(self, task_ids: Sequence[str]) -> list[str]:
         cancelled = self.core.cancel(task_ids, self._clock())
         self._perform()
         await self.committed()
@@ -157,6 +158,8 @@ class Shell:
         """One encoded ConnectRequest of a connected actor."""
         request = fleet_pb.ConnectRequest.FromString(data)
         heartbeat = request.heartbeat if request.HasField("heartbeat") else None
+        if heartbeat is not None:
+            limits.LEASES.check(len(heartbeat.leases), "a heartbeat")
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
         ends, leases = decoding.results(data, known) if request.results else ((), ())
@@ -193,6 +196,8 @@ class Shell:
     def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:
         """Follows tasks by id, those already final first, or all future outcomes of a submitter."""
         self._refuse_when_stopping()
+        limits.TASK_IDS.check(len(task_ids), "the request")
+        limits.SUBMITTER.check_text(submitter)
         tasks = [self.core.task(task_id) for task_id in dict.fromkeys(task_ids)]
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from parlmesh import limits
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
@@ -85,7 +86,7 @@ def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:
     if end != "result":
         failure = _failure(result.failure) if end else Failure("INVALID_RESULT", "the actor sent no result")
     payload = result.result.SerializeToString() if failure is None else b""
-    return lease.task_id, lease.lease_id, payload, failure, max(0.0, seconds_of(result.ran))
+    return lease.task_id, lease.lease_id, payload, failure, min(limits.RAN.most, max(0.0, seconds_of(result.ran)))
 
 
 def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
@@ -136,7 +137,11 @@ def _placement(message: task_pb2.Placement) -> Placement:
 
 
 def _failure(message: task_pb2.Failure) -> Failure:
-    return Failure(message.reason or "HANDLER_ERROR", message.message, message.retryable)
+    return Failure(
+        limits.FAILURE_REASON.shorten(message.reason) or "HANDLER_ERROR",
+        limits.FAILURE_MESSAGE.shorten(message.message),
+        message.retryable,
+    )
 
 
 def _spec(task: Task, payload: bool) -> task_pb2.TaskSpec:

@@ -5,8 +5,16 @@ from collections.abc import Callable
 import pytest
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
-from scheduler.task import Priority, Task, TaskState
+from scheduler.task import Placement, Priority, Task, TaskState
 from tests.scheduler.conftest import Harness, ids, noop, why
+
+
+def labelled(name: str, value: str) -> Placement:
+    return Placement("", frozenset({(name, value)}))
+
+
+def many_labels(count: int) -> Placement:
+    return Placement("", frozenset((str(number), "") for number in range(count)))
 
 
 def test_a_submitted_task_is_assigned_and_its_result_becomes_the_outcome(harness: Harness) -> None:
@@ -55,6 +63,16 @@ def test_an_empty_request_is_accepted_and_does_nothing(harness: Harness) -> None
         ([noop("good"), noop("bad", dependencies=("bad",))], InvalidInput, "CYCLIC_DEPENDENCY"),
         ([noop("good"), noop("good")], InvalidInput, "DUPLICATE_TASK_ID"),
         ([noop("good"), noop("b" * 257)], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), Task("bad", "k" * 70_000)], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", submitter="s" * 257)], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", placement=Placement("n" * 70_000))], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", placement=labelled("l" * 70_000, ""))], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", placement=labelled("", "l" * 70_000))], InvalidInput, "NAME_TOO_LONG"),
+        ([noop("good"), noop("bad", placement=many_labels(65))], InvalidInput, "TOO_MANY_LABELS"),
+        ([noop("good"), noop("bad", max_attempts=1 << 32)], InvalidInput, "INVALID_ATTEMPTS"),
+        ([noop("good"), noop("bad", queue_timeout=9e18)], InvalidInput, "INVALID_TIMEOUT"),
+        ([noop("good"), noop("bad", queue_timeout=float("nan"))], InvalidInput, "INVALID_TIMEOUT"),
+        ([noop("good"), noop("bad", run_timeout=9e18)], InvalidInput, "INVALID_TIMEOUT"),
         ([noop("good"), noop("bad", dependencies=("x", "y", "z"))], InvalidInput, "TOO_MANY_DEPENDENCIES"),
         ([noop("good"), Task("bad", "shoggi")], FailedPrecondition, "UNKNOWN_KIND"),
         ([noop(f"t{number}") for number in range(6)], ResourceExhausted, "QUEUE_FULL"),
@@ -74,6 +92,15 @@ def test_a_batch_with_one_bad_task_is_refused_whole(
     assert harness.records == []
     assert harness.take(actor) == []
     assert harness.core.life.statistics.unfinished == 0
+
+
+def test_a_result_that_is_too_large_fails_its_attempt_and_is_not_kept(make: Callable[..., Harness]) -> None:
+    harness = make(queue={"max_payload_bytes": 100})
+    actor = harness.connect("a")
+    harness.submit(noop("t"))
+    harness.finish(actor, result=b"x" * 101)
+    task = harness.core.task("t")
+    assert (task.state.name, task.result, why(task).reason) == ("FAILED", b"", "INVALID_RESULT")
 
 
 def test_a_circle_is_found_whatever_hangs_on_it(harness: Harness) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
 from scheduler.placement import ActorState
+from scheduler.task import LeaseName
 from tests.scheduler.conftest import Harness, ids, noop
 
 
@@ -101,7 +102,23 @@ def test_results_of_a_replaced_stream_still_count(harness: Harness) -> None:
     assert harness.states("t") == ["SUCCEEDED"]
 
 
-@pytest.mark.parametrize(("hello", "word"), [({"slots": 0}, "slots"), ({"kinds": ()}, "kinds")])
+@pytest.mark.parametrize(
+    ("hello", "word"),
+    [
+        ({"slots": 0}, "slots"),
+        ({"slots": 10_001}, "slots"),
+        ({"kinds": ()}, "kinds"),
+        ({"kinds": ("",)}, "kind"),
+        ({"kinds": ("k" * 257,)}, "kind"),
+        ({"kinds": tuple(map(str, range(257)))}, "kinds"),
+        ({"node_id": "n" * 129}, "node_id"),
+        ({"labels": (("l" * 257, ""),)}, "label name"),
+        ({"labels": (("", "l" * 257),)}, "label value"),
+        ({"labels": tuple((str(number), "") for number in range(65))}, "labels"),
+        ({"incarnation": 1 << 63}, "incarnation"),
+        ({"leases": [LeaseName("t", 1, 1)] * 200_001}, "leases"),
+    ],
+)
 def test_a_hello_that_makes_no_sense_is_refused(harness: Harness, hello: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         harness.connect("a", credits=0, **hello)
@@ -113,3 +130,10 @@ def test_joining_actors_take_their_share_at_once(harness: Harness) -> None:
     for number in range(10):
         actor = harness.connect(f"a{number}", slots=2)
         assert len(harness.take(actor)) == 2
+
+
+def test_an_actor_without_a_name_or_with_an_endless_one_is_refused(harness: Harness) -> None:
+    for name in ("", "a" * 257):
+        with pytest.raises(InvalidInput, match="actor_id"):
+            harness.connect(name, credits=0)
+    assert harness.core.life.fleet.actors == {}

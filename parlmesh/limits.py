@@ -1,0 +1,95 @@
+"""How long, how many, how large: every limit on what others send, in one place. docs/errors.md lists them.
+
+A journal, an index or an answer that holds these is bounded before it is built; whoever takes something from outside
+checks it here first. Limits that an operator may set stand in the configuration instead.
+"""
+
+from typing import NamedTuple
+
+from .errors import InvalidInput
+
+LONGEST_SECONDS = 100 * 365 * 86400
+# So much of a text is repeated in a refusal.
+SHOWN = 40
+
+
+class Limit(NamedTuple):
+    """`least` to `most` of a unit; a plain number has none. What breaks it is refused, or cut where `cut` says so."""
+
+    field: str
+    of: str
+    least: float
+    most: float
+    unit: str
+    reason: str = "OUT_OF_RANGE"
+    cut: bool = False
+
+    def check(self, amount: float, owner: str = "") -> None:
+        """A number, or how many of something there are. `owner` names whose it is, for the sentence."""
+        # Written so that NaN is refused as well.
+        if not self.least <= amount <= self.most:
+            raise self._refusal(amount, self.field, owner)
+
+    def check_text(self, text: str, owner: str = "") -> None:
+        if not self.least <= len(text) <= self.most:
+            shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+            raise self._refusal(len(text), f'{self.field} "{shown}"', owner)
+
+    def shorten(self, text: str) -> str:
+        """For what is not worth a refusal."""
+        return text if len(text) <= self.most else f"{text[: int(self.most) - 1]}…"
+
+    def _refusal(self, amount: float, subject: str, owner: str) -> InvalidInput:
+        verb = "is" if self.unit in ("", "s") else "has"
+        subject = f"{subject} of {owner}" if owner else subject
+        measured = f"{verb} {amount} {self.unit}".rstrip()
+        wanted = f"it must {'be' if verb == 'is' else 'have'} {self.range}"
+        return InvalidInput(
+            f"{subject} {measured}; {wanted}",
+            reason=self.reason,
+            field=self.field,
+            value=f"{amount}",
+            least=f"{self.least}",
+            most=f"{self.most}",
+        )
+
+    @property
+    def range(self) -> str:
+        return f"{self.least} to {self.most}"
+
+
+TASK_ID = Limit("task_id", "task", 0, 256, "characters", "NAME_TOO_LONG")
+KIND = Limit("kind", "task, actor", 1, 256, "characters", "NAME_TOO_LONG")
+SUBMITTER = Limit("submitter", "task, stream", 0, 256, "characters", "NAME_TOO_LONG")
+NODE_ID = Limit("node_id", "placement, actor", 0, 128, "characters", "NAME_TOO_LONG")
+ACTOR_ID = Limit("actor_id", "actor", 1, 256, "characters", "NAME_TOO_LONG")
+LABEL_NAME = Limit("label name", "placement, actor", 0, 256, "characters", "NAME_TOO_LONG")
+LABEL_VALUE = Limit("label value", "placement, actor", 0, 256, "characters", "NAME_TOO_LONG")
+LABELS = Limit("labels", "placement, actor", 0, 64, "entries", "TOO_MANY_LABELS")
+KINDS = Limit("kinds", "actor", 1, 256, "entries", "TOO_MANY_KINDS")
+TASKS = Limit("tasks", "request", 0, 10_000, "entries", "TOO_MANY_TASKS")
+TASK_IDS = Limit("task_ids", "request", 0, 100_000, "entries", "TOO_MANY_NAMES")
+ACTOR_IDS = Limit("actor_ids", "request", 1, 10_000, "entries", "TOO_MANY_NAMES")
+LEASES = Limit("leases", "actor's message", 0, 200_000, "entries", "TOO_MANY_LEASES")
+PRIORITY = Limit("priority", "task", 1, 5, "", "UNKNOWN_PRIORITY")
+MAX_ATTEMPTS = Limit("max_attempts", "task", 0, (1 << 32) - 1, "", "INVALID_ATTEMPTS")
+QUEUE_TIMEOUT = Limit("queue_timeout", "task", 0, LONGEST_SECONDS, "s", "INVALID_TIMEOUT")
+RUN_TIMEOUT = Limit("run_timeout", "task", 1e-9, LONGEST_SECONDS, "s", "INVALID_TIMEOUT")
+SLOTS = Limit("slots", "actor", 1, 10_000, "", "INVALID_SLOTS")
+INCARNATION = Limit("incarnation", "actor", 0, (1 << 63) - 1, "", "INVALID_INCARNATION")
+CREDITS = Limit("credits", "actor", 0, 100_000, "", cut=True)
+RAN = Limit("ran", "result", 0, LONGEST_SECONDS, "s", cut=True)
+FAILURE_REASON = Limit("failure.reason", "result", 0, 128, "characters", cut=True)
+FAILURE_MESSAGE = Limit("failure.message", "result", 0, 4096, "characters", cut=True)
+
+ALL: tuple[Limit, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Limit))
+
+
+def table() -> list[str]:
+    """As docs/errors.md has it."""
+    rows = ["| field | of | least | most | beyond it |", "|---|---|---|---|---|"]
+    for limit in ALL:
+        unit = f" {limit.unit}" if limit.unit else ""
+        beyond = "cut" if limit.cut else f"`{limit.reason}`"
+        rows.append(f"| `{limit.field}` | {limit.of} | {limit.least} | {limit.most}{unit} | {beyond} |")
+    return rows
