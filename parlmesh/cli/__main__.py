@@ -1,5 +1,6 @@
 """The `parlmesh` command: mounts the commands, turns errors into one sentence and an exit code."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -8,13 +9,16 @@ import typer
 
 from parlmesh.cli import actors, bench, certs, federation, models, tasks, train
 from parlmesh.cli.doctor import doctor
-from parlmesh.cli.status import status, top
+from parlmesh.cli.status import status
+from parlmesh.cli.top import top
 from parlmesh.cli.up import up
 from parlmesh.errors import FleetError
 
+EXIT_BROKEN_PIPE = 141
+"""As a shell counts a program that SIGPIPE ended."""
+
 app = typer.Typer(
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     help="Train and run policies over a fleet of mesh nodes.",
@@ -76,6 +80,16 @@ def main() -> None:
         if found is None:
             raise
         _end(found)
+    except BrokenPipeError:
+        # Whoever read has gone; the interpreter must not stumble over the rest when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_BROKEN_PIPE)
+    except OSError as error:
+        if error.filename is None and error.strerror is None:
+            raise
+        where = f"{error.filename}: " if error.filename is not None else ""
+        sys.stderr.write(f"parlmesh: {where}{error.strerror}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -93,7 +93,7 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
         return
     now = time.time()
     print_table(
-        ["actor", "node", "state", ">slots", ">running", ">completed", ">failed", "heartbeat", "kinds"],
+        ["actor", "node", "state", ">slots", ">running", ">completed", ">failed", "heartbeat?", "kinds?"],
         [
             [
                 actor.actor_id,

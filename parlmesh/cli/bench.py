@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from parlmesh.cli.connection import AsJson
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -31,8 +33,10 @@ def train(
     assignments: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a key of `parlmesh up`; repeatable")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Train for a number of steps with a fleet of its own and print trained environment steps per second."""
+    import json
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -46,6 +50,9 @@ def train(
             ["--serial"] if serial else ["--actors", str(actors)],
             [*overrides, *(assignments or ())],
         )
+        if as_json:
+            typer.echo(json.dumps(run))
+            return
         typer.echo(
             f"{run['steps_per_second']:,.0f} trained steps/s over {run['steps']:,} steps in {run['seconds']:.1f} s"
         )

@@ -106,8 +106,13 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
     import grpc
 
     from parlmesh.rpc import error_from_rpc
+    from parlmesh.rpc.errors import says_its_reason
 
     details = error.details() or ""
+    if says_its_reason(error):
+        return error_from_rpc(error)
+    if error.code() == grpc.StatusCode.UNAVAILABLE and "handshake failed" in details:
+        return _untrusted(details, service, address)
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         # A port that is open but speaks otherwise breaks the connection instead of refusing it.
         tls = "" if "refused" in details else "; if it speaks TLS, put --ca and --token-file before the command"
@@ -121,7 +126,21 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
             f"the {service} at {address} did not answer in time; it may be overloaded or hang", address=address
         )
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
+        federation = ", a learner with mode=federation (`parlmesh federation status`)" if service == "learner" else ""
         return Unavailable(
-            f"what answers at {address} is no {service} or an older one; check --{service}", address=address
+            f"what answers at {address} is no {service}{federation} or an older one; check --{service}",
+            reason="NOT_SERVED",
+            address=address,
         )
     return error_from_rpc(error)
+
+
+def _untrusted(details: str, service: str, address: str) -> FleetError:
+    """What went wrong before the two sides could speak: a certificate, or one side without TLS."""
+    if "WRONG_VERSION_NUMBER" in details:
+        why = f"it speaks no TLS; leave --ca away, or check --{service}"
+    elif "Hostname" in details or "eer name" in details:
+        why = "its certificate is for another name; call it by a name of its certificate"
+    else:
+        why = "its certificate is not of the authority in --ca, or is expired"
+    return Unavailable(f"the {service} at {address} cannot be trusted: {why}", reason="SECURITY", address=address)

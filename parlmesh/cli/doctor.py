@@ -1,9 +1,10 @@
 """`parlmesh doctor`: what could keep a fleet from running here, one line each with what to do. Changes nothing."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ import typer
 from parlmesh.cli.connection import (
     LEARNER_DEFAULT,
     SCHEDULER_DEFAULT,
+    AsJson,
     LearnerAddress,
     SchedulerAddress,
     run,
@@ -48,6 +50,7 @@ def doctor(
     context: typer.Context,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Check Python, packages, machine, ports, addresses and TLS files; exit code 1 when something is wrong."""
     security = security_of(context)
@@ -58,6 +61,9 @@ def doctor(
     ]
     findings += [check_metrics_ports()]
     for finding in findings:
+        if as_json:
+            typer.echo(json.dumps(asdict(finding) | {"ok": not finding.advice}))
+            continue
         mark = typer.style("✗", fg="red") if finding.advice else typer.style("✓", fg="green")
         line = f"{mark} {finding.name:<18} {finding.said}"
         typer.echo(f"{line}; {finding.advice}" if finding.advice else line)

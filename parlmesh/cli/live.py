@@ -1,5 +1,7 @@
 """The fleet as a table in the terminal. Draws a `FleetView`; where it comes from is not its business."""
 
+import os
+
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
@@ -10,6 +12,7 @@ from rich.text import Text
 from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, counted, goal_text, number, sparkline, waiting_text
 
 WIDTH = 84
+PIPE_WIDTH = 2_000
 FIGURES = 29
 REFRESHES_PER_SECOND = 4
 
@@ -129,6 +132,9 @@ def _restarts(view: FleetView) -> str:
     return counted(view.restarts(), "restart")
 
 
-def console() -> Console:
-    """Where tables go; plain when stdout is no terminal."""
-    return Console(highlight=False)
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; in a pipe plain and as wide as they are, so that a row stays a line."""
+    screen = Console(highlight=False, stderr=stderr)
+    if not screen.is_terminal and "COLUMNS" not in os.environ:
+        screen.width = PIPE_WIDTH
+    return screen

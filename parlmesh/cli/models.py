@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from parlmesh.v1.model_service_pb2 import Model
+    from parlmesh.v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
 app = typer.Typer(no_args_is_help=True, help="Models: list, show, promote, delete, export.")
 
@@ -30,7 +31,7 @@ EXPORT_SECONDS = 300.0
 FORMATS = {".safetensors": "MODEL_FORMAT_SAFETENSORS", ".onnx": "MODEL_FORMAT_ONNX"}
 
 Version = Annotated[int, typer.Argument(min=1, help="as `models list` shows it")]
-AnyVersion = Annotated[int, typer.Option("--version", min=0, help="0 = the promoted one, or the newest")]
+AnyVersion = Annotated[int, typer.Option("--version", min=0, help="0 = the promoted one, else the best evaluated")]
 
 
 @app.command("list")
@@ -65,7 +66,8 @@ def show(
         from parlmesh.v1.model_service_pb2 import GetModelRequest
 
         async with models_at(learner, security_of(context)) as stub:
-            return (await stub.GetModel(GetModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)).model
+            wanted = version or await _preferred(stub, run_id)
+            return (await stub.GetModel(GetModelRequest(run_id=run_id, version=wanted), timeout=CALL_SECONDS)).model
 
     model = run(ask())
     _show([model], as_json=as_json)
@@ -124,8 +126,9 @@ def export(
         from parlmesh.v1.model_service_pb2 import ExportModelRequest, ModelFormat
 
         wanted = ModelFormat.Value(FORMATS[file.suffix])
-        request = ExportModelRequest(run_id=run_id, version=version, format=wanted)
         async with models_at(learner, security_of(context)) as stub:
+            chosen = version or await _preferred(stub, run_id)
+            request = ExportModelRequest(run_id=run_id, version=chosen, format=wanted)
             answers = stub.ExportModel(request, timeout=EXPORT_SECONDS)
             return b"".join([answer.data async for answer in answers])
 
@@ -136,13 +139,25 @@ def export(
     typer.echo(f"{file}: {len(data):,} bytes")
 
 
+async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:
+    """The version to take when none is named: the promoted one, else the best evaluated; 0 leaves it to the learner."""
+    from parlmesh.v1.model_service_pb2 import ListModelsRequest
+
+    models = (await stub.ListModels(ListModelsRequest(run_id=run_id), timeout=CALL_SECONDS)).models
+    evaluated = [model for model in models if "evaluation_return" in model.metadata]
+    several = len({model.run_id for model in models}) > 1
+    if several or not evaluated or any(model.promoted for model in models):
+        return 0
+    return max(evaluated, key=lambda model: (model.metadata["evaluation_return"], model.version)).version
+
+
 def _show(models: "Sequence[Model]", *, as_json: bool) -> None:
     if as_json:
         print_json(models)
         return
     now = time.time()
     print_table(
-        ["run", ">version", "promoted", "environment", "algorithm", ">steps", ">evaluation", ">bytes", "made"],
+        ["run", ">version", "promoted", "environment?", "algorithm?", ">steps", ">evaluation", ">bytes?", "made?"],
         [
             [
                 model.run_id,

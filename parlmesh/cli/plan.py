@@ -60,6 +60,20 @@ class UpConfig(Config):
 
 
 @dataclass(frozen=True)
+class Session:
+    """How `parlmesh up` shows itself and ends."""
+
+    keep: bool = False
+    """The fleet stays up after the run."""
+    plain: bool = False
+    """Lines instead of the live table."""
+    as_json: bool = False
+    """The end as one JSON object on stdout."""
+    again: tuple[str, ...] = ()
+    """Options of this command line that a similar one would need too."""
+
+
+@dataclass(frozen=True)
 class RunPaths:
     """The run directory and what lies in it."""
 

@@ -11,8 +11,8 @@ from parlmesh.cli.display import shown
 from parlmesh.cli.feed import follow_training, poll_scheduler
 from parlmesh.cli.fleet import LocalFleet, first_of
 from parlmesh.cli.live import console as new_console
-from parlmesh.cli.plan import RunPaths, UpConfig
-from parlmesh.cli.summary import Ending, print_next, print_summary
+from parlmesh.cli.plan import RunPaths, Session, UpConfig
+from parlmesh.cli.summary import Ending, print_ending, print_next, print_summary
 from parlmesh.cli.view import FleetView
 from parlmesh.errors import FleetError
 from parlmesh.processes import Supervisor
@@ -21,9 +21,9 @@ GRACE_SECONDS = 5.0
 """Time an actor or the scheduler has to end by itself; what is left is killed."""
 
 
-async def train(config: UpConfig, paths: RunPaths, *, keep: bool, plain: bool) -> int:
+async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
     """Run the fleet to its end; the exit code."""
-    console = new_console()
+    console = new_console(stderr=session.as_json)
     started = time.monotonic()
     view = FleetView(paths.root.name, serial=config.serial, expected_actors=config.actors, supervised=True)
 
@@ -34,9 +34,9 @@ async def train(config: UpConfig, paths: RunPaths, *, keep: bool, plain: bool) -
         view.restarts = lambda: supervisor.restarts
         fleet = LocalFleet(config, paths, supervisor)
         with Interrupts(supervisor.kill) as interrupts:
-            async with shown(view, console, plain=plain):
+            async with shown(view, console, plain=session.plain):
                 ending = await first_of(_until_the_end(fleet, view, config), _interrupted(interrupts, view))
-                stays = keep and ending.reached
+                stays = session.keep and ending.reached
                 if not stays:
                     view.phase = "stopping"
                     await fleet.stop()
@@ -47,7 +47,9 @@ async def train(config: UpConfig, paths: RunPaths, *, keep: bool, plain: bool) -
                 await interrupts.first.wait()
                 await fleet.stop()
             else:
-                print_next(console, ending, paths)
+                print_next(console, ending, paths, session.again)
+    if session.as_json:
+        print_ending(ending, paths)
     return ending.exit_code
 
 

@@ -1,6 +1,7 @@
-"""`parlmesh status` and `parlmesh top`: a running fleet, once or live."""
+"""`parlmesh status`: a running fleet, once. What does not answer is said, what answers is shown."""
 
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -10,21 +11,36 @@ from parlmesh.cli.connection import (
     SCHEDULER_DEFAULT,
     AsJson,
     LearnerAddress,
-    RunId,
     SchedulerAddress,
+    federations_at,
     learner_at,
     run,
     scheduler_at,
     security_of,
 )
 from parlmesh.cli.tables import print_json, print_table
+from parlmesh.errors import DeadlineExceeded, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from parlmesh.security import SecurityConfig
-    from parlmesh.v1.scheduler_service_pb2 import GetStatisticsResponse, ListActorsResponse
-    from parlmesh.v1.training_service_pb2 import ListTrainingsResponse, Training
+    from parlmesh.v1.federation_service_pb2 import Federation
+    from parlmesh.v1.scheduler_service_pb2 import Actor, GetStatisticsResponse
+    from parlmesh.v1.training_service_pb2 import Training
+
+AWAY = (Unavailable, DeadlineExceeded)
+"""Errors of a service that does not answer; a fleet without a learner, or a learner alone, is worth a look too."""
+
+
+@dataclass
+class Learning:
+    """What a learner does: runs, or a federation."""
+
+    trainings: "Sequence[Training]" = ()
+    federation: "Federation | None" = None
+    runs: bool = True
+    """Whether it serves runs; a learner with mode=federation does not."""
 
 
 def status(
@@ -33,74 +49,106 @@ def status(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs, the queue and the actors of a running fleet."""
+    """Show the runs or the federation, the queue and the actors of a running fleet."""
+    security = security_of(context)
+    absent: list[Unavailable | DeadlineExceeded] = []
+    learning: Learning | None = None
+    queue: tuple[GetStatisticsResponse, Sequence[Actor]] | None = None
+    try:
+        learning = run(_learning(learner, security))
+    except AWAY as error:
+        absent.append(error)
+    try:
+        queue = run(_queue(scheduler, security))
+    except AWAY as error:
+        absent.append(error)
+    if learning is None and queue is None:
+        raise _nobody(absent, scheduler, learner)
+    for away in absent:
+        typer.echo(f"parlmesh: {away.message}", err=True)
+    if learning is not None:
+        _show_learning(learning, as_json=as_json)
+    if queue is not None:
+        _show_queue(*queue, as_json=as_json)
+
+
+def _nobody(absent: "Sequence[Unavailable | DeadlineExceeded]", scheduler: str, learner: str) -> Exception:
+    """One sentence where nobody answers; what is wrong otherwise, a certificate say, is told as it is."""
+    told = next((error for error in absent if error.reason == "SECURITY"), None)
+    return told or Unavailable(
+        f"neither a scheduler at {scheduler} nor a learner at {learner} answers; start a fleet with"
+        " `parlmesh up --keep` or name other addresses with --scheduler and --learner HOST:PORT"
+    )
+
+
+def _show_learning(learning: Learning, *, as_json: bool) -> None:
+    if as_json:
+        print_json(learning.trainings, type_name="training")
+        print_json([learning.federation] if learning.federation is not None else [], type_name="federation")
+        return
+    if learning.runs:
+        show_trainings(learning.trainings)
+    if learning.federation is not None:
+        from parlmesh.cli.federation_view import sentence
+
+        typer.echo(f"federation {sentence(learning.federation)}")
+    elif not learning.runs:
+        typer.echo("no federation yet")
+
+
+def _show_queue(statistics: "GetStatisticsResponse", actors: "Sequence[Actor]", *, as_json: bool) -> None:
     from parlmesh.cli.actors import show_actors
 
-    security = security_of(context)
-    trainings = run(_trainings(learner, security))
-    statistics, listed = run(_queue(scheduler, security))
     if as_json:
-        print_json([*trainings.trainings, statistics, *listed.actors])
+        print_json([statistics], type_name="statistics")
+        print_json(actors, type_name="actor")
         return
-    show_trainings(trainings.trainings)
     print_table(
-        [">queued", ">waiting", ">running", ">completed", ">failed", ">cancelled", ">tasks/s", ">latency", ">busy"],
+        [">queued", ">waiting", ">running", ">completed", ">failed", ">cancelled?", ">tasks/s", ">latency?", ">busy"],
         [_queue_row(statistics)],
         nothing="",
     )
-    show_actors(listed.actors)
+    show_actors(actors)
+
+
+async def _learning(address: str, security: "SecurityConfig") -> Learning:
+    from parlmesh.v1.federation_service_pb2 import GetFederationRequest
+    from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
+
+    found = Learning()
+    try:
+        async with learner_at(address, security) as stub:
+            found.trainings = (await stub.ListTrainings(ListTrainingsRequest(), timeout=CALL_SECONDS)).trainings
+    except Unavailable as error:
+        if error.reason != "NOT_SERVED":
+            raise
+        found.runs = False
+    if found.runs:
+        return found
+    try:
+        async with federations_at(address, security) as federations:
+            answer = await federations.GetFederation(GetFederationRequest(), timeout=CALL_SECONDS)
+            found.federation = answer.federation
+    except NotFound:
+        pass
+    return found
+
+
+async def _queue(address: str, security: "SecurityConfig") -> "tuple[GetStatisticsResponse, Sequence[Actor]]":
+    from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
+
+    async with scheduler_at(address, security) as stub:
+        statistics = await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
+        return statistics, (await stub.ListActors(ListActorsRequest(), timeout=CALL_SECONDS)).actors
 
 
 def show_trainings(trainings: "Sequence[Training]") -> None:
     """The runs as a table."""
     print_table(
-        ["run", "state", ">steps", ">budget", ">steps/s", ">return", "evaluation", ">version", ">lag"],
+        ["run", "state", ">steps", ">budget?", ">steps/s", ">return", "evaluation", ">version?", ">lag?"],
         [_training_row(training) for training in trainings],
         nothing="no run",
     )
-
-
-def top(
-    context: typer.Context,
-    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
-    learner: LearnerAddress = LEARNER_DEFAULT,
-    run_id: RunId = "",
-    plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
-) -> None:
-    """Follow a running fleet in a live table until the run ends or Ctrl-C."""
-    run(_follow(scheduler, learner, security_of(context), run_id, plain=plain))
-
-
-async def _follow(scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, plain: bool) -> None:
-    from parlmesh.cli.display import shown
-    from parlmesh.cli.feed import follow_training, poll_scheduler
-    from parlmesh.cli.fleet import first_of
-    from parlmesh.cli.live import console
-    from parlmesh.cli.view import FleetView
-    from parlmesh.v1.training_service_pb2 import GetTrainingRequest
-
-    # One short call first, so that a wrong address or run is said at once instead of waited for.
-    async with learner_at(learner, security) as stub:
-        answer = await stub.GetTraining(GetTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)
-    view = FleetView(answer.training.run_id)
-    view.learn(answer.training)
-    async with shown(view, console(), plain=plain):
-        await first_of(follow_training(view, learner, security, run_id), poll_scheduler(view, scheduler, security))
-
-
-async def _trainings(address: str, security: "SecurityConfig") -> "ListTrainingsResponse":
-    from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
-
-    async with learner_at(address, security) as stub:
-        return await stub.ListTrainings(ListTrainingsRequest(), timeout=CALL_SECONDS)
-
-
-async def _queue(address: str, security: "SecurityConfig") -> "tuple[GetStatisticsResponse, ListActorsResponse]":
-    from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
-
-    async with scheduler_at(address, security) as stub:
-        statistics = await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
-        return statistics, await stub.ListActors(ListActorsRequest(), timeout=CALL_SECONDS)
 
 
 def _training_row(training: "Training") -> list[str]:

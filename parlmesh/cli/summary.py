@@ -1,7 +1,10 @@
 """What a run came to, where its files are, and what to try next."""
 
+import json
+import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parlmesh.cli.plan import RunPaths
+from parlmesh.cli.tables import fields_of
 from parlmesh.cli.view import clock, goal_text, state_name
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
@@ -57,17 +61,27 @@ def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts
     console.print(table)
 
 
-def print_next(console: Console, ending: Ending, paths: RunPaths) -> None:
+def print_ending(ending: Ending, paths: RunPaths) -> None:
+    """The end for programs: one JSON object on stdout."""
+    training = fields_of(ending.training) if ending.training is not None else None
+    state = state_name(ending.training.state) if ending.training is not None else "not started"
+    reason = ending.trouble or (ending.training.reason if ending.training is not None else "")
+    found = {"state": state, "reason": reason, "folder": str(paths.root), "training": training}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def print_next(console: Console, ending: Ending, paths: RunPaths, again: Sequence[str] = ()) -> None:
     """Commands that work as they stand, each on a line of its own to be copied."""
     console.print("\nwhat to try next", style="bold")
-    for command, purpose in next_commands(ending, paths, program_name()):
+    for command, purpose in next_commands(ending, paths, program_name(), again):
         console.print(f"  # {purpose}", style="dim", soft_wrap=True)
         console.print(f"  {command}", style="cyan", soft_wrap=True)
 
 
-def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[str, str]]:
-    """Command and purpose, for this run."""
+def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Command and purpose, for this run and with the options it was started with."""
     root = paths.root
+    similar = shlex.join([program, "up", *again])
     run = root.name if root.parent == Path("runs") else str(root)
     commands = []
     if ending.reached and ending.training is not None:
@@ -77,8 +91,8 @@ def next_commands(ending: Ending, paths: RunPaths, program: str) -> list[tuple[s
     elif ending.training is not None:
         commands.append((f"{program} up --resume {run}", "go on from the last checkpoint"))
     commands += [
-        (f"{program} up --seed 1 --actors 4", "another seed, more actors"),
-        (f"{program} up --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
+        (f"{similar} --seed 1 --actors 4", "another seed, more actors"),
+        (f"{similar} --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
     ]
     if (paths.root / "tensorboard").exists():
         commands.append((f"{beside(program, 'tensorboard')} --logdir {root}/tensorboard", "the curves in a browser"))

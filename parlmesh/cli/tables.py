@@ -3,40 +3,68 @@
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
+    from rich.table import Table
 
 
-def print_json(messages: Iterable["Message"]) -> None:
-    """One JSON object a line, with the names of the protos."""
+def print_json(messages: Iterable["Message"], *, type_name: str = "") -> None:
+    """One JSON object a line, with the names of the protos; a type where objects of several kinds follow each other."""
+    for message in messages:
+        head = {"type": type_name} if type_name else {}
+        sys.stdout.write(json.dumps(head | fields_of(message)) + "\n")
+
+
+def fields_of(message: "Message") -> dict[str, Any]:
+    """A message as JSON has it, fields without a value included."""
     from google.protobuf.json_format import MessageToDict
 
-    for message in messages:
-        fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-        sys.stdout.write(json.dumps(fields) + "\n")
+    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothing: str) -> None:
-    """A calm table; figures (columns that begin with ">") to the right; a sentence when there are no rows."""
-    from rich import box
-    from rich.table import Table
+    """A calm table, or a sentence when there are no rows.
 
-    from parlmesh.cli.live import console
+    A column that begins with ">" holds figures and is set to the right. One that ends with "?" is left out where the
+    terminal is too narrow, the last one first.
+    """
+    from rich.measure import Measurement
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
-    for column in columns:
-        right = column.startswith(">")
-        table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    if table.row_count == 0:
+    from parlmesh.cli.live import PIPE_WIDTH, console
+
+    cells = [list(row) for row in rows]
+    if not cells:
         sys.stdout.write(nothing + "\n")
         return
-    console().print(table)
+    screen = console()
+    shown = list(range(len(columns)))
+    optional = [index for index in shown if columns[index].endswith("?")]
+    table = _table(columns, cells, shown)
+    unbounded = screen.options.update(max_width=PIPE_WIDTH)
+    while optional and Measurement.get(screen, unbounded, table).maximum > screen.width:
+        shown.remove(optional.pop())
+        table = _table(columns, cells, shown)
+    screen.print(table)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> "Table":
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
+    for index in shown:
+        right = columns[index].startswith(">")
+        name = columns[index].removeprefix(">").removesuffix("?")
+        table.add_column(name, justify="right" if right else "left", overflow="fold")
+    for row in rows:
+        # As text: what a stranger chose as a name is no markup.
+        table.add_row(*(Text(row[index]) for index in shown))
+    return table
 
 
 def enum_word(name: str, prefix: str) -> str:

@@ -123,7 +123,7 @@ def list_tasks(
         return
     now = time.time()
     print_table(
-        ["task", "kind", "priority", "state", ">attempts", "actor", "submitted"],
+        ["task", "kind", "priority?", "state", ">attempts?", "actor", "submitted?"],
         [_task_row(task, now) for task in tasks],
         nothing="no such tasks",
     )

@@ -58,6 +58,7 @@ def create(
     run_id: Annotated[str, typer.Option("--run", metavar="ID", help="its name; empty = chosen by the learner")] = "",
     start: Annotated[bool, typer.Option("--start", help="start it too")] = False,
     learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Describe a run; it waits to be started."""
     given: dict[str, Any] = {"environment.id": environment, "seed": seed, "step_budget": steps, "goal_return": goal}
@@ -77,11 +78,13 @@ def create(
                 training = (await stub.StartTraining(wanted, timeout=CALL_SECONDS)).training
             return training
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command("start")
-def start_training(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT) -> None:
+def start_training(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
     """Begin a created run."""
 
     async def ask() -> "Training":
@@ -90,11 +93,13 @@ def start_training(context: typer.Context, run_id: RunId = "", learner: LearnerA
         async with learner_at(learner, security_of(context)) as stub:
             return (await stub.StartTraining(StartTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
-def pause(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT) -> None:
+def pause(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
     """Stop collecting and training until resumed; the policy stays served."""
 
     async def ask() -> "Training":
@@ -103,11 +108,13 @@ def pause(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = 
         async with learner_at(learner, security_of(context)) as stub:
             return (await stub.PauseTraining(PauseTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
-def resume(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT) -> None:
+def resume(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
     """Go on with a paused run."""
 
     async def ask() -> "Training":
@@ -116,11 +123,13 @@ def resume(context: typer.Context, run_id: RunId = "", learner: LearnerAddress =
         async with learner_at(learner, security_of(context)) as stub:
             return (await stub.ResumeTraining(ResumeTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
-def stop(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT) -> None:
+def stop(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
     """End a run after the update in hand, with a checkpoint."""
 
     async def ask() -> "Training":
@@ -129,13 +138,19 @@ def stop(context: typer.Context, run_id: RunId = "", learner: LearnerAddress = L
         async with learner_at(learner, security_of(context)) as stub:
             return (await stub.StopTraining(StopTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
 
-    _say(run(ask()))
+    _say(run(ask()), stopping=True, as_json=as_json)
 
 
-def _say(training: "Training") -> None:
-    from parlmesh.cli.view import state_name
+def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:
+    from parlmesh.cli.tables import print_json
+    from parlmesh.cli.view import FINAL_STATES, state_name
 
-    typer.echo(f"{training.run_id} is {state_name(training.state)} at {training.progress.steps:,} steps")
+    if as_json:
+        print_json([training])
+        return
+    # A run ends after the update in hand, a moment after the answer.
+    state = "stopping" if stopping and training.state not in FINAL_STATES else state_name(training.state)
+    typer.echo(f"{training.run_id} is {state} at {training.progress.steps:,} steps")
 
 
 def _nested(given: dict[str, Any], assignments: "Sequence[str]") -> dict[str, Any]:

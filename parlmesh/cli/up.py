@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from parlmesh.cli.plan import RunPaths, UpConfig
+    from parlmesh.cli.plan import RunPaths, Session, UpConfig
 
 
 def up(
@@ -48,12 +48,16 @@ def up(
     keep: Annotated[bool, typer.Option("--keep", help="leave the fleet up after the end, until Ctrl-C")] = False,
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="print the effective settings and exit")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="the end as one JSON object; all else goes to stderr")
+    ] = False,
 ) -> None:
     """Start a scheduler, a learner and actors on this machine and train until the goal or the step budget.
 
     What dies is started again. Everything that is written goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a
     second one at once. Exit code 0 when the goal or the budget was reached.
     """
+    from parlmesh.cli.plan import Session
     from parlmesh.config import to_yaml
 
     keys = {
@@ -78,7 +82,12 @@ def up(
     if print_config:
         typer.echo(to_yaml(settings), nl=False)
         return
-    raise typer.Exit(_run(settings, paths, resumed=bool(resume), keep=keep, plain=plain))
+    again = ["--config", str(config)] if config is not None else []
+    again += ["--environment", environment] if environment is not None else []
+    again += [part for assignment in assignments or () for part in ("--set", assignment)]
+    again += [part for plugin in plugins or () for part in ("--plugin", plugin)]
+    session = Session(keep=keep, plain=plain or as_json, as_json=as_json, again=tuple(again))
+    raise typer.Exit(_run(settings, paths, session, resumed=bool(resume)))
 
 
 def _settled(
@@ -106,7 +115,7 @@ def _settled(
     return settings.model_copy(update={"run_id": root.name}), RunPaths(root)
 
 
-def _run(settings: "UpConfig", paths: "RunPaths", *, resumed: bool, keep: bool, plain: bool) -> int:
+def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed: bool) -> int:
     import asyncio
 
     from parlmesh.cli.fleet import refuse_busy_ports
@@ -123,4 +132,4 @@ def _run(settings: "UpConfig", paths: "RunPaths", *, resumed: bool, keep: bool, 
             f"{paths.root} exists; go on with it by --resume {paths.root.name} or choose another --run-id"
         ) from None
     write_settings(paths.settings, up_settings(settings, paths.root.name))
-    return asyncio.run(train(settings, paths, keep=keep, plain=plain))
+    return asyncio.run(train(settings, paths, session))

@@ -52,6 +52,7 @@ EXIT_SECURITY = 4
 _EXIT_BY_REASON = {"CANNOT_LISTEN": EXIT_CANNOT_LISTEN, "SECURITY": EXIT_SECURITY}
 _EXIT_BY_ERROR: Mapping[type[FleetError], int] = {
     ConfigError: EXIT_CONFIGURATION,
+    InvalidInput: EXIT_CONFIGURATION,
     Unauthenticated: EXIT_SECURITY,
     PermissionDenied: EXIT_SECURITY,
     FleetError: EXIT_OTHER,
@@ -133,6 +134,11 @@ def error_from_rpc(error: grpc.aio.AioRpcError) -> FleetError:
     status.code = error.code().value[0]
     status.message = error.details() or status.message
     return error_from_status(status)
+
+
+def says_its_reason(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the server itself answered with a reason; a broken connection has none."""
+    return any(key == DETAILS_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def fleet_error_in(error: BaseException) -> FleetError | None:

@@ -22,6 +22,10 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
         sys.stderr.write("error: stopped by a second signal before the drain was over\n")
         return EXIT_OTHER
     except Exception as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            # A folder, disk or file of the operator's; the traceback would tell nothing more.
+            sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
+            return EXIT_OTHER
         known = fleet_error_in(error)
         if known is None:
             log.exception("service_failed", error)

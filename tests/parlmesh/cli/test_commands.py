@@ -1,15 +1,19 @@
 """The commands against real services, in this process so that each test takes milliseconds."""
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
-from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound
-from parlmesh.testing import wait_until
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.rpc.errors import exit_code, status_from_error
+from parlmesh.testing import Process, free_port, wait_until
 
 
 def parlmesh(*arguments: str) -> Result:
@@ -117,7 +121,8 @@ def test_a_training_is_paused_resumed_followed_and_stopped(scheduler: str, learn
     assert output("train", "resume", "--run", "one", "--learner", learner).startswith("one is running at ")
     unknown = parlmesh("train", "stop", "--run", "nobody", "--learner", learner)
     assert isinstance(unknown.exception, NotFound)
-    output("train", "stop", "--run", "one", "--learner", learner)
+    said = output("train", "stop", "--run", "one", "--learner", learner)
+    assert said.startswith(("one is stopping at ", "one is stopped at "))
     assert "stopped" in output("top", "--plain", "--run", "one", "--scheduler", scheduler, "--learner", learner)
 
 
@@ -159,6 +164,100 @@ def test_a_run_that_cannot_work_is_refused_by_name(learner: str, assignment: str
 def test_a_scheduler_is_not_taken_for_a_learner(scheduler: str) -> None:
     result = parlmesh("train", "pause", "--learner", scheduler)
     assert f"what answers at {scheduler} is no learner" in str(result.exception)
+
+
+def test_a_fleet_without_a_learner_shows_its_queue_and_actors(scheduler: str) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    result = parlmesh("status", "--scheduler", scheduler, "--learner", nobody)
+    assert result.exit_code == 0
+    assert "ada" in result.stdout
+    assert f"parlmesh: no learner answers at {nobody}" in result.stderr
+
+
+def test_a_learner_alone_shows_its_runs(learner: str) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    result = parlmesh("status", "--scheduler", nobody, "--learner", learner)
+    assert result.exit_code == 0
+    assert "1,000,000,000" in result.stdout
+    assert f"parlmesh: no scheduler answers at {nobody}" in result.stderr
+
+
+def test_a_learner_of_federations_shows_them_instead_of_runs(scheduler: str, tmp_path: Path) -> None:
+    settings = ("mode", "federation"), ("scheduler", scheduler), ("run_dir", str(tmp_path / "run"))
+    arguments = [part for key, value in settings for part in ("--set", f"{key}={value}")]
+    with Process("learner", "--set", "metrics.port=null", "--set", "listen.port=0", *arguments) as process:
+        at = ("--learner", f"127.0.0.1:{process.wait_for('serving', 60)['port']}")
+        text = output("status", "--scheduler", scheduler, *at)
+        assert "no federation yet" in text
+        assert "ada" in text
+        refused = parlmesh("train", "list", *at)
+        assert "a learner with mode=federation (`parlmesh federation status`)" in str(refused.exception)
+
+
+def test_top_follows_the_newest_run_that_trains_and_names_the_others(scheduler: str, learner: str) -> None:
+    at = ("--scheduler", scheduler, "--learner", learner)
+    output("train", "create", "--run", "waits", *SHORT, *at[2:])
+    output("train", "create", "--run", "trains", *SHORT, "--start", *at[2:])
+    text = output("top", "--plain", *at)
+    assert "finished" in text
+    assert "--run ID shows another: " in text
+    assert "waits" in text
+
+
+def test_json_of_a_status_says_what_each_object_is(scheduler: str, learner: str) -> None:
+    found = objects("status", "--scheduler", scheduler, "--learner", learner)
+    assert {each["type"] for each in found} == {"training", "statistics", "actor"}
+
+
+def test_a_reason_of_the_server_is_not_taken_for_silence() -> None:
+    class Full:
+        """A scheduler whose disk is full."""
+
+        async def submit(self, request: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+            error = Unavailable("the journal cannot be written: No space left on device", reason="STORE_UNAVAILABLE")
+            status = status_from_error(error)
+            await context.abort(
+                grpc.StatusCode.UNAVAILABLE, status.message, (("grpc-status-details-bin", status.SerializeToString()),)
+            )
+            raise AssertionError
+
+    async def serve_and_ask() -> Result:
+        server = grpc.aio.server()
+        method: Any = grpc.unary_unary_rpc_method_handler(Full().submit)
+        handlers = {"SubmitTasks": method}
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler("parlmesh.v1.SchedulerService", handlers)]
+        )
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        try:
+            return await asyncio.to_thread(parlmesh, "tasks", "submit", "noop", "--scheduler", f"127.0.0.1:{port}")
+        finally:
+            await server.stop(None)
+
+    result = asyncio.run(serve_and_ask())
+    assert str(result.exception) == "the journal cannot be written: No space left on device"
+
+
+def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) -> None:
+    output("certs", "ca", "--folder", str(tmp_path / "ours"))
+    output("certs", "ca", "--folder", str(tmp_path / "theirs"))
+    output("certs", "server", "scheduler", "--folder", str(tmp_path / "ours"))
+    settings = (
+        ("store.kind", "memory"),
+        ("security.certificate", str(tmp_path / "ours" / "scheduler.crt")),
+        ("security.key", str(tmp_path / "ours" / "scheduler.key")),
+        ("security.ca", str(tmp_path / "ours" / "ca.crt")),
+    )
+    arguments = [part for key, value in settings for part in ("--set", f"{key}={value}")]
+    with Process("scheduler", "--set", "metrics.port=null", "--set", "listen.port=0", *arguments) as process:
+        address = f"127.0.0.1:{process.wait_for('serving', 60)['port']}"
+        result = parlmesh("--ca", str(tmp_path / "theirs" / "ca.crt"), "actors", "list", "--scheduler", address)
+    assert f"the scheduler at {address} cannot be trusted: its certificate is not of the authority" in str(
+        result.exception
+    )
+    assert isinstance(result.exception, FleetError)
+    assert exit_code(result.exception) == 4
 
 
 def test_doctor_sees_a_running_fleet(scheduler: str, learner: str) -> None:

@@ -63,8 +63,7 @@ def test_every_command_has_help(command: str, parlmesh: Command) -> None:
 @pytest.mark.parametrize(
     ("arguments", "service"),
     [
-        (["status"], "learner"),
-        (["top"], "learner"),
+        (["top", "--scheduler", "127.0.0.1:1"], "learner"),
         (["train", "pause"], "learner"),
         (["train", "list"], "learner"),
         (["models", "list"], "learner"),
@@ -123,10 +122,39 @@ def test_bad_input_is_said_in_one_sentence(
     arguments: list[str], sentence: str, parlmesh: Command, tmp_path: Path
 ) -> None:
     ended = parlmesh(*arguments)
-    assert ended.returncode in (1, 2)
+    assert ended.returncode == (1 if sentence.startswith("no run") else 2)
     assert ended.stderr.startswith(f"parlmesh: {sentence}")
     assert ended.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_status_with_nobody_at_either_address_says_so_once(parlmesh: Command) -> None:
+    addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
+    ended = parlmesh("status", "--scheduler", addresses[0], "--learner", addresses[1])
+    assert ended.returncode == 1
+    assert ended.stderr == (
+        f"parlmesh: neither a scheduler at {addresses[0]} nor a learner at {addresses[1]} answers; start a fleet with"
+        " `parlmesh up --keep` or name other addresses with --scheduler and --learner HOST:PORT\n"
+    )
+
+
+@pytest.mark.parametrize("mode", [(), ("--serial",)])
+def test_a_folder_that_cannot_be_written_is_one_sentence(
+    mode: tuple[str, ...], parlmesh: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    ended = parlmesh("up", *mode, "--free-ports", "--runs-dir", str(tmp_path / "file"), "--run-id", "one")
+    assert ended.returncode == 1
+    assert ended.stderr == f"parlmesh: {tmp_path / 'file' / 'one'}: Not a directory\n"
+
+
+def test_whoever_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m parlmesh.cli up --print-config | true; echo ${{PIPESTATUS[0]}}"
+    environment = {"PYTHONPATH": str(Path.cwd()), "PATH": "/usr/bin:/bin", "COLUMNS": "120"}
+    ended = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, cwd=tmp_path, env=environment
+    )
+    assert "Traceback" not in ended.stderr
 
 
 def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path) -> None:

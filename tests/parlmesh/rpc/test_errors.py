@@ -117,6 +117,7 @@ def test_a_group_that_hides_a_defect_is_a_defect() -> None:
     ("error", "code"),
     [
         (ConfigError("x"), 2),
+        (InvalidInput("x"), 2),
         (Unavailable("x", reason="CANNOT_LISTEN"), 3),
         (ConfigError("x", reason="SECURITY"), 4),
         (parlmesh.errors.Unauthenticated("x"), 4),

@@ -66,6 +66,14 @@ def test_an_error_is_one_line_and_its_exit_code(
         assert capsys.readouterr().err == f"error: {error.message}\n"
 
 
+def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    async def main(stop: asyncio.Event) -> None:
+        await asyncio.to_thread(tmp_path.write_text, "a folder is no file")
+
+    assert run_service(main) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}: Is a directory\n"
+
+
 def test_uvloop_is_used_where_it_is_installed() -> None:
     uvloop = pytest.importorskip("uvloop")
     loops = []
