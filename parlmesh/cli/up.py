@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def up(
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="YAML file with any of the keys --print-config shows"),
+        typer.Option("--config", metavar="FILE", help="YAML file, or the name of a preset such as ppo-acrobot"),
     ] = None,
     assignments: Annotated[
         list[str] | None,
@@ -58,6 +58,7 @@ def up(
     second one at once. Exit code 0 when the goal or the budget was reached.
     """
     from parlmesh.cli.plan import Session
+    from parlmesh.cli.presets import settings_file
     from parlmesh.config import to_yaml
 
     keys = {
@@ -74,7 +75,8 @@ def up(
         "ports.metrics": 0 if free_ports else None,
     }
     overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in keys.items() if value is not None)]
-    settings, paths = _settled(config, overrides, resume, runs_dir)
+    file = settings_file(config) if config is not None else None
+    settings, paths = _settled(file, overrides, resume, runs_dir)
     if plugins:
         # A resumed run may be started from another folder.
         given = [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]

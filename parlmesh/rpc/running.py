@@ -22,9 +22,9 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
         sys.stderr.write("error: stopped by a second signal before the drain was over\n")
         return EXIT_OTHER
     except Exception as error:
-        if isinstance(error, OSError) and error.filename is not None:
-            # A folder, disk or file of the operator's; the traceback would tell nothing more.
-            sys.stderr.write(f"error: {error.filename}: {error.strerror}\n")
+        sentence = _of_a_path(error)
+        if sentence:
+            sys.stderr.write(f"error: {sentence}\n")
             return EXIT_OTHER
         known = fleet_error_in(error)
         if known is None:
@@ -33,6 +33,18 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
         sys.stderr.write(f"error: {known.message}\n")
         return exit_code(known)
     return EXIT_OK
+
+
+def _of_a_path(error: BaseException) -> str:
+    """What a folder, disk or file of the operator's refuses; a traceback would tell nothing more. Empty = a defect."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if not isinstance(error, OSError):
+        return ""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    # Whoever raised it had a sentence, as stores do, instead of a number.
+    return str(error) if error.errno is None else ""
 
 
 async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> None:

@@ -186,3 +186,13 @@ def test_sigterm_stops_an_idle_scheduler_cleanly(tmp_path: Path) -> None:
         process.terminate()
         process.assert_exits(0)
         assert process.events("stopped")
+
+
+@pytest.mark.parametrize("path", ["{folder}", "/dev/full", "/proc/nowhere/scheduler.sqlite", "{folder}/file/s.sqlite"])
+def test_a_path_that_cannot_be_a_store_ends_the_start_with_one_line(path: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    settings = ("metrics.port=null", "listen.port=0", f"store.path={path.format(folder=tmp_path)}")
+    with Process("scheduler", *(part for each in settings for part in ("--set", each)), cwd=ROOT) as process:
+        process.assert_exits(1)
+        assert process.lines[-1].startswith("error: ")
+        assert not process.events("service_failed")

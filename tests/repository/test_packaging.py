@@ -1,9 +1,11 @@
 """What the wheel holds, what a binary costs to ask for help, and which names must stay ours."""
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -23,7 +25,26 @@ def packages_in_folders():
 
 def test_every_package_is_in_the_wheel():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert set(project["tool"]["setuptools"]["packages"]) == packages_in_folders()
+    data = {"parlmesh.presets", "parlmesh.protos"}
+    assert set(project["tool"]["setuptools"]["packages"]) == packages_in_folders() | data
+
+
+@pytest.mark.e2e
+def test_the_wheel_brings_presets_and_the_contract(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-q", "-w", str(tmp_path)]
+    # From a copy: a build leaves folders in the sources.
+    sources = tmp_path / "sources"
+    for name in ("parlmesh", "presets", "protos", *SERVICES):
+        shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, sources)
+    built = subprocess.run([*command, str(sources)], capture_output=True, text=True, timeout=110)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {f"parlmesh/presets/{file.name}" for file in (ROOT / "presets").glob("*.yaml")} <= names
+    assert {f"parlmesh/protos/{file.name}" for file in (ROOT / "protos/parlmesh/v1").glob("*.proto")} <= names
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"parlmesh"}
 
 
 @pytest.mark.parametrize("name", ["learner", "actor", "scheduler", "tools", "protos"])

@@ -166,6 +166,17 @@ def test_an_unknown_key_of_up_is_refused_by_name_with_exit_code_2(tmp_path: Path
     assert 'unknown key "trainig" (did you mean "training"?)' in ended.stderr
 
 
+def test_a_preset_is_taken_by_its_name_from_any_folder(parlmesh: Command) -> None:
+    ended = parlmesh("up", "--print-config", "--config", "ppo-acrobot")
+    assert ended.returncode == 0
+    assert "id: Acrobot-v1" in ended.stdout
+    unknown = parlmesh("up", "--print-config", "--config", "ppo-acrobat")
+    assert unknown.returncode == 1
+    assert unknown.stderr.startswith(
+        "parlmesh: --config ppo-acrobat is no file and no preset; presets are dqn-cartpole"
+    )
+
+
 def test_the_options_of_up_end_in_its_settings(parlmesh: Command, tmp_path: Path) -> None:
     ended = parlmesh(
         "up",

@@ -70,8 +70,13 @@ def test_a_file_that_cannot_be_used_is_one_line(tmp_path: Path, capsys: pytest.C
     async def main(stop: asyncio.Event) -> None:
         await asyncio.to_thread(tmp_path.write_text, "a folder is no file")
 
-    assert run_service(main) == 1
-    assert capsys.readouterr().err == f"error: {tmp_path}: Is a directory\n"
+    async def grouped(stop: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(main(stop))
+
+    for each in (main, grouped):
+        assert run_service(each) == 1
+        assert capsys.readouterr().err == f"error: {tmp_path}: Is a directory\n"
 
 
 def test_uvloop_is_used_where_it_is_installed() -> None:
