@@ -125,6 +125,22 @@ class Core:
         self._fill(actor, now)
         self._dispatch(now)
 
+    def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
+        """Those of an assignment whose leases still stand, at the moment it is sent; the stream's credits for the
+        others are given back, because its actor never hears of them."""
+        actor = self.sessions.by_number.get(session)
+        if actor is None or actor.session != session:
+            return []
+        found = [
+            task
+            for task, lease_id in zip(tasks, lease_ids, strict=True)
+            if task.lease_id == lease_id and task.actor is actor
+        ]
+        if len(found) < len(tasks):
+            actor.credits += len(tasks) - len(found)
+            self._freed(actor)
+        return found
+
     def command(self, actor_ids: Sequence[str], command: ActorCommand, now: float) -> list[Actor]:
         """Commands every named actor or none; the actors."""
         if not actor_ids:

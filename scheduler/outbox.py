@@ -1,12 +1,27 @@
 """What waits to be written to one stream. Whatever is ready goes out together; little waits for more."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeAlias
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, ResourceExhausted
 
 MESSAGE_BYTES = 1024 * 1024
+# A reader that leaves more than this unread is told so and may come back.
+MAX_WAITING_BYTES = 16 * 1024 * 1024
+# A part behind which a new message begins: what a message holds has no order.
+BREAK = b""
+
+
+class LatePart(Protocol):
+    """Encoded only when it can be written; its length is what it weighs until then."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self) -> Iterable[bytes]: ...
+
+
+Part: TypeAlias = bytes | LatePart
 
 
 class Outbox:
@@ -20,25 +35,33 @@ class Outbox:
         """To be set by whoever gives `more` something."""
         self.more: Callable[[], list[bytes]] | None = None
         """Parts that are encoded when they can be written, behind those that were put."""
-        self._parts: list[bytes] = []
+        self._parts: list[Part] = []
+        self._waiting_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
         self._error: FleetError | None = None
         self._ended = False
+        # The task that is inside a write at present, for ever when nobody reads.
+        self._writing: asyncio.Task[Any] | None = None
 
-    def put(self, parts: Iterable[bytes]) -> None:
-        self._parts += parts
+    def put(self, parts: Sequence[Part]) -> None:
+        self._keep(parts)
         self.ready.set()
 
-    def put_patiently(self, parts: Iterable[bytes]) -> None:
+    def put_patiently(self, parts: Sequence[Part]) -> None:
         """For what nobody waits for: it travels with the next message, or alone when none comes soon."""
-        self._parts += parts
+        self._keep(parts)
         if self._patience is None:
             self._patience = asyncio.get_running_loop().call_later(self._patience_seconds, self.ready.set)
 
     def close(self, error: FleetError) -> None:
-        """The stream ends with this error once it is read."""
+        """The stream ends with this error; nothing is taken any more."""
+        if self._error is not None:
+            return
         self._error = error
+        self._parts, self._waiting_bytes = [], 0
         self.ready.set()
+        if self._writing is not None:
+            self._writing.cancel()
 
     def end(self) -> None:
         """The stream ends in peace once everything is written."""
@@ -47,9 +70,18 @@ class Outbox:
 
     async def write_to(self, context: Any) -> None:
         """Writes whatever is put until the end."""
-        while not self._ended or self._parts:
-            for message in await self.take():
-                await context.write(message)
+        try:
+            while not self._ended or self._parts:
+                for message in await self.take():
+                    self._writing = asyncio.current_task()
+                    await context.write(message)
+                    self._writing = None
+        except asyncio.CancelledError:
+            if self._writing is not None and self._error is not None:
+                raise self._error from None
+            raise
+        finally:
+            self._writing = None
 
     async def take(self) -> Iterator[bytes]:
         """Waits for something, then everything, as messages of bounded size."""
@@ -58,21 +90,43 @@ class Outbox:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
-        parts, self._parts = self._parts, []
+        parts, self._parts, self._waiting_bytes = self._parts, [], 0
         if self._error is not None:
             raise self._error
-        return messages(parts if self.more is None else parts + self.more())
+        return messages(parts if self.more is None else [*parts, *self.more()])
+
+    def _keep(self, parts: Sequence[Part]) -> None:
+        if self._error is not None:
+            return
+        self._parts += parts
+        self._waiting_bytes += sum(map(len, parts))
+        if self._waiting_bytes > MAX_WAITING_BYTES:
+            self.close(
+                ResourceExhausted(
+                    f"{self._waiting_bytes} bytes wait to be read; the limit is {MAX_WAITING_BYTES}",
+                    reason="READER_TOO_SLOW",
+                )
+            )
 
 
-def messages(parts: list[bytes]) -> Iterator[bytes]:
+def messages(parts: Iterable[Part]) -> Iterator[bytes]:
     """Joins parts into messages of at most MESSAGE_BYTES, unless a single part is larger."""
     batch: list[bytes] = []
     size = 0
-    for part in parts:
-        if batch and size + len(part) > MESSAGE_BYTES:
+    for part in _encoded(parts):
+        if batch and (size + len(part) > MESSAGE_BYTES or not part):
             yield b"".join(batch)
             batch, size = [], 0
-        batch.append(part)
-        size += len(part)
+        if part:
+            batch.append(part)
+            size += len(part)
     if batch:
         yield b"".join(batch)
+
+
+def _encoded(parts: Iterable[Part]) -> Iterator[bytes]:
+    for part in parts:
+        if isinstance(part, bytes):
+            yield part
+        else:
+            yield from part.encode()

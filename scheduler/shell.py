@@ -19,11 +19,12 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import decoding, encoding, metrics, translation
 from .actions import Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .assignments import Assignments
 from .committer import Committer
 from .config import SchedulerConfig
 from .core import Core
 from .exporting import Exporter
-from .outbox import Outbox
+from .outbox import BREAK, Outbox
 from .placement import Actor, ActorCommand
 from .sessions import Hello
 from .task import Task
@@ -262,7 +263,7 @@ class Shell:
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
-            parts = encoding.assignments(action.tasks, outbox.leases)
+            parts = [Assignments(self.core, action.session, action.tasks, outbox.leases)]
             if action.after_commit:
                 self.after_commit(partial(outbox.put, parts))
             else:
@@ -272,7 +273,7 @@ class Shell:
                 outbox.leases.pop(encoding.lease(*lease), None)
             outbox.put(encoding.revoked(action.leases))
         elif isinstance(action, Command):
-            outbox.put([encoding.command(action.command)])
+            outbox.put([encoding.command(action.command), BREAK])
         elif isinstance(action, Welcome):
             terms = self._config.leases
             outbox.put([translation.welcome_to_bytes(action.leases, terms.heartbeat_seconds, terms.duration_seconds)])

@@ -223,10 +223,11 @@ class World:
 
     def _assign(self, core: Core, action: Assign) -> None:
         self.books.check_order(core, action)
-        # Leases are named as they are now; the tasks go on changing.
-        leases = [task.lease for task in action.tasks]
+        # The tasks go on changing.
+        lease_ids = [task.lease_id for task in action.tasks]
 
         def send() -> None:
+            leases = [task.lease for task in core.standing(action.session, action.tasks, lease_ids)]
             self.books.give_out(leases)
             self._send_down(action, leases)
 

@@ -4,7 +4,7 @@ import pytest
 
 from parlmesh.errors import NotFound
 from scheduler.placement import ActorState
-from tests.scheduler.conftest import Harness, noop, why
+from tests.scheduler.conftest import Harness, ids, noop, why
 
 
 def test_a_result_of_a_lease_given_to_another_is_refused_and_counted(harness: Harness) -> None:
@@ -168,3 +168,28 @@ def test_an_actor_that_ignores_the_run_timeout_loses_the_task(harness: Harness) 
     harness.pass_time(4, alive=[actor])
     assert why(harness.core.task("t")).reason == "DEADLINE_EXCEEDED"
     assert [lease.task_id for lease in harness.revoked["a"]] == ["t"]
+
+
+def test_an_assignment_that_was_taken_back_before_it_was_sent_is_left_out_and_costs_no_credit(
+    harness: Harness,
+) -> None:
+    session = harness.connect("a", slots=2)
+    harness.submit(noop("kept"), noop("cancelled"))
+    tasks = harness.take(session)
+    lease_ids = [task.lease_id for task in tasks]
+    assert harness.core.standing(session, tasks, lease_ids) == tasks
+    assert harness.core.actor("a").credits == 0
+    harness.cancel("cancelled")
+    assert ids(harness.core.standing(session, tasks, lease_ids)) == ["kept"]
+    assert harness.core.actor("a").credits == 1
+    harness.submit(noop("next"))
+    assert "next" in ids(harness.held["a"])
+
+
+def test_nothing_is_sent_over_a_stream_that_was_replaced(harness: Harness) -> None:
+    session = harness.connect("a")
+    harness.submit(noop("t"))
+    tasks = harness.take(session)
+    lease_ids = [task.lease_id for task in tasks]
+    harness.connect("a", leases=[task.lease for task in tasks])
+    assert harness.core.standing(session, tasks, lease_ids) == []

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.errors import Unavailable
-from scheduler.outbox import MESSAGE_BYTES, Outbox, messages
+from parlmesh.errors import ResourceExhausted, Unavailable
+from scheduler.outbox import BREAK, MAX_WAITING_BYTES, MESSAGE_BYTES, Outbox, messages
 
 
 async def test_everything_that_is_ready_leaves_in_one_message() -> None:
@@ -74,3 +74,38 @@ def test_messages_are_bounded_unless_a_single_part_is_larger(sizes: list[int]) -
     found = list(messages(parts))
     assert b"".join(found) == b"".join(parts)
     assert all(len(message) <= MESSAGE_BYTES or len(message) in sizes for message in found)
+
+
+async def test_what_follows_a_break_leaves_in_a_message_of_its_own() -> None:
+    outbox = Outbox()
+    outbox.put([b"a", b"b", BREAK])
+    outbox.put([b"c"])
+    assert list(await outbox.take()) == [b"ab", b"c"]
+
+
+async def test_a_reader_that_leaves_too_much_unread_is_told_so_and_costs_no_more() -> None:
+    outbox = Outbox()
+    part = bytes(MAX_WAITING_BYTES // 4)
+    for _ in range(9):
+        outbox.put([part])
+    assert outbox._parts == []
+    with pytest.raises(ResourceExhausted, match="bytes wait to be read") as caught:
+        await outbox.take()
+    assert caught.value.reason == "READER_TOO_SLOW"
+
+
+async def test_closing_ends_a_write_that_nobody_reads() -> None:
+    outbox = Outbox()
+    stuck = asyncio.Event()
+
+    class Stream:
+        async def write(self, message: bytes) -> None:
+            stuck.set()
+            await asyncio.Event().wait()
+
+    outbox.put([b"a"])
+    writer = asyncio.create_task(outbox.write_to(Stream()))
+    await asyncio.wait_for(stuck.wait(), 5)
+    outbox.close(Unavailable("replaced"))
+    with pytest.raises(Unavailable, match="replaced"):
+        await asyncio.wait_for(writer, 5)
