@@ -25,16 +25,18 @@ class LearnerLink:
         self._policy_seconds = policy_seconds
         self._loop = asyncio.get_running_loop()
 
-    def policy(self, run_id: str, min_version: int, context: Context) -> HeldPolicy:
-        """The newest policy; waits only when it is older than `min_version`."""
+    def policy(self, run_id: str, min_version: int, context: Context, run_uid: str = "") -> HeldPolicy:
+        """The newest policy; waits only when it is older than `min_version`, or of another run under the same id."""
         newest = self._policies.newest(run_id)
-        if newest is not None and newest.version >= min_version:
+        if newest is not None and newest.serves(min_version, run_uid):
             return newest
-        return self._wait(self._start(self._policies.get(run_id, min_version, self._policy_seconds)), context)
+        seconds = self._policy_seconds
+        return self._wait(self._start(self._policies.get(run_id, min_version, seconds, run_uid)), context)
 
-    def exact_policy(self, run_id: str, version: int, context: Context) -> HeldPolicy:
+    def exact_policy(self, run_id: str, version: int, context: Context, run_uid: str = "") -> HeldPolicy:
         """Exactly this version."""
-        return self._wait(self._start(self._policies.get_exact(run_id, version, self._policy_seconds)), context)
+        seconds = self._policy_seconds
+        return self._wait(self._start(self._policies.get_exact(run_id, version, seconds, run_uid)), context)
 
     def next_sequence(self) -> int:
         """The number of this actor's next trajectory."""

@@ -14,7 +14,7 @@ import grpc.aio
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
-from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, WatchPolicyRequest
+from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader, WatchPolicyRequest
 
 from .config import LimitsConfig
 from .metrics import ActorMetrics
@@ -42,6 +42,23 @@ class HeldPolicy:
     version: int
     digest: bytes
     policy: "Policy"
+    run_uid: str = ""
+
+    def serves(self, min_version: int, run_uid: str) -> bool:
+        """Whether it is new enough, and of the run that is meant where that is said."""
+        return self.version >= min_version and not _differ(run_uid, self.run_uid)
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two uids are known to be those of two runs."""
+    return "" not in (one, other) and one != other
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    min_version: int
+    run_uid: str
+    future: "asyncio.Future[HeldPolicy]"
 
 
 @dataclass(slots=True)
@@ -49,7 +66,7 @@ class _Run:
     run_id: str
     newest: HeldPolicy | None = None
     held: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
-    waiting: "list[tuple[int, asyncio.Future[HeldPolicy]]]" = field(default_factory=list)
+    waiting: "list[_Waiter]" = field(default_factory=list)
     follower: "asyncio.Task[None] | None" = None
     last_used: float = 0.0
     base: Base | None = None
@@ -103,37 +120,37 @@ class PolicyCache:
         run.last_used = self._clock()
         return run.newest
 
-    async def get(self, run_id: str, min_version: int, seconds: float) -> HeldPolicy:
+    async def get(self, run_id: str, min_version: int, seconds: float, run_uid: str = "") -> HeldPolicy:
         """The newest version once it is at least `min_version`; DeadlineExceeded when that takes too long."""
         run = self._followed(run_id)
-        if run.newest is not None and run.newest.version >= min_version:
+        if run.newest is not None and run.newest.serves(min_version, run_uid):
             return run.newest
-        waiter: asyncio.Future[HeldPolicy] = asyncio.get_running_loop().create_future()
-        entry = (min_version, waiter)
-        run.waiting.append(entry)
+        waiter = _Waiter(min_version, run_uid, asyncio.get_running_loop().create_future())
+        run.waiting.append(waiter)
         try:
             async with asyncio.timeout(seconds):
-                return await waiter
+                return await waiter.future
         except TimeoutError:
             have = run.newest.version if run.newest else 0
             text = f"policy version {min_version} of run {run_id!r} did not come within {seconds:g} seconds"
             raise DeadlineExceeded(f"{text}; the newest here is {have}") from None
         finally:
-            if entry in run.waiting:
-                run.waiting.remove(entry)
+            if waiter in run.waiting:
+                run.waiting.remove(waiter)
 
-    async def get_exact(self, run_id: str, version: int, seconds: float) -> HeldPolicy:
+    async def get_exact(self, run_id: str, version: int, seconds: float, run_uid: str = "") -> HeldPolicy:
         """Exactly this version; NotFound when the learner no longer keeps it."""
         run = self._runs.get(run_id)
-        if run is not None and version in run.held:
-            return run.held[version]
-        request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain)
+        held = run.held.get(version) if run is not None else None
+        if held is not None and not _differ(run_uid, held.run_uid):
+            return held
+        request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain, run_uid=run_uid)
         fetched = await self._fetch(request, seconds)
         if fetched is None or fetched.version != version:
             raise Unavailable(f"asked for policy version {version} of run {run_id!r} and got another")
         policy = await self._decoded(run_id, fetched)
         run = self._runs.get(run_id)
-        if run is not None:
+        if run is not None and (run.newest is None or not _differ(run.newest.run_uid, policy.run_uid)):
             self._keep(run, policy)
         return policy
 
@@ -163,12 +180,12 @@ class PolicyCache:
     async def _follow(self, run: _Run) -> None:
         backoff, away = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng), False
         while True:
-            watch = self._watch(run)
+            watch, first = self._watch(run), True
             try:
                 while (arriving := await self._next(watch, run.base)) is not None:
-                    await self._take(run, arriving)
+                    await self._take(run, arriving, first=first)
                     backoff.reset()
-                    away = False
+                    away = first = False
                 error: FleetError = Unavailable("the learner ended the watch")
             except grpc.aio.AioRpcError as rpc_error:
                 error = error_from_rpc(rpc_error)
@@ -196,8 +213,10 @@ class PolicyCache:
 
     def _watch(self, run: _Run) -> Any:
         """No deadline: the watch lasts as long as the run is followed."""
-        have = run.newest.version if run.newest is not None else 0
-        request = WatchPolicyRequest(run_id=run.run_id, with_policy=True, have_version=have, encoding=self._wanted)
+        have, uid = (run.newest.version, run.newest.run_uid) if run.newest is not None else (0, "")
+        request = WatchPolicyRequest(
+            run_id=run.run_id, with_policy=True, have_version=have, encoding=self._wanted, run_uid=uid
+        )
         return self._stub.WatchPolicy(request)
 
     async def _next(self, watch: Any, base: Base | None) -> Arriving | None:
@@ -218,9 +237,12 @@ class PolicyCache:
             raise Unavailable(f"a policy did not come within {self._limits.policy_seconds:g} seconds") from None
         return arriving
 
-    async def _take(self, run: _Run, arriving: Arriving) -> None:
-        header, newest = arriving.header, run.newest
+    async def _take(self, run: _Run, arriving: Arriving, *, first: bool) -> None:
+        header = arriving.header
         assert header is not None
+        if run.newest is not None and self._is_anew(run.newest, arriving, first=first):
+            self._begin_anew(run, header)
+        newest = run.newest
         if newest is not None and header.version <= newest.version:
             if header.version < newest.version or arriving.announced_digest != newest.digest:
                 self._refuse(run, header.version)
@@ -229,7 +251,8 @@ class PolicyCache:
             fetched: FetchedPolicy | None = await self._counted(arriving.policy())
         else:
             have = newest.version if newest else 0
-            request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain)
+            uid = newest.run_uid if newest else ""
+            request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain, run_uid=uid)
             fetched = await self._fetch(request, self._limits.policy_seconds)
         if fetched is None:
             return
@@ -242,12 +265,41 @@ class PolicyCache:
             run.base = Base(fetched.version, fetched.data)
         self.newest_version = run.newest.version
         self._metrics.policy_version.set(run.newest.version)
-        for min_version, waiter in list(run.waiting):
-            if run.newest.version >= min_version and not waiter.done():
-                waiter.set_result(run.newest)
+        for waiter in list(run.waiting):
+            if run.newest.serves(waiter.min_version, waiter.run_uid) and not waiter.future.done():
+                waiter.future.set_result(run.newest)
+
+    def _is_anew(self, newest: HeldPolicy, arriving: Arriving, *, first: bool) -> bool:
+        """Whether what is held is of a run that is gone. Versions only grow within a watch; what a learner says first,
+        when it is back, is the truth about its run, even when its memory went back."""
+        header = arriving.header
+        assert header is not None
+        if _differ(header.run_uid, newest.run_uid):
+            return True
+        same = header.version == newest.version and arriving.announced_digest == newest.digest
+        return first and header.version <= newest.version and not same
+
+    def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:
+        """Forgets what was held of a run that is no more."""
+        have = run.newest
+        assert have is not None
+        log.warning(
+            "run_began_anew",
+            run_id=run.run_id,
+            run_uid=header.run_uid,
+            version=header.version,
+            had_uid=have.run_uid,
+            had_version=have.version,
+        )
+        run.newest, run.base = None, None
+        run.held.clear()
+        gone = Unavailable(f"run {run.run_id!r} was begun anew", reason="OTHER_RUN")
+        for waiter in run.waiting:
+            if _differ(waiter.run_uid, header.run_uid) and not waiter.future.done():
+                waiter.future.set_exception(gone)
 
     def _refuse(self, run: _Run, version: int) -> None:
-        """Versions only grow, also across a learner's restarts: a lower one is somebody else's."""
+        """Versions only grow: a lower one within a watch is somebody else's."""
         have = run.newest.version if run.newest else 0
         self._metrics.policy_fetches.labels("refused").inc()
         log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
@@ -283,7 +335,7 @@ class PolicyCache:
             self._metrics.policy_fetches.labels("corrupt").inc()
             text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {error.message}"
             raise FailedPrecondition(text, reason=CORRUPT) from error
-        return HeldPolicy(fetched.version, fetched.digest, policy)
+        return HeldPolicy(fetched.version, fetched.digest, policy, fetched.run_uid)
 
     def _keep(self, run: _Run, policy: HeldPolicy) -> None:
         run.held[policy.version] = policy
@@ -292,6 +344,6 @@ class PolicyCache:
             del run.held[min(run.held)]
 
     def _fail(self, run: _Run, error: FleetError) -> None:
-        for _, waiter in run.waiting:
-            if not waiter.done():
-                waiter.set_exception(error)
+        for waiter in run.waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)

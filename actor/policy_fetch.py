@@ -51,6 +51,7 @@ class FetchedPolicy:
     data: bytes
     received_bytes: int
     decode_seconds: float = 0.0
+    run_uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +133,15 @@ class Arriving:
         if encoding == "safetensors":
             if self._digest.digest() != header.digest:
                 raise _corrupt(header, "its digest does not match")
-            return FetchedPolicy(header.version, header.digest, blob, self._received)
+            return FetchedPolicy(header.version, header.digest, blob, self._received, run_uid=header.run_uid)
         started = time.perf_counter()
         if self._received <= _DECODE_INLINE_BYTES:
             blob = _decoded(encoding, blob, header, self._base)
         else:
             blob = await asyncio.to_thread(_decoded, encoding, blob, header, self._base)
         source = header.source_digest or header.digest
-        return FetchedPolicy(header.version, source, blob, self._received, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        return FetchedPolicy(header.version, source, blob, self._received, seconds, header.run_uid)
 
     @property
     def _announced(self) -> int:

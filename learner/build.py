@@ -41,6 +41,7 @@ from .runs import Runs
 from .tracking import open_tracker
 from .trainers import check_algorithm, check_device, policy_for, trainer_for
 from .training_servicer import TrainingServicer
+from .versions import Versions
 
 log = get_logger("parlmesh.learner")
 
@@ -64,12 +65,22 @@ def build_run(
     trainer = trainer_for(training, policy, environment, plugins.algorithms)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     found = checkpoints.newest()
-    first_version = _first_version(checkpoints, training)
+    versions = Versions(
+        config.run_dir, checkpoint=checkpoints.highest_version, unreserved=training.checkpoint_interval_versions
+    )
+    registry = registry or PolicyRegistry(config.run_id)
+    registry.run_uid = versions.uid
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
     schema = TrajectorySchema(
         environment, policy.state_size, fragment_steps=training.fragment_steps, num_envs=training.num_envs
     )
-    admission = Admission(config.run_id, schema, max_policy_lag=max_policy_lag, first_version=first_version)
+    admission = Admission(
+        config.run_id,
+        schema,
+        max_policy_lag=max_policy_lag,
+        first_version=versions.first,
+        run_uid=versions.uid,
+    )
     queue = ExperienceQueue(
         admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
     )
@@ -79,12 +90,12 @@ def build_run(
     run = TrainingRun(
         training,
         trainer=trainer,
-        registry=registry or PolicyRegistry(config.run_id),
+        registry=registry,
         queue=queue,
         checkpoints=checkpoints,
         models=models or ModelFolder(config.run_dir / "models", config.run_id, training.kept_models),
         recorder=recorder,
-        first_version=first_version,
+        versions=versions,
         max_policy_lag=max_policy_lag,
         about=_about(training, environment),
     )
@@ -190,9 +201,3 @@ def build_services(
             lambda server: metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(curves, server),
         ),
     )
-
-
-def _first_version(checkpoints: CheckpointFolder, config: TrainingConfig) -> int:
-    """Versions never go back: a restart skips past every version that may have been published since the checkpoint."""
-    highest = checkpoints.highest_version
-    return highest + config.checkpoint_interval_versions + 1 if highest else 1

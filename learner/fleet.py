@@ -29,6 +29,7 @@ class FleetSource:
         self,
         channel: grpc.aio.Channel,
         run_id: str,
+        run_uid: str,
         config: TrainingConfig,
         experience: ExperienceConfig,
         *,
@@ -36,6 +37,7 @@ class FleetSource:
         on_failure: Callable[[str], None],
     ) -> None:
         self._run_id = run_id
+        self._run_uid = run_uid
         self._config = config
         self._experience = experience
         self._on_change = on_change
@@ -119,6 +121,7 @@ class FleetSource:
             "restart_steps": self._config.restart_steps,
             "seed": self._config.seed,
             "min_policy_version": min_version,
+            "run_uid": self._run_uid,
         }
         spec = pb.TaskSpec(
             kind="rollout", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=5
@@ -133,6 +136,7 @@ class FleetSource:
             "episodes": self._config.evaluation_episodes,
             "seed": seed,
             "version": version,
+            "run_uid": self._run_uid,
         }
         return pb.TaskSpec(
             kind="evaluate", payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=3

@@ -32,7 +32,13 @@ class LiveRun:
         self._fleet: FleetSource | None = None
         if config.mode == "fleet":
             self._fleet = FleetSource(
-                channel, config.run_id, config.training, config.experience, on_change=run.wake, on_failure=run.fail
+                channel,
+                config.run_id,
+                run.registry.run_uid,
+                config.training,
+                config.experience,
+                on_change=run.wake,
+                on_failure=run.fail,
             )
 
     async def drive(self, *, paused: bool) -> None:

@@ -107,6 +107,7 @@ def policy_header(published: Published) -> pb.PolicyHeader:
         digest=blob.digest,
         size_bytes=len(blob.data),
         encoding=pb.POLICY_ENCODING_SAFETENSORS,
+        run_uid=blob.run_uid,
     )
     header.publish_time.FromNanoseconds(round(published.publish_time * 1e9))
     return header

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies.encodings import Encoding
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
@@ -41,12 +41,17 @@ class PolicyServicer(PolicyServiceServicer):
     ) -> AsyncIterator[bytes]:
         """Messages that are serialised already."""
         registry = self._registry_of(request.run_id)
+        other = registry.is_other(request.run_uid)
+        if other and request.version:
+            text = f"run {registry.run_id!r} was begun anew: version {request.version} was another run's"
+            raise NotFound(text, reason="OTHER_RUN", run_uid=registry.run_uid)
         published = registry.get(request.run_id, request.version)
-        if request.have_version == published.blob.version:
+        have_version = 0 if other else request.have_version
+        if have_version == published.blob.version:
             unchanged = pb.GetPolicyResponse(header=policy_header(published), not_modified=True)
             yield unchanged.SerializeToString()
             return
-        base = registry.find(request.have_version)
+        base = registry.find(have_version)
         for message in await self._messages(published, _encoding(request.encoding), base):
             yield message
 
@@ -56,11 +61,12 @@ class PolicyServicer(PolicyServiceServicer):
         """Messages that are serialised already; those with a policy are the ones that GetPolicy sends."""
         registry = self._registry_of(request.run_id)
         encoding, version = _encoding(request.encoding), 0
-        base = registry.find(request.have_version)
+        have_version = 0 if registry.is_other(request.run_uid) else request.have_version
+        base = registry.find(have_version)
         while True:
             published = await unless(self._stopping, registry.newer_than(version))
             version = published.blob.version
-            if not request.with_policy or version == request.have_version:
+            if not request.with_policy or version == have_version:
                 yield pb.WatchPolicyResponse(header=policy_header(published)).SerializeToString()
                 continue
             for message in await self._messages(published, encoding, base):

@@ -26,8 +26,9 @@ class Published:
 class PolicyRegistry:
     """Versions grow by at least one; a reader waits for one newer than its own."""
 
-    def __init__(self, run_id: str) -> None:
+    def __init__(self, run_id: str, run_uid: str = "") -> None:
         self.run_id = run_id
+        self.run_uid = run_uid
         self._versions: OrderedDict[int, Published] = OrderedDict()
         self._bytes = 0
         self._changed = asyncio.Event()
@@ -41,7 +42,7 @@ class PolicyRegistry:
         """Makes a version the newest."""
         if version <= self.version:
             raise FailedPrecondition(f"policy version must grow: {version} after {self.version}")
-        blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data)
+        blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data, self.run_uid)
         published = self._versions[version] = Published(blob, time.time())
         self._bytes += len(data)
         while self._too_many():
@@ -71,6 +72,10 @@ class PolicyRegistry:
     def find(self, version: int) -> Published | None:
         """A version, if it is still kept."""
         return self._versions.get(version)
+
+    def is_other(self, run_uid: str) -> bool:
+        """Whether a uid is known to be that of another run."""
+        return "" not in (run_uid, self.run_uid) and run_uid != self.run_uid
 
     async def newer_than(self, version: int) -> Published:
         """Waits for a version above `version`; the caller's deadline bounds the wait."""

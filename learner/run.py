@@ -27,6 +27,7 @@ from .progress import Progress, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
 from .source import Evaluation, Source
+from .versions import Versions
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
@@ -49,7 +50,7 @@ class TrainingRun:
         checkpoints: CheckpointFolder,
         models: ModelFolder,
         recorder: Recorder,
-        first_version: int,
+        versions: Versions,
         max_policy_lag: int,
         about: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
@@ -58,9 +59,10 @@ class TrainingRun:
         self.config = config
         self.registry = registry
         self.queue = queue
-        self.progress = Progress(version=first_version - 1)
+        self.progress = Progress(version=versions.first - 1)
         self.accounts = Accounts(self.progress, queue, recorder, clock, wall_clock)
         self._trainer = trainer
+        self._versions = versions
         self._checkpoints = checkpoints
         self._recorder = recorder
         self._judge = Judge(self.progress, config.goal_return, models, recorder, about)
@@ -104,8 +106,9 @@ class TrainingRun:
         self.accounts.begin()
         if not self.progress.next_evaluation:
             self.progress.next_evaluation = self.config.evaluation_interval_steps
-        self.publish()
         try:
+            await self._reserve()
+            self.publish()
             await self._loop(source)
             await self._close(source)
         except Exception as error:
@@ -126,6 +129,11 @@ class TrainingRun:
         self.progress.version += 1
         self.registry.publish(self.progress.version, self._trainer.policy_blob())
         metrics.POLICY_VERSION.set(self.progress.version)
+
+    async def _reserve(self) -> None:
+        """Written down before it is published: also a learner that is killed now never publishes the version again."""
+        if self._versions.lacks(self.progress.version + 1):
+            await self._in_thread(self._versions.reserve, self.progress.version + 1)
 
     def receive(self, trajectory: Trajectory) -> None:
         """Queues a trajectory, or raises why not."""
@@ -180,6 +188,7 @@ class TrainingRun:
             self._update_seconds = self._clock() - started
             self.queue.finish(len(batch), applied=update.applied)
             self._tick()
+            await self._reserve()
             self._account(batch, update)
             if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
                 await self._save(source)
@@ -323,6 +332,7 @@ class TrainingRun:
             state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
         last = self.registry.get("", progress.version).blob
         await self._in_thread(self._judge.keep_last, Candidate(last, progress.steps))
+        await self._in_thread(self._versions.give_back, progress.version)
         digest = last.digest.hex()
         await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         await self._end(state, reason)

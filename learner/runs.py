@@ -32,6 +32,7 @@ from .registry import PolicyRegistry
 from .run_entry import Entry, Totals
 from .run_record import RunRecord, read_record
 from .standing import standing_of
+from .versions import uid_of
 
 log = get_logger("parlmesh.learner")
 
@@ -309,7 +310,8 @@ class Runs:
 
     def _enter(self, record: RunRecord, config: LearnerConfig) -> Entry:
         models = ModelFolder(config.run_dir / "models", record.run_id, config.training.kept_models)
-        entry = self._entries[record.run_id] = Entry(config, record, PolicyRegistry(record.run_id), models)
+        registry = PolicyRegistry(record.run_id, uid_of(config.run_dir))
+        entry = self._entries[record.run_id] = Entry(config, record, registry, models)
         return entry
 
     def _new_id(self, training: TrainingConfig) -> str:

@@ -93,6 +93,8 @@ class Trajectory:
     collect_seconds: float = 0.0
     waited_seconds: float = 0.0
     """How long the slot had waited before."""
+    run_uid: str = ""
+    """Of the policy that acted; empty = not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +145,5 @@ class PolicyBlob:
     version: int
     digest: bytes
     data: bytes
+    run_uid: str = ""
+    """Tells the run from another under the same id; empty = not known."""

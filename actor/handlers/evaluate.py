@@ -20,6 +20,7 @@ class EvaluateParameters(Parameters):
     episodes: int = Field(default=20, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     version: int = Field(ge=1, lt=1 << 53)
+    run_uid: str = Field(default="", max_length=200)
 
 
 class Evaluate:
@@ -32,9 +33,9 @@ class Evaluate:
         self._learner = learner
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """{run_id, environment, episodes, seed, version}"""
+        """{run_id, environment, episodes, seed, version, run_uid}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
-        held = self._learner.exact_policy(wanted.run_id, wanted.version, context)
+        held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         context.check()
         returns = evaluate(held.policy, wanted.environment, wanted.episodes, wanted.seed)
         return Result(

@@ -42,6 +42,7 @@ class RolloutParameters(Parameters):
     seed: int = Field(default=0, ge=0, lt=1 << 53)
     min_policy_version: int = Field(default=1, ge=0, lt=1 << 53)
     restart_steps: int = Field(default=0, ge=0, lt=1 << 53)
+    run_uid: str = Field(default="", max_length=200)
 
     @property
     def collector_key(self) -> str:
@@ -113,7 +114,7 @@ class Rollout:
         self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
-        """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version, restart_steps}"""
+        """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version, …}: RolloutParameters"""
         wanted = parse_parameters(RolloutParameters, self.kind, parameters)
         tally = _Tally()
         uploads: deque[_Upload] = deque()
@@ -138,7 +139,7 @@ class Rollout:
 
     def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
         asked = time.perf_counter()
-        held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context)
+        held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         started = time.perf_counter()
         fragment = collector.collect(held.policy, wanted.fragment_steps)
         ended = time.perf_counter()
@@ -164,6 +165,7 @@ class Rollout:
             collect_time=time.time(),
             collect_seconds=collect_seconds,
             waited_seconds=waited_seconds,
+            run_uid=held.run_uid,
         )
         return self._learner.upload(trajectory_to_request(trajectory))
 

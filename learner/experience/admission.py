@@ -97,8 +97,11 @@ class _Origin:
 class Admission:
     """Checks identity, version and content, in this order; remembers only what it admitted."""
 
-    def __init__(self, run_id: str, schema: TrajectorySchema, *, max_policy_lag: int, first_version: int) -> None:
+    def __init__(
+        self, run_id: str, schema: TrajectorySchema, *, max_policy_lag: int, first_version: int, run_uid: str = ""
+    ) -> None:
         self._run_id = run_id
+        self._run_uid = run_uid
         self._schema = schema
         self._max_lag = max_policy_lag
         self._first_version = first_version
@@ -109,6 +112,10 @@ class Admission:
         if trajectory.run_id != self._run_id:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
             raise FailedPrecondition(message, reason="UNKNOWN_RUN")
+        # Empty from whoever does not know of uids: its version decides.
+        if trajectory.run_uid and trajectory.run_uid != self._run_uid:
+            message = f"run {self._run_id!r} was begun anew since the policy of this trajectory was published"
+            raise FailedPrecondition(message, reason="OTHER_RUN")
         self._check_version(trajectory.policy_version, newest_version)
         self._check_origin(trajectory)
         self._schema.check(dict(trajectory.fragment.columns))

@@ -164,6 +164,8 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self.together = 1
         """Accepted trajectories that share one receipt."""
         self.credits = 8
+        self.run_uids: dict[str, str] = {}
+        """By run id; none = not known."""
         self.upload_streams = 0
         self.damage: Callable[[bytes], bytes] = lambda data: data
         """Applied to the bytes of a policy on their way out."""
@@ -189,6 +191,10 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
             versions[version] = data
             self._changed.notify_all()
 
+    async def publish_anew(self, run_id: str, version: int, data: bytes) -> None:
+        """As a learner that starts again: nobody who watches now is told."""
+        self._policies[run_id] = {version: data}
+
     def break_streams(self) -> None:
         """Ends every open stream as a dying process would."""
         self._broken.set()
@@ -213,7 +219,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         if version == request.have_version:
             yield policy_pb.GetPolicyResponse(not_modified=True)
             return
-        header = _header(request.run_id, version, versions[version])
+        header = self._header(request.run_id, version, versions[version])
         data = self.damage(versions[version])
         for start in range(0, max(1, len(data)), _CHUNK_BYTES):
             first = start == 0
@@ -232,7 +238,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wishes")
             told = self._newest(request.run_id)
             assert told is not None
-            yield policy_pb.WatchPolicyResponse(header=_header(request.run_id, *told))
+            yield policy_pb.WatchPolicyResponse(header=self._header(request.run_id, *told))
 
     async def UploadTrajectories(
         self, request_iterator: AsyncIterator[experience_pb.UploadTrajectoriesRequest], context: _Context
@@ -263,6 +269,10 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
                 )
                 accepted.clear()
 
+    def _header(self, run_id: str, version: int, data: bytes) -> policy_pb.PolicyHeader:
+        digest, uid = hashlib.sha256(data).digest(), self.run_uids.get(run_id, "")
+        return policy_pb.PolicyHeader(run_id=run_id, version=version, digest=digest, size_bytes=len(data), run_uid=uid)
+
     def _newest(self, run_id: str) -> tuple[int, bytes] | None:
         return next(reversed(self._policies.get(run_id, {}).items()), None)
 
@@ -280,11 +290,6 @@ def random_policy(seed: int, *, observation_size: int = 4, action_count: int = 2
         weights[f"policy.{layer}.weight"] = rng.normal(size=(outputs, inputs)).astype(np.float32)
         weights[f"policy.{layer}.bias"] = np.zeros(outputs, np.float32)
     return pack_policy(spec, weights)
-
-
-def _header(run_id: str, version: int, data: bytes) -> policy_pb.PolicyHeader:
-    digest = hashlib.sha256(data).digest()
-    return policy_pb.PolicyHeader(run_id=run_id, version=version, digest=digest, size_bytes=len(data))
 
 
 async def _either(first: Any, second: Any) -> Any:

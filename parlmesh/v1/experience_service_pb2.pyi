@@ -40,6 +40,7 @@ class Trajectory(_message.Message):
     COLLECT_TIME_FIELD_NUMBER: _builtins.int
     COLLECT_SECONDS_FIELD_NUMBER: _builtins.int
     WAITED_SECONDS_FIELD_NUMBER: _builtins.int
+    RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     actor_id: _builtins.str
     incarnation: _builtins.int
@@ -54,6 +55,8 @@ class Trajectory(_message.Message):
     """Time spent stepping environments and choosing actions."""
     waited_seconds: _builtins.float
     """Time before that in which the slot waited: for a task, for a policy, for receipts."""
+    run_uid: _builtins.str
+    """PolicyHeader.run_uid of the policy that chose the actions; empty = not known."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
         """Named columns, each once:
@@ -96,10 +99,11 @@ class Trajectory(_message.Message):
         collect_time: _timestamp_pb2.Timestamp | None = ...,
         collect_seconds: _builtins.float = ...,
         waited_seconds: _builtins.float = ...,
+        run_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["collect_time", b"collect_time", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "collect_seconds", b"collect_seconds", "collect_time", b"collect_time", "columns", b"columns", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps", "episodes", b"episodes", "incarnation", b"incarnation", "policy_version", b"policy_version", "run_id", b"run_id", "sequence", b"sequence", "task_id", b"task_id", "waited_seconds", b"waited_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "collect_seconds", b"collect_seconds", "collect_time", b"collect_time", "columns", b"columns", "episode_returns", b"episode_returns", "episode_steps", b"episode_steps", "episodes", b"episodes", "incarnation", b"incarnation", "policy_version", b"policy_version", "run_id", b"run_id", "run_uid", b"run_uid", "sequence", b"sequence", "task_id", b"task_id", "waited_seconds", b"waited_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,37 +26,37 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/model_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x01\n\x05Model\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08promoted\x18\x03 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12)\n\x08metadata\x18\x07 \x01(\x0b\x32\x17.google.protobuf.Struct\"#\n\x11ListModelsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"8\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Model\"2\n\x0fGetModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Model\"6\n\x13PromoteModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"9\n\x14PromoteModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Model\"5\n\x12\x44\x65leteModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\x15\n\x13\x44\x65leteModelResponse\"_\n\x12\x45xportModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12(\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x18.parlmesh.v1.ModelFormat\"#\n\x13\x45xportModelResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c*~\n\x0bModelFormat\x12\x1c\n\x18MODEL_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n\x18MODEL_FORMAT_SAFETENSORS\x10\x01\x12\x1c\n\x18MODEL_FORMAT_TORCHSCRIPT\x10\x02\x12\x15\n\x11MODEL_FORMAT_ONNX\x10\x03\x32\xa1\x03\n\x0cModelService\x12M\n\nListModels\x12\x1e.parlmesh.v1.ListModelsRequest\x1a\x1f.parlmesh.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.parlmesh.v1.GetModelRequest\x1a\x1d.parlmesh.v1.GetModelResponse\x12S\n\x0cPromoteModel\x12 .parlmesh.v1.PromoteModelRequest\x1a!.parlmesh.v1.PromoteModelResponse\x12P\n\x0b\x44\x65leteModel\x12\x1f.parlmesh.v1.DeleteModelRequest\x1a .parlmesh.v1.DeleteModelResponse\x12R\n\x0b\x45xportModel\x12\x1f.parlmesh.v1.ExportModelRequest\x1a .parlmesh.v1.ExportModelResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/model_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xba\x01\n\x05Model\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x10\n\x08promoted\x18\x03 \x01(\x08\x12/\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x06 \x01(\x0c\x12)\n\x08metadata\x18\x07 \x01(\x0b\x32\x17.google.protobuf.Struct\"J\n\x11ListModelsRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x12ListModelsResponse\x12\"\n\x06models\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Model\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"2\n\x0fGetModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"5\n\x10GetModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Model\"6\n\x13PromoteModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"9\n\x14PromoteModelResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Model\"5\n\x12\x44\x65leteModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"\x15\n\x13\x44\x65leteModelResponse\"_\n\x12\x45xportModelRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12(\n\x06\x66ormat\x18\x03 \x01(\x0e\x32\x18.parlmesh.v1.ModelFormat\"#\n\x13\x45xportModelResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c*~\n\x0bModelFormat\x12\x1c\n\x18MODEL_FORMAT_UNSPECIFIED\x10\x00\x12\x1c\n\x18MODEL_FORMAT_SAFETENSORS\x10\x01\x12\x1c\n\x18MODEL_FORMAT_TORCHSCRIPT\x10\x02\x12\x15\n\x11MODEL_FORMAT_ONNX\x10\x03\x32\xa1\x03\n\x0cModelService\x12M\n\nListModels\x12\x1e.parlmesh.v1.ListModelsRequest\x1a\x1f.parlmesh.v1.ListModelsResponse\x12G\n\x08GetModel\x12\x1c.parlmesh.v1.GetModelRequest\x1a\x1d.parlmesh.v1.GetModelResponse\x12S\n\x0cPromoteModel\x12 .parlmesh.v1.PromoteModelRequest\x1a!.parlmesh.v1.PromoteModelResponse\x12P\n\x0b\x44\x65leteModel\x12\x1f.parlmesh.v1.DeleteModelRequest\x1a .parlmesh.v1.DeleteModelResponse\x12R\n\x0b\x45xportModel\x12\x1f.parlmesh.v1.ExportModelRequest\x1a .parlmesh.v1.ExportModelResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'parlmesh.v1.model_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELFORMAT']._serialized_start=829
-  _globals['_MODELFORMAT']._serialized_end=955
+  _globals['_MODELFORMAT']._serialized_start=893
+  _globals['_MODELFORMAT']._serialized_end=1019
   _globals['_MODEL']._serialized_start=112
   _globals['_MODEL']._serialized_end=298
   _globals['_LISTMODELSREQUEST']._serialized_start=300
-  _globals['_LISTMODELSREQUEST']._serialized_end=335
-  _globals['_LISTMODELSRESPONSE']._serialized_start=337
-  _globals['_LISTMODELSRESPONSE']._serialized_end=393
-  _globals['_GETMODELREQUEST']._serialized_start=395
-  _globals['_GETMODELREQUEST']._serialized_end=445
-  _globals['_GETMODELRESPONSE']._serialized_start=447
-  _globals['_GETMODELRESPONSE']._serialized_end=500
-  _globals['_PROMOTEMODELREQUEST']._serialized_start=502
-  _globals['_PROMOTEMODELREQUEST']._serialized_end=556
-  _globals['_PROMOTEMODELRESPONSE']._serialized_start=558
-  _globals['_PROMOTEMODELRESPONSE']._serialized_end=615
-  _globals['_DELETEMODELREQUEST']._serialized_start=617
-  _globals['_DELETEMODELREQUEST']._serialized_end=670
-  _globals['_DELETEMODELRESPONSE']._serialized_start=672
-  _globals['_DELETEMODELRESPONSE']._serialized_end=693
-  _globals['_EXPORTMODELREQUEST']._serialized_start=695
-  _globals['_EXPORTMODELREQUEST']._serialized_end=790
-  _globals['_EXPORTMODELRESPONSE']._serialized_start=792
-  _globals['_EXPORTMODELRESPONSE']._serialized_end=827
-  _globals['_MODELSERVICE']._serialized_start=958
-  _globals['_MODELSERVICE']._serialized_end=1375
+  _globals['_LISTMODELSREQUEST']._serialized_end=374
+  _globals['_LISTMODELSRESPONSE']._serialized_start=376
+  _globals['_LISTMODELSRESPONSE']._serialized_end=457
+  _globals['_GETMODELREQUEST']._serialized_start=459
+  _globals['_GETMODELREQUEST']._serialized_end=509
+  _globals['_GETMODELRESPONSE']._serialized_start=511
+  _globals['_GETMODELRESPONSE']._serialized_end=564
+  _globals['_PROMOTEMODELREQUEST']._serialized_start=566
+  _globals['_PROMOTEMODELREQUEST']._serialized_end=620
+  _globals['_PROMOTEMODELRESPONSE']._serialized_start=622
+  _globals['_PROMOTEMODELRESPONSE']._serialized_end=679
+  _globals['_DELETEMODELREQUEST']._serialized_start=681
+  _globals['_DELETEMODELREQUEST']._serialized_end=734
+  _globals['_DELETEMODELRESPONSE']._serialized_start=736
+  _globals['_DELETEMODELRESPONSE']._serialized_end=757
+  _globals['_EXPORTMODELREQUEST']._serialized_start=759
+  _globals['_EXPORTMODELREQUEST']._serialized_end=854
+  _globals['_EXPORTMODELRESPONSE']._serialized_start=856
+  _globals['_EXPORTMODELRESPONSE']._serialized_end=891
+  _globals['_MODELSERVICE']._serialized_start=1022
+  _globals['_MODELSERVICE']._serialized_end=1439
 # @@protoc_insertion_point(module_scope)

@@ -69,6 +69,7 @@ class PolicyHeader(_message.Message):
     ENCODED_BYTES_FIELD_NUMBER: _builtins.int
     BASE_VERSION_FIELD_NUMBER: _builtins.int
     SOURCE_DIGEST_FIELD_NUMBER: _builtins.int
+    RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     version: _builtins.int
     """1 for the first policy of a run; grows by one with every update."""
@@ -83,6 +84,10 @@ class PolicyHeader(_message.Message):
     """With DELTA: the version that it is applied to."""
     source_digest: _builtins.bytes
     """With BFLOAT16: SHA-256 of the blob that was rounded, as WatchPolicy announces it."""
+    run_uid: _builtins.str
+    """Tells a run from another that was begun under the same id: versions of two uids have nothing to do with each other.
+    Empty = not known.
+    """
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -97,10 +102,11 @@ class PolicyHeader(_message.Message):
         encoded_bytes: _builtins.int = ...,
         base_version: _builtins.int = ...,
         source_digest: _builtins.bytes = ...,
+        run_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["publish_time", b"publish_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoded_bytes", b"encoded_bytes", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "size_bytes", b"size_bytes", "source_digest", b"source_digest", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "encoded_bytes", b"encoded_bytes", "encoding", b"encoding", "publish_time", b"publish_time", "run_id", b"run_id", "run_uid", b"run_uid", "size_bytes", b"size_bytes", "source_digest", b"source_digest", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -116,6 +122,7 @@ class GetPolicyRequest(_message.Message):
     HAVE_VERSION_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Empty = the learner's only run."""
     have_version: _builtins.int
@@ -124,6 +131,8 @@ class GetPolicyRequest(_message.Message):
     """How the caller would like it; the header says how it comes."""
     version: _builtins.int
     """Exactly this version; 0 = the newest. NOT_FOUND when it is no longer kept."""
+    run_uid: _builtins.str
+    """The run that both versions are of; empty = the one of that id. Versions of another one are not held and not kept."""
     def __init__(
         self,
         *,
@@ -131,10 +140,11 @@ class GetPolicyRequest(_message.Message):
         have_version: _builtins.int = ...,
         encoding: Global___PolicyEncoding.ValueType = ...,
         version: _builtins.int = ...,
+        run_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "run_uid", b"run_uid", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -180,6 +190,7 @@ class WatchPolicyRequest(_message.Message):
     WITH_POLICY_FIELD_NUMBER: _builtins.int
     HAVE_VERSION_FIELD_NUMBER: _builtins.int
     ENCODING_FIELD_NUMBER: _builtins.int
+    RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """Empty = the learner's only run."""
     with_policy: _builtins.bool
@@ -188,6 +199,8 @@ class WatchPolicyRequest(_message.Message):
     """With `with_policy`: the version the caller holds, which is only announced; 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
     """With `with_policy`: as in GetPolicyRequest. A delta is to the version sent before it."""
+    run_uid: _builtins.str
+    """The run that `have_version` is of; empty = the one of that id."""
     def __init__(
         self,
         *,
@@ -195,10 +208,11 @@ class WatchPolicyRequest(_message.Message):
         with_policy: _builtins.bool = ...,
         have_version: _builtins.int = ...,
         encoding: Global___PolicyEncoding.ValueType = ...,
+        run_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "with_policy", b"with_policy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "run_uid", b"run_uid", "with_policy", b"with_policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,6 +95,10 @@ class TrainingProgress(_message.Message):
     EPISODES_FIELD_NUMBER: _builtins.int
     LEARNER_IDLE_RATIO_FIELD_NUMBER: _builtins.int
     ACTOR_IDLE_RATIO_FIELD_NUMBER: _builtins.int
+    FAILED_ROLLOUTS_FIELD_NUMBER: _builtins.int
+    FAILED_EVALUATIONS_FIELD_NUMBER: _builtins.int
+    LAST_FAILURE_FIELD_NUMBER: _builtins.int
+    LAST_FAILURE_TRACEBACK_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     """Environment steps trained on."""
     step_budget: _builtins.int
@@ -121,6 +125,13 @@ class TrainingProgress(_message.Message):
     """Share of the last seconds in which the learner waited for experience."""
     actor_idle_ratio: _builtins.float
     """The same of the actors: they waited for tasks, policies and receipts."""
+    failed_rollouts: _builtins.int
+    """Rollouts and evaluations that ended in a failure."""
+    failed_evaluations: _builtins.int
+    last_failure: _builtins.str
+    """One sentence on the last of them; empty when there was none."""
+    last_failure_traceback: _builtins.str
+    """Its traceback, where the actor sent one."""
     @_builtins.property
     def dropped_trajectories(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """By reason."""
@@ -144,10 +155,14 @@ class TrainingProgress(_message.Message):
         episodes: _builtins.int = ...,
         learner_idle_ratio: _builtins.float = ...,
         actor_idle_ratio: _builtins.float = ...,
+        failed_rollouts: _builtins.int = ...,
+        failed_evaluations: _builtins.int = ...,
+        last_failure: _builtins.str = ...,
+        last_failure_traceback: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "episode_return", b"episode_return", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "actor_idle_ratio", b"actor_idle_ratio", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return", "learner_idle_ratio", b"learner_idle_ratio", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "actor_idle_ratio", b"actor_idle_ratio", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "failed_evaluations", b"failed_evaluations", "failed_rollouts", b"failed_rollouts", "goal_return", b"goal_return", "last_failure", b"last_failure", "last_failure_traceback", b"last_failure_traceback", "learner_idle_ratio", b"learner_idle_ratio", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode_return: _TypeAlias = _typing.Literal["episode_return"]  # noqa: Y015
     _WhichOneofArgType__episode_return: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return"]  # noqa: Y015
@@ -177,10 +192,17 @@ class Training(_message.Message):
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     RESULT_FIELD_NUMBER: _builtins.int
+    RUN_UID_FIELD_NUMBER: _builtins.int
+    OBSTACLE_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     state: Global___TrainingState.ValueType
     reason: _builtins.str
     """One sentence on why it ended."""
+    run_uid: _builtins.str
+    """Tells it from another run under the same id; empty before it was started."""
+    obstacle: _builtins.str
+    """Why a running run does not get on now; it goes on by itself when that is over. Empty when it does."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
         """The whole configuration, defaults included."""
@@ -193,6 +215,10 @@ class Training(_message.Message):
     def result(self) -> Global___TrainingResult:
         """What came of it; unset before the end."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What would help it, in sentences."""
+
     def __init__(
         self,
         *,
@@ -203,10 +229,13 @@ class Training(_message.Message):
         create_time: _timestamp_pb2.Timestamp | None = ...,
         reason: _builtins.str = ...,
         result: Global___TrainingResult | None = ...,
+        run_uid: _builtins.str = ...,
+        obstacle: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress", "result", b"result"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "progress", b"progress", "reason", b"reason", "result", b"result", "run_id", b"run_id", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configuration", b"configuration", "create_time", b"create_time", "notes", b"notes", "obstacle", b"obstacle", "progress", b"progress", "reason", b"reason", "result", b"result", "run_id", b"run_id", "run_uid", b"run_uid", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -523,16 +552,25 @@ Global___GetTrainingResponse: _TypeAlias = GetTrainingResponse  # noqa: Y015
 
 @_typing.final
 class ListTrainingsRequest(_message.Message):
-    """Asks for all runs."""
+    """Asks for runs."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0 = 1,000, which is the most; an answer near the message limit has fewer."""
+    page_token: _builtins.str
+    """From the last answer; empty = the first page."""
     def __init__(
         self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -540,21 +578,25 @@ Global___ListTrainingsRequest: _TypeAlias = ListTrainingsRequest  # noqa: Y015
 
 @_typing.final
 class ListTrainingsResponse(_message.Message):
-    """All runs."""
+    """Runs, newest first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     TRAININGS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
     def trainings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Training]: ...
     def __init__(
         self,
         *,
         trainings: _abc.Iterable[Global___Training] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["trainings", b"trainings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_page_token", b"next_page_token", "trainings", b"trainings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,7 @@ def trajectory_to_proto(
     sequence: int,
     policy_version: int,
     task_id: str = "",
+    run_uid: str = "",
 ) -> pb.Trajectory:
     """One upload."""
     episodes = EpisodeColumns.of(fragment.episodes)
@@ -54,6 +55,7 @@ def trajectory_to_proto(
         sequence=sequence,
         policy_version=policy_version,
         task_id=task_id,
+        run_uid=run_uid,
         columns=[tensor_to_proto(name, column) for name, column in fragment.columns.items()],
         episode_returns=tensor_to_proto("episode_returns", episodes.returns) if episodes else None,
         episode_steps=tensor_to_proto("episode_steps", episodes.steps) if episodes else None,
@@ -70,6 +72,7 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
         sequence=trajectory.sequence,
         policy_version=trajectory.policy_version,
         task_id=trajectory.task_id,
+        run_uid=trajectory.run_uid,
     )
     message.collect_seconds, message.waited_seconds = trajectory.collect_seconds, trajectory.waited_seconds
     if trajectory.collect_time:
@@ -102,6 +105,7 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         collect_time=message.collect_time.seconds + message.collect_time.nanos / 1e9,
         collect_seconds=message.collect_seconds,
         waited_seconds=message.waited_seconds,
+        run_uid=message.run_uid,
         fragment=Fragment(columns=tensors_from_proto(message.columns, limits), episodes=_episodes(message, limits)),
     )
 

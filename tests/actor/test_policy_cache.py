@@ -135,6 +135,40 @@ async def test_a_version_that_goes_backwards_is_refused() -> None:
         assert held.version == 5
 
 
+async def test_a_run_that_was_begun_anew_under_its_id_is_taken_for_what_it_is() -> None:
+    async with _cached() as cached:
+        cached.learner.run_uids[_RUN] = "old"
+        await cached.learner.publish(_RUN, 5, b"five")
+        assert (await cached.policies.get(_RUN, 5, _LONG)).run_uid == "old"
+        late = asyncio.create_task(cached.policies.get(_RUN, 9, _LONG, "old"))
+        early = asyncio.create_task(cached.policies.get(_RUN, 1, _LONG, "new"))
+        await asyncio.sleep(0)
+        assert not early.done(), "version 5 is of another run"
+        cached.learner.run_uids[_RUN] = "new"
+        await cached.learner.publish(_RUN, 1, b"one")
+        held = await early
+        assert (held.version, held.run_uid, _bytes(held)) == (1, "new", b"one")
+        with pytest.raises(Unavailable, match="run 'run-1' was begun anew"):
+            await late
+        assert cached.policies.newest(_RUN) is held
+        assert cached.count("refused") == 0
+
+
+@pytest.mark.parametrize("version", [3, 5])
+async def test_a_learner_whose_memory_went_back_is_believed_when_it_comes_back(version: int) -> None:
+    async with _cached() as cached:
+        await cached.learner.publish(_RUN, 5, b"five")
+        await cached.policies.get(_RUN, 5, _LONG)
+        await cached.learner.publish_anew(_RUN, version, b"other")
+        cached.learner.break_streams()
+
+        async def held() -> bool:
+            newest = cached.policies.newest(_RUN)
+            return newest is not None and (newest.version, _bytes(newest)) == (version, b"other")
+
+        await wait_until_async(held, 5.0)
+
+
 async def test_the_same_version_with_other_bytes_is_refused() -> None:
     async with _cached() as cached:
         await cached.learner.publish(_RUN, 5, b"five")

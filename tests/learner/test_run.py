@@ -1,6 +1,7 @@
 """The run's loop on a source made of a collector: the same that a serial learner uses."""
 
 import asyncio
+import contextlib
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from learner.config import LearnerConfig
 from learner.progress import RunState
 from learner.serial import SerialSource
 from learner.source import Evaluation
+from learner.versions import Versions
 from parlmesh.errors import Unavailable
 from parlmesh.testing import wait_until_async
 
@@ -63,6 +65,7 @@ async def test_a_run_ends_at_its_budget_with_one_version_per_update(tmp_path):
         "policy.safetensors",
         "summary.json",
         "tensorboard",
+        "versions.json",
     ]
 
 
@@ -124,7 +127,48 @@ async def test_a_resumed_run_goes_on_past_every_version_that_may_have_been_seen(
     assert parts.found is not None
     second = await train(parts, source)
     assert first.steps < 600 <= second.steps
-    assert second.version - parts.run.queue.trained == first.version + 4 + 1
+    assert second.version - parts.run.queue.trained == first.version + 1
+
+
+async def test_a_killed_run_goes_on_past_every_version_that_may_have_been_seen(tmp_path):
+    uids, highest = set(), 0
+    for _ in range(3):
+        parts, source = build(tmp_path, step_budget=10**9, checkpoint_interval_versions=10**5)
+        assert parts.found is None
+        training = asyncio.ensure_future(parts.run.train(source))
+        while parts.run.progress.updates < 3:
+            await parts.run.changed()
+        assert parts.run.progress.version - parts.run.progress.updates > highest
+        uids.add(parts.run.registry.run_uid)
+        highest = parts.run.progress.version
+        training.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await training
+        parts.recorder.close()
+    assert len(uids) == 1
+
+
+async def test_a_run_whose_versions_are_lost_is_another_run(tmp_path):
+    parts, source = build(tmp_path)
+    await train(parts, source)
+    before = parts.run.registry.run_uid
+    (tmp_path / "versions.json").write_text("[]")
+    parts, source = build(tmp_path, step_budget=600)
+    assert parts.run.registry.run_uid not in ("", before)
+    await train(parts, source)
+
+
+async def test_versions_are_reserved_before_they_are_published_and_in_blocks(tmp_path):
+    versions = Versions(tmp_path)
+    writes, version = 0, 0
+    for version in range(versions.first, versions.first + 2_500):
+        if versions.lacks(version):
+            versions.reserve(version)
+            writes += 1
+        assert Versions(tmp_path).first > version
+    assert writes == 3
+    versions.give_back(version)
+    assert (Versions(tmp_path).first, Versions(tmp_path).uid) == (version + 1, versions.uid)
 
 
 class Gated(Serial):
