@@ -49,7 +49,14 @@ class Scheduler:
             seconds=round(time.monotonic() - started, 3),
         )
         self._committer = Committer(self._store, on_health=self._set_healthy) if self._store.durable else None
-        self.shell = Shell(config, self.core, clock=time.monotonic, wall_clock=time.time, committer=self._committer)
+        self.shell = Shell(
+            config,
+            self.core,
+            clock=time.monotonic,
+            wall_clock=time.time,
+            committer=self._committer,
+            memory_id=self._store.identity,
+        )
         self.server = FleetServer(
             listen=config.listen,
             security=config.security,

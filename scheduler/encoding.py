@@ -19,7 +19,7 @@ PART_BYTES = 256 * 1024
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
 _OUTCOMES = _RECEIPTS = b"\x0a"
-_FOLLOWED = b"\x12"
+_FOLLOWED = _UNKNOWN = b"\x12"
 # An empty status is OK.
 ACCEPTED = _RECEIPTS + b"\x00"
 
@@ -142,6 +142,11 @@ def _failure(task: Task) -> bytes:
 def outcomes(tasks: Iterable[Task]) -> list[bytes]:
     """Parts of a WatchTasksResponse."""
     return [_delimited(_OUTCOMES, outcome(task)) for task in tasks]
+
+
+def unknown(task_ids: Iterable[str]) -> list[bytes]:
+    """Parts of a WatchTasksResponse."""
+    return [_delimited(_UNKNOWN, task_id.encode()) for task_id in task_ids]
 
 
 def followed(tasks: Iterable[Task]) -> list[bytes]:

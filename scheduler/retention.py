@@ -17,6 +17,8 @@ class Retention:
         # Beside the tasks, because a stored one would have to be opened to be weighed.
         self._sizes: deque[int] = deque()
         self._bytes = 0
+        # Whether number or size, and not age, has decided what was forgotten last.
+        self._crowded = False
 
     def __len__(self) -> int:
         return len(self._finished)
@@ -39,11 +41,18 @@ class Retention:
         """Removes and returns what is to be forgotten, oldest first."""
         config, finished = self._config, self._finished
         gone: list[Task] = []
-        while finished and (
-            len(finished) > config.max_tasks
-            or self._bytes > config.max_bytes
-            or finished[0].end_time <= now - config.max_seconds
-        ):
+        while finished:
+            crowded = len(finished) > config.max_tasks or self._bytes > config.max_bytes
+            if not crowded and finished[0].end_time > now - config.max_seconds:
+                break
+            self._crowded = crowded
             self._bytes -= self._sizes.popleft()
             gone.append(finished.popleft())
         return gone
+
+    def remembers(self, now: float) -> float:
+        """Seconds back from now within which every end is kept. Before the oldest that is kept, any may be gone."""
+        finished, longest = self._finished, self._config.max_seconds
+        if not self._crowded and len(finished) < self._config.max_tasks:
+            return longest
+        return min(longest, max(0.0, now - finished[0].end_time)) if finished else 0.0

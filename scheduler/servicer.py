@@ -1,7 +1,7 @@
 """SchedulerService over gRPC: decode, ask the shell, encode."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -47,7 +47,7 @@ class SchedulerServicer:
 
     def _accept(self, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
         """One request of a stream; its receipt is put into the outbox."""
-        put, receipt = outbox.put, encoding.ACCEPTED
+        put, receipts = outbox.put, [encoding.ACCEPTED]
         try:
             tasks, follow, patient = decoding.submission(data, caller().name, self._default_run_timeout)
             if follow and outbox.more is not None:
@@ -56,14 +56,15 @@ class SchedulerServicer:
             self._shell.accept(tasks)
             if follow:
                 followed.enter_context(self._shell.following(follow, outbox))
+                receipts.insert(0, self._shell.stream_terms())
             if patient:
                 put = outbox.put_patiently
         except DecodeError:
             message = f"a message of {len(data)} bytes cannot be parsed"
-            receipt = encoding.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))
+            receipts = [encoding.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
         except FleetError as error:
-            receipt = encoding.receipt(status_from_error(error))
-        self._shell.after_commit(partial(put, [receipt]))
+            receipts = [encoding.receipt(status_from_error(error))]
+        self._shell.after_commit(partial(put, receipts))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()
@@ -77,10 +78,18 @@ class SchedulerServicer:
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
         """Writes encoded WatchTasksResponses."""
-        watch = self._shell.watch(request.task_ids, request.submitter or caller().name)
+        named: Sequence[str] = request.task_ids
+        unknown: list[str] = []
+        if request.skip_unknown and named:
+            named, unknown = self._shell.known(named)
+        watch = self._shell.watch(named, "" if unknown else request.submitter or caller().name)
         try:
             # Tells the client that from here on no outcome is missed.
             await context.send_initial_metadata(())
+            if unknown:
+                await self._shell.committed()
+                for message in messages(encoding.unknown(unknown)):
+                    await context.write(message)
             while tasks := await watch.take():
                 for message in messages(encoding.outcomes(tasks)):
                     await context.write(message)

@@ -47,6 +47,7 @@ class Shell:
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
         committer: Committer | None = None,
+        memory_id: int = 0,
     ) -> None:
         self.core = core
         self._config = config
@@ -54,6 +55,7 @@ class Shell:
         self._wall_clock = wall_clock
         # None: nothing is kept, so nobody waits.
         self._committer = committer
+        self._memory_id = memory_id
         self._outboxes: dict[int, Outbox] = {}
         self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
@@ -103,6 +105,14 @@ class Shell:
             yield outbox
         finally:
             self._receipts.discard(outbox)
+
+    def stream_terms(self) -> bytes:
+        """What a client that follows its tasks is told, as part of a SubmitTaskStreamResponse."""
+        return translation.stream_terms_to_bytes(
+            self._memory_id,
+            self.core.life.retention.remembers(self._clock()),
+            self._config.listen.max_message_bytes,
+        )
 
     @contextmanager
     def following(self, submitter: str, outbox: Outbox) -> Iterator[None]:
@@ -193,6 +203,11 @@ class Shell:
         self._perform()
         if actor is not None and not replaced:
             log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
+
+    def known(self, task_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Those that are known, and those that are not."""
+        tasks, asked = self.core.life.tasks, list(dict.fromkeys(task_ids))
+        return [name for name in asked if name in tasks], [name for name in asked if name not in tasks]
 
     def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:
         """Follows tasks by id, those already final first, or all future outcomes of a submitter."""

@@ -117,6 +117,11 @@ def welcome_to_bytes(leases: Iterable[LeaseName], heartbeat_seconds: float, leas
     return message.SerializeToString()
 
 
+def stream_terms_to_bytes(memory_id: int, remembers_seconds: float, message_bytes: int) -> bytes:
+    terms = pb.StreamTerms(memory_id=memory_id, remembers=duration(remembers_seconds), message_bytes=message_bytes)
+    return pb.SubmitTaskStreamResponse(terms=terms).SerializeToString()
+
+
 def seconds_of(value: Duration) -> float:
     return float(value.seconds + value.nanos / NANOSECONDS)
 

@@ -11,7 +11,7 @@ import grpc.aio
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
 from parlmesh.rpc import Backoff, error_from_rpc, error_from_status
 from parlmesh.telemetry import get_logger
-from parlmesh.v1.scheduler_service_pb2 import SubmitTaskStreamRequest, SubmitTaskStreamResponse
+from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamRequest, SubmitTaskStreamResponse
 
 from .config import ClientConfig
 from .pending import Pending
@@ -35,7 +35,7 @@ class Request(NamedTuple):
 class Exchange:
     """Sends what `take` gives whenever `ready` is set, and settles outcomes in `pending`, for as long as `run` runs.
 
-    `on_connected` is called whenever a stream is open: no outcome after it is missed.
+    `on_connected` is called with the server's terms whenever a stream is open: no outcome after it is missed.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Exchange:
         *,
         take: Callable[[], Request | None],
         ready: asyncio.Event,
-        on_connected: Callable[[], None],
+        on_connected: Callable[[StreamTerms], None],
     ) -> None:
         # Requests are encoded by hand, so they stay bytes.
         self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
@@ -61,6 +61,7 @@ class Exchange:
         self._ready = ready
         self._on_connected = on_connected
         self._call: Any = None
+        self._terms = StreamTerms()
         self._connected = asyncio.Event()
         # Without a receipt yet; receipts come in this order.
         self._sent: deque[Request] = deque()
@@ -122,7 +123,7 @@ class Exchange:
         if not isinstance(response, SubmitTaskStreamResponse):
             raise Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
         self._sent.append(Request(self._follow, self._followed))
-        self._call, self._stuck = call, False
+        self._call, self._stuck, self._terms = call, False, response.terms
         return response
 
     def _followed(self, error: FleetError | None) -> None:
@@ -130,7 +131,7 @@ class Exchange:
             raise error
         self.connections += 1
         self._connected.set()
-        self._on_connected()
+        self._on_connected(self._terms)
 
     def _receive(self, response: SubmitTaskStreamResponse) -> None:
         self._pending.take(response.outcomes)

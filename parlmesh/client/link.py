@@ -78,6 +78,7 @@ class Link:
             received_outcomes=self.pending.received,
             refused_tasks=self._sender.refused,
             resubmitted_tasks=self._searcher.resubmitted,
+            forgotten_outcomes=self._searcher.forgotten + self._sender.forgotten,
             reconnects=max(0, self._exchange.connections - 1),
             foreign_outcomes=self.pending.foreign,
         )
@@ -196,12 +197,16 @@ class Link:
                 known = Unavailable(f"what answers at {self._address} is no scheduler, or one of another version")
             self._end(known)
 
-    def _connected(self) -> None:
+    def _connected(self, terms: pb.StreamTerms) -> None:
         self._first_connection.set()
+        # A server that does not name its memory may have lost it.
+        lost = not terms.memory_id or terms.memory_id != self._sender.memory_id
         self._sender.connections += 1
+        self._sender.memory_id, self._sender.remembers_seconds = terms.memory_id, terms.remembers.ToNanoseconds() / 1e9
         # What has no answer yet is sent again by the sender, and searched for once it is accepted.
         unanswered = self._sender.unanswered()
-        self._searcher.search_anew(task_id for task_id in self.pending if task_id not in unanswered)
+        accepted = [task_id for task_id in self.pending if task_id not in unanswered]
+        self._searcher.search_anew(accepted, lost=lost)
 
     def _end(self, error: FleetError) -> None:
         if self._error is None:

@@ -10,12 +10,14 @@ from parlmesh.errors import (
     FailedPrecondition,
     FleetError,
     InvalidInput,
+    NotFound,
     Unavailable,
 )
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import TensorLimits, payload_from_proto
 
+OUTCOME_FORGOTTEN = "OUTCOME_FORGOTTEN"
 # The scheduler has let it through, so its size is no surprise any more.
 _LIMITS = TensorLimits(max_bytes=1 << 30)
 
@@ -32,6 +34,8 @@ class OutcomeState(StrEnum):
     """Never accepted by the scheduler, so it never ran."""
     ABANDONED = "abandoned"
     """Not waited for any more: its end is unknown, and the scheduler was asked to cancel it."""
+    FORGOTTEN = "forgotten"
+    """Accepted, and its end was kept no longer than the scheduler's retention while this client was away."""
 
 
 _STATES: Mapping[int, OutcomeState] = {
@@ -178,6 +182,12 @@ def outcome_from_proto(message: pb.Outcome, task_id: str, index: int) -> Outcome
 def refused(task_id: str, index: int, error: FleetError) -> Outcome:
     """Of a task that was never accepted."""
     return Outcome(task_id, index, Unsent(OutcomeState.REFUSED, error))
+
+
+def forgotten(task_id: str, index: int, error: FleetError | None = None) -> Outcome:
+    """Of a task whose end nobody knows any more. It is not run again: it may have run."""
+    text = f'task "{task_id}" was accepted, and its outcome is no longer kept (the scheduler\'s retention)'
+    return Outcome(task_id, index, Unsent(OutcomeState.FORGOTTEN, error or NotFound(text, reason=OUTCOME_FORGOTTEN)))
 
 
 def abandoned(task_id: str, index: int, error: FleetError) -> Outcome:

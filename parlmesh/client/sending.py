@@ -5,14 +5,15 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, NotFound, ResourceExhausted
 from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from .config import ClientConfig
 from .exchange import Request
-from .outcomes import refused
+from .outcomes import OUTCOME_FORGOTTEN, forgotten, refused
 from .outgoing import Outgoing, Parcel, halves, wanted
 from .pending import Pending
 from .retrying import passes, pause_after
@@ -24,7 +25,20 @@ _RESERVE_BYTES = 16 << 10
 # SubmitTaskStreamRequest.patient: the receipt may travel with the next outcomes.
 _PATIENT = b"\x18\x01"
 
+_MAY_HAVE_RUN = (
+    "the request got no answer before the connection broke, and the scheduler no longer keeps outcomes of that time: "
+    "its tasks may have run, and are not sent again"
+)
+
 Parcels = Sequence[Parcel]
+
+
+class _Sent(NamedTuple):
+    """When a request went out, and to whom."""
+
+    connections: int
+    memory_id: int
+    time: float
 
 
 class Sender:
@@ -47,15 +61,20 @@ class Sender:
         self._group: asyncio.TaskGroup | None = None
         # By identity, until every task in them is accepted or refused.
         self._under_way: dict[int, Parcels] = {}
-        self._repeated: list[Request] = []
+        self._repeated: list[tuple[Request, _Sent | None]] = []
         self._given_up: set[str] = set()
         self._nothing_given_up = asyncio.Event()
         self._nothing_given_up.set()
         self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=config.message_bytes - _RESERVE_BYTES)
         self.connections = 0
         """Raised by one whenever outcomes may have been missed."""
+        self.memory_id = 0
+        """Of the scheduler that is connected: with another one it has forgotten all tasks."""
+        self.remembers_seconds = 0.0
+        """Whatever ended within this time is known to it."""
         self.submitted = 0
         self.refused = 0
+        self.forgotten = 0
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """What is sent again belongs to the group."""
@@ -63,8 +82,11 @@ class Sender:
 
     def next_request(self) -> Request | None:
         """What is to be sent now; None until `outgoing` is ready."""
-        if self._repeated:
-            return self._repeated.pop(0)
+        while self._repeated:
+            request, sent = self._repeated.pop(0)
+            if sent is None or not self._may_have_run(sent):
+                return request
+            request.answer(NotFound(_MAY_HAVE_RUN, reason=OUTCOME_FORGOTTEN))
         if len(self._under_way) >= self._config.requests_in_flight:
             return None
         parcels = self.outgoing.take(others_in_flight=bool(self._under_way))
@@ -98,20 +120,28 @@ class Sender:
         await self._nothing_given_up.wait()
 
     def _answer_to(self, parcels: Parcels) -> Callable[[FleetError | None], None]:
-        return partial(self._answered, parcels, self.connections)
+        return partial(self._answered, parcels, self._sent())
 
-    def _answered(self, parcels: Parcels, connections: int, error: FleetError | None) -> None:
+    def _sent(self) -> "_Sent":
+        return _Sent(self.connections, self.memory_id, asyncio.get_running_loop().time())
+
+    def _may_have_run(self, sent: "_Sent") -> bool:
+        """Whether what was sent then without an answer may have ended meanwhile, and its end be forgotten."""
+        age = asyncio.get_running_loop().time() - sent.time
+        return bool(self.memory_id) and sent.memory_id == self.memory_id and age >= self.remembers_seconds
+
+    def _answered(self, parcels: Parcels, sent: "_Sent", error: FleetError | None) -> None:
         if error is not None:
             assert self._group is not None
-            self._group.create_task(self._insist(parcels, connections, error))
+            self._group.create_task(self._insist(parcels, sent, error))
             return
         for parcel in parcels:
-            self._accepted(parcel, missed=connections != self.connections)
+            self._accepted(parcel, missed=sent.connections != self.connections)
         self._ended(parcels)
 
-    async def _insist(self, parcels: Parcels, connections: int, error: FleetError) -> None:
+    async def _insist(self, parcels: Parcels, sent: "_Sent", error: FleetError) -> None:
         try:
-            await self._deliver(parcels, connections, error)
+            await self._deliver(parcels, sent, error)
         finally:
             self._ended(parcels)
 
@@ -131,31 +161,42 @@ class Sender:
         if not self._given_up:
             self._nothing_given_up.set()
 
-    async def _deliver(self, parcels: Parcels, connections: int, error: FleetError | None = None) -> None:
+    async def _deliver(self, parcels: Parcels, sent: "_Sent", error: FleetError | None = None) -> None:
         """Until every task is accepted or refused. A request is refused whole, so the culprit is found by halving.
 
-        `error` is what was answered before, `connections` the number at the first try.
+        `error` is what was answered before, `sent` the first try.
         """
-        refusal, parcels = await self._settled(parcels, error)
+        refusal, parcels = await self._settled(parcels, sent, error)
         if refusal is None:
             for parcel in parcels:
-                self._accepted(parcel, missed=connections != self.connections)
+                self._accepted(parcel, missed=sent.connections != self.connections)
+            return
+        if refusal.reason == OUTCOME_FORGOTTEN:
+            for parcel in parcels:
+                self._forget(parcel, refusal)
             return
         parts = halves(parcels)
         if parts is None:
             self._refuse(parcels[0], refusal)
             return
         for part in parts:
-            await self._deliver(part, connections)
+            await self._deliver(part, sent)
 
-    async def _settled(self, parcels: Parcels, error: FleetError | None) -> tuple[FleetError | None, Parcels]:
+    async def _settled(
+        self, parcels: Parcels, first: "_Sent", error: FleetError | None
+    ) -> tuple[FleetError | None, Parcels]:
         """Sends one request until it is answered: the refusal if it was refused, and what was sent at last."""
         backoff = Backoff(first=0.05, limit=self._config.reconnect_seconds, rng=self._rng)
+        unanswered: _Sent | None = first if error is not None else None
         while parcels:
             if error is None:
-                error = await self._repeat(parcels)
+                sent = self._sent()
+                error = await self._repeat(parcels, unanswered)
+                unanswered = unanswered or sent
             if error is None or not passes(error):
                 return error, parcels
+            if isinstance(error, ResourceExhausted):
+                unanswered = None  # it was refused, so it did not run
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
@@ -163,12 +204,11 @@ class Sender:
             parcels, error = wanted(parcels, self._pending), None
         return None, parcels
 
-    async def _repeat(self, parcels: Parcels) -> FleetError | None:
+    async def _repeat(self, parcels: Parcels, unanswered: "_Sent | None") -> FleetError | None:
         answer: asyncio.Future[FleetError | None] = asyncio.get_running_loop().create_future()
         # Whoever waited may have gone.
-        self._repeated.append(
-            Request(_joined(parcels), lambda error: None if answer.done() else answer.set_result(error))
-        )
+        request = Request(_joined(parcels), lambda error: None if answer.done() else answer.set_result(error))
+        self._repeated.append((request, unanswered))
         self.outgoing.ready.set()
         return await answer
 
@@ -186,6 +226,14 @@ class Sender:
         else:
             for task_id in parcel.task_ids:
                 self._pending.settle(refused(task_id, 0, error))
+
+    def _forget(self, parcel: Parcel, error: FleetError) -> None:
+        self.forgotten += len(parcel.tasks)
+        if parcel.receipt is not None:
+            parcel.refuse(error)
+        else:
+            for task_id in parcel.task_ids:
+                self._pending.settle(forgotten(task_id, 0, error))
 
 
 def _joined(parcels: Parcels) -> bytes:

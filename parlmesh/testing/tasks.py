@@ -18,7 +18,7 @@ from parlmesh.wire import payload_to_proto
 _DEADLINE_SECONDS = 10.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 # What a stream is to say next: an outcome, a receipt, how it breaks, or that it ends.
-_Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | grpc.StatusCode | None]
+_Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | pb.StreamTerms | grpc.StatusCode | None]
 
 
 def succeeded(spec: task_pb2.TaskSpec, result: Mapping[str, Any] | None = None) -> task_pb2.Outcome:
@@ -54,6 +54,10 @@ class FakeTasks(SchedulerServiceServicer):
         self.actors: list[pb.Actor] = []
         self.commands: list[pb.UpdateActorsRequest] = []
         self.most_unfinished = 0
+        self.memory_id = 0
+        """Told to clients; 0 is that of an older scheduler, which names none."""
+        self.remembers_seconds = 3600
+        self.message_bytes = 0
         self.hold: asyncio.Event | None = None
         """Answers to SubmitTasks wait for it; the tasks end before, and nobody who watches is told."""
         self._watches: dict[_Queue, pb.WatchTasksRequest] = {}
@@ -137,6 +141,8 @@ class FakeTasks(SchedulerServiceServicer):
             while (item := await queue.get()) is not None:
                 if isinstance(item, grpc.StatusCode):
                     await context.abort(item, "as the test wishes")
+                elif isinstance(item, pb.StreamTerms):
+                    yield pb.SubmitTaskStreamResponse(terms=item, receipts=[status_pb2.Status()])
                 elif isinstance(item, task_pb2.Outcome):
                     yield pb.SubmitTaskStreamResponse(outcomes=[item])
                 else:
@@ -165,10 +171,17 @@ class FakeTasks(SchedulerServiceServicer):
         queue: _Queue,
         last: asyncio.Task[None] | None,
     ) -> None:
-        receipt = await self._receipt(request, context) if request.tasks else status_pb2.Status()
+        receipt: status_pb2.Status | pb.StreamTerms = (
+            await self._receipt(request, context) if request.tasks else status_pb2.Status()
+        )
         if last is not None:
             await last
-        queue.put_nowait(receipt)
+        queue.put_nowait(self._terms() if request.follow else receipt)
+
+    def _terms(self) -> pb.StreamTerms:
+        terms = pb.StreamTerms(memory_id=self.memory_id, message_bytes=self.message_bytes)
+        terms.remembers.FromNanoseconds(round(self.remembers_seconds * 1e9))
+        return terms
 
     async def _receipt(self, request: pb.SubmitTaskStreamRequest, context: _Context) -> status_pb2.Status:
         try:
@@ -192,16 +205,18 @@ class FakeTasks(SchedulerServiceServicer):
     ) -> AsyncIterator[pb.WatchTasksResponse]:
         """Those already final first."""
         missing = [task_id for task_id in request.task_ids if task_id not in self.specs]
-        if missing:
+        if missing and not (request.skip_unknown and self.memory_id):
             raise NotFound(f'there is no task "{missing[0]}"', task_id=missing[0])
         queue: _Queue = asyncio.Queue()
         for task_id in request.task_ids:
             if task_id in self.outcomes:
                 queue.put_nowait(self.outcomes[task_id])
         self._watches[queue] = request
-        waiting = set(request.task_ids)
+        waiting = set(request.task_ids) - set(missing)
         try:
             await context.send_initial_metadata(())
+            if missing:
+                yield pb.WatchTasksResponse(unknown_task_ids=missing)
             await self._notify()
             while not request.task_ids or waiting:
                 item = await queue.get()

@@ -83,6 +83,7 @@ class Hello(_message.Message):
     KINDS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Must be the caller's own identity when the fleet has identities."""
     actor_id: _builtins.str
@@ -91,6 +92,8 @@ class Hello(_message.Message):
     """Grows by one at every start of this actor."""
     slots: _builtins.int
     """How many tasks it runs at once."""
+    message_bytes: _builtins.int
+    """Largest message it takes; a task that does not fit is not given to it. 0 = unknown."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Handler kinds it can run."""
@@ -113,10 +116,11 @@ class Hello(_message.Message):
         kinds: _abc.Iterable[_builtins.str] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         leases: _abc.Iterable[Global___Lease] | None = ...,
+        message_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "leases", b"leases", "node_id", b"node_id", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "leases", b"leases", "message_bytes", b"message_bytes", "node_id", b"node_id", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -241,6 +245,9 @@ class Welcome(_message.Message):
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     LEASE_DURATION_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    message_bytes: _builtins.int
+    """Largest message the scheduler takes; a result that does not fit is a failure. 0 = unknown."""
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -257,10 +264,11 @@ class Welcome(_message.Message):
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         lease_duration: _duration_pb2.Duration | None = ...,
         leases: _abc.Iterable[Global___Lease] | None = ...,
+        message_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases", "message_bytes", b"message_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -22,12 +22,13 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from parlmesh.v1 import task_pb2 as parlmesh_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#parlmesh/v1/scheduler_service.proto\x12\x0bparlmesh.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16parlmesh/v1/task.proto\":\n\x12SubmitTasksRequest\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.TaskSpec\"\'\n\x13SubmitTasksResponse\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"`\n\x17SubmitTaskStreamRequest\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.TaskSpec\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\t\x12\x0f\n\x07patient\x18\x03 \x01(\x08\"h\n\x18SubmitTaskStreamResponse\x12$\n\x08receipts\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12&\n\x08outcomes\x18\x02 \x03(\x0b\x32\x14.parlmesh.v1.Outcome\"!\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"2\n\x0fGetTaskResponse\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.parlmesh.v1.Task\"o\n\x10ListTasksRequest\x12&\n\x06states\x18\x01 \x03(\x0e\x32\x16.parlmesh.v1.TaskState\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x11ListTasksResponse\x12 \n\x05tasks\x18\x01 \x03(\x0b\x32\x11.parlmesh.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"8\n\x11WatchTasksRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12\x11\n\tsubmitter\x18\x02 \x01(\t\"<\n\x12WatchTasksResponse\x12&\n\x08outcomes\x18\x01 \x03(\x0b\x32\x14.parlmesh.v1.Outcome\"&\n\x12\x43\x61ncelTasksRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"1\n\x13\x43\x61ncelTasksResponse\x12\x1a\n\x12\x63\x61ncelled_task_ids\x18\x01 \x03(\t\"%\n\x12\x45xplainTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"*\n\x13\x45xplainTaskResponse\x12\x13\n\x0b\x65xplanation\x18\x01 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\xf0\x02\n\x15GetStatisticsResponse\x12\x16\n\x0e\x61\x63tive_workers\x18\x01 \x01(\r\x12\x14\n\x0cqueued_tasks\x18\x02 \x01(\x04\x12\x15\n\rrunning_tasks\x18\x03 \x01(\x04\x12\x17\n\x0f\x63ompleted_tasks\x18\x04 \x01(\x04\x12\x14\n\x0c\x66\x61iled_tasks\x18\x05 \x01(\x04\x12\x1b\n\x13\x61vg_task_latency_ms\x18\x06 \x01(\x01\x12\x16\n\x0ethroughput_tps\x18\x07 \x01(\x01\x12\x1d\n\x15policy_update_time_ms\x18\x08 \x01(\x01\x12\x1a\n\x12worker_utilization\x18\t \x01(\x01\x12\x15\n\rready_workers\x18\n \x01(\r\x12\x15\n\rwaiting_tasks\x18\x0b \x01(\x04\x12\x17\n\x0f\x63\x61ncelled_tasks\x18\x0c \x01(\x04\x12\x15\n\rretried_tasks\x18\r \x01(\x04\x12\x15\n\rstale_results\x18\x0e \x01(\x04\"\xfb\x02\n\x05\x41\x63tor\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.parlmesh.v1.ActorState\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x15\n\rrunning_tasks\x18\x05 \x01(\r\x12\x17\n\x0f\x63ompleted_tasks\x18\x06 \x01(\x04\x12\x14\n\x0c\x66\x61iled_tasks\x18\x07 \x01(\x04\x12\r\n\x05kinds\x18\x08 \x03(\t\x12.\n\x06labels\x18\t \x03(\x0b\x32\x1e.parlmesh.v1.Actor.LabelsEntry\x12\x37\n\x13last_heartbeat_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bincarnation\x18\x0b \x01(\x04\x12\x16\n\x0epolicy_version\x18\x0c \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x11ListActorsRequest\x12\'\n\x06states\x18\x01 \x03(\x0e\x32\x17.parlmesh.v1.ActorState\"8\n\x12ListActorsResponse\x12\"\n\x06\x61\x63tors\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Actor\"T\n\x13UpdateActorsRequest\x12\x11\n\tactor_ids\x18\x01 \x03(\t\x12*\n\x07\x63ommand\x18\x02 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand\":\n\x14UpdateActorsResponse\x12\"\n\x06\x61\x63tors\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Actor\"\x17\n\x15RebalanceTasksRequest\"-\n\x16RebalanceTasksResponse\x12\x13\n\x0bmoved_tasks\x18\x01 \x01(\r\"\"\n\x0fGetTraceRequest\x12\x0f\n\x07seconds\x18\x01 \x01(\r\"&\n\x10GetTraceResponse\x12\x12\n\ntrace_json\x18\x01 \x01(\t*\x88\x01\n\nActorState\x12\x1b\n\x17\x41\x43TOR_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x43TOR_STATE_READY\x10\x01\x12\x16\n\x12\x41\x43TOR_STATE_PAUSED\x10\x02\x12\x18\n\x14\x41\x43TOR_STATE_DRAINING\x10\x03\x12\x14\n\x10\x41\x43TOR_STATE_LOST\x10\x04*\x92\x01\n\x0c\x41\x63torCommand\x12\x1d\n\x19\x41\x43TOR_COMMAND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43TOR_COMMAND_PAUSE\x10\x01\x12\x18\n\x14\x41\x43TOR_COMMAND_RESUME\x10\x02\x12\x17\n\x13\x41\x43TOR_COMMAND_RESET\x10\x03\x12\x17\n\x13\x41\x43TOR_COMMAND_DRAIN\x10\x04\x32\xf0\x07\n\x10SchedulerService\x12P\n\x0bSubmitTasks\x12\x1f.parlmesh.v1.SubmitTasksRequest\x1a .parlmesh.v1.SubmitTasksResponse\x12\x63\n\x10SubmitTaskStream\x12$.parlmesh.v1.SubmitTaskStreamRequest\x1a%.parlmesh.v1.SubmitTaskStreamResponse(\x01\x30\x01\x12\x44\n\x07GetTask\x12\x1b.parlmesh.v1.GetTaskRequest\x1a\x1c.parlmesh.v1.GetTaskResponse\x12J\n\tListTasks\x12\x1d.parlmesh.v1.ListTasksRequest\x1a\x1e.parlmesh.v1.ListTasksResponse\x12O\n\nWatchTasks\x12\x1e.parlmesh.v1.WatchTasksRequest\x1a\x1f.parlmesh.v1.WatchTasksResponse0\x01\x12P\n\x0b\x43\x61ncelTasks\x12\x1f.parlmesh.v1.CancelTasksRequest\x1a .parlmesh.v1.CancelTasksResponse\x12P\n\x0b\x45xplainTask\x12\x1f.parlmesh.v1.ExplainTaskRequest\x1a .parlmesh.v1.ExplainTaskResponse\x12V\n\rGetStatistics\x12!.parlmesh.v1.GetStatisticsRequest\x1a\".parlmesh.v1.GetStatisticsResponse\x12M\n\nListActors\x12\x1e.parlmesh.v1.ListActorsRequest\x1a\x1f.parlmesh.v1.ListActorsResponse\x12S\n\x0cUpdateActors\x12 .parlmesh.v1.UpdateActorsRequest\x1a!.parlmesh.v1.UpdateActorsResponse\x12Y\n\x0eRebalanceTasks\x12\".parlmesh.v1.RebalanceTasksRequest\x1a#.parlmesh.v1.RebalanceTasksResponse\x12G\n\x08GetTrace\x12\x1c.parlmesh.v1.GetTraceRequest\x1a\x1d.parlmesh.v1.GetTraceResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#parlmesh/v1/scheduler_service.proto\x12\x0bparlmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x16parlmesh/v1/task.proto\":\n\x12SubmitTasksRequest\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.TaskSpec\"\'\n\x13SubmitTasksResponse\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"`\n\x17SubmitTaskStreamRequest\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.TaskSpec\x12\x0e\n\x06\x66ollow\x18\x02 \x01(\t\x12\x0f\n\x07patient\x18\x03 \x01(\x08\"\x91\x01\n\x18SubmitTaskStreamResponse\x12$\n\x08receipts\x18\x01 \x03(\x0b\x32\x12.google.rpc.Status\x12&\n\x08outcomes\x18\x02 \x03(\x0b\x32\x14.parlmesh.v1.Outcome\x12\'\n\x05terms\x18\x03 \x01(\x0b\x32\x18.parlmesh.v1.StreamTerms\"e\n\x0bStreamTerms\x12\x11\n\tmemory_id\x18\x01 \x01(\x06\x12,\n\tremembers\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x15\n\rmessage_bytes\x18\x03 \x01(\x04\"!\n\x0eGetTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"2\n\x0fGetTaskResponse\x12\x1f\n\x04task\x18\x01 \x01(\x0b\x32\x11.parlmesh.v1.Task\"o\n\x10ListTasksRequest\x12&\n\x06states\x18\x01 \x03(\x0e\x32\x16.parlmesh.v1.TaskState\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\r\x12\x12\n\npage_token\x18\x04 \x01(\t\"N\n\x11ListTasksResponse\x12 \n\x05tasks\x18\x01 \x03(\x0b\x32\x11.parlmesh.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"N\n\x11WatchTasksRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\x12\x11\n\tsubmitter\x18\x02 \x01(\t\x12\x14\n\x0cskip_unknown\x18\x03 \x01(\x08\"V\n\x12WatchTasksResponse\x12&\n\x08outcomes\x18\x01 \x03(\x0b\x32\x14.parlmesh.v1.Outcome\x12\x18\n\x10unknown_task_ids\x18\x02 \x03(\t\"&\n\x12\x43\x61ncelTasksRequest\x12\x10\n\x08task_ids\x18\x01 \x03(\t\"1\n\x13\x43\x61ncelTasksResponse\x12\x1a\n\x12\x63\x61ncelled_task_ids\x18\x01 \x03(\t\"%\n\x12\x45xplainTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\"*\n\x13\x45xplainTaskResponse\x12\x13\n\x0b\x65xplanation\x18\x01 \x01(\t\"\x16\n\x14GetStatisticsRequest\"\xf0\x02\n\x15GetStatisticsResponse\x12\x16\n\x0e\x61\x63tive_workers\x18\x01 \x01(\r\x12\x14\n\x0cqueued_tasks\x18\x02 \x01(\x04\x12\x15\n\rrunning_tasks\x18\x03 \x01(\x04\x12\x17\n\x0f\x63ompleted_tasks\x18\x04 \x01(\x04\x12\x14\n\x0c\x66\x61iled_tasks\x18\x05 \x01(\x04\x12\x1b\n\x13\x61vg_task_latency_ms\x18\x06 \x01(\x01\x12\x16\n\x0ethroughput_tps\x18\x07 \x01(\x01\x12\x1d\n\x15policy_update_time_ms\x18\x08 \x01(\x01\x12\x1a\n\x12worker_utilization\x18\t \x01(\x01\x12\x15\n\rready_workers\x18\n \x01(\r\x12\x15\n\rwaiting_tasks\x18\x0b \x01(\x04\x12\x17\n\x0f\x63\x61ncelled_tasks\x18\x0c \x01(\x04\x12\x15\n\rretried_tasks\x18\r \x01(\x04\x12\x15\n\rstale_results\x18\x0e \x01(\x04\"\xfb\x02\n\x05\x41\x63tor\x12\x10\n\x08\x61\x63tor_id\x18\x01 \x01(\t\x12\x0f\n\x07node_id\x18\x02 \x01(\t\x12&\n\x05state\x18\x03 \x01(\x0e\x32\x17.parlmesh.v1.ActorState\x12\r\n\x05slots\x18\x04 \x01(\r\x12\x15\n\rrunning_tasks\x18\x05 \x01(\r\x12\x17\n\x0f\x63ompleted_tasks\x18\x06 \x01(\x04\x12\x14\n\x0c\x66\x61iled_tasks\x18\x07 \x01(\x04\x12\r\n\x05kinds\x18\x08 \x03(\t\x12.\n\x06labels\x18\t \x03(\x0b\x32\x1e.parlmesh.v1.Actor.LabelsEntry\x12\x37\n\x13last_heartbeat_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x0bincarnation\x18\x0b \x01(\x04\x12\x16\n\x0epolicy_version\x18\x0c \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"<\n\x11ListActorsRequest\x12\'\n\x06states\x18\x01 \x03(\x0e\x32\x17.parlmesh.v1.ActorState\"8\n\x12ListActorsResponse\x12\"\n\x06\x61\x63tors\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Actor\"T\n\x13UpdateActorsRequest\x12\x11\n\tactor_ids\x18\x01 \x03(\t\x12*\n\x07\x63ommand\x18\x02 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand\":\n\x14UpdateActorsResponse\x12\"\n\x06\x61\x63tors\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Actor\"\x17\n\x15RebalanceTasksRequest\"-\n\x16RebalanceTasksResponse\x12\x13\n\x0bmoved_tasks\x18\x01 \x01(\r\"\"\n\x0fGetTraceRequest\x12\x0f\n\x07seconds\x18\x01 \x01(\r\"&\n\x10GetTraceResponse\x12\x12\n\ntrace_json\x18\x01 \x01(\t*\x88\x01\n\nActorState\x12\x1b\n\x17\x41\x43TOR_STATE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x41\x43TOR_STATE_READY\x10\x01\x12\x16\n\x12\x41\x43TOR_STATE_PAUSED\x10\x02\x12\x18\n\x14\x41\x43TOR_STATE_DRAINING\x10\x03\x12\x14\n\x10\x41\x43TOR_STATE_LOST\x10\x04*\x92\x01\n\x0c\x41\x63torCommand\x12\x1d\n\x19\x41\x43TOR_COMMAND_UNSPECIFIED\x10\x00\x12\x17\n\x13\x41\x43TOR_COMMAND_PAUSE\x10\x01\x12\x18\n\x14\x41\x43TOR_COMMAND_RESUME\x10\x02\x12\x17\n\x13\x41\x43TOR_COMMAND_RESET\x10\x03\x12\x17\n\x13\x41\x43TOR_COMMAND_DRAIN\x10\x04\x32\xf0\x07\n\x10SchedulerService\x12P\n\x0bSubmitTasks\x12\x1f.parlmesh.v1.SubmitTasksRequest\x1a .parlmesh.v1.SubmitTasksResponse\x12\x63\n\x10SubmitTaskStream\x12$.parlmesh.v1.SubmitTaskStreamRequest\x1a%.parlmesh.v1.SubmitTaskStreamResponse(\x01\x30\x01\x12\x44\n\x07GetTask\x12\x1b.parlmesh.v1.GetTaskRequest\x1a\x1c.parlmesh.v1.GetTaskResponse\x12J\n\tListTasks\x12\x1d.parlmesh.v1.ListTasksRequest\x1a\x1e.parlmesh.v1.ListTasksResponse\x12O\n\nWatchTasks\x12\x1e.parlmesh.v1.WatchTasksRequest\x1a\x1f.parlmesh.v1.WatchTasksResponse0\x01\x12P\n\x0b\x43\x61ncelTasks\x12\x1f.parlmesh.v1.CancelTasksRequest\x1a .parlmesh.v1.CancelTasksResponse\x12P\n\x0b\x45xplainTask\x12\x1f.parlmesh.v1.ExplainTaskRequest\x1a .parlmesh.v1.ExplainTaskResponse\x12V\n\rGetStatistics\x12!.parlmesh.v1.GetStatisticsRequest\x1a\".parlmesh.v1.GetStatisticsResponse\x12M\n\nListActors\x12\x1e.parlmesh.v1.ListActorsRequest\x1a\x1f.parlmesh.v1.ListActorsResponse\x12S\n\x0cUpdateActors\x12 .parlmesh.v1.UpdateActorsRequest\x1a!.parlmesh.v1.UpdateActorsResponse\x12Y\n\x0eRebalanceTasks\x12\".parlmesh.v1.RebalanceTasksRequest\x1a#.parlmesh.v1.RebalanceTasksResponse\x12G\n\x08GetTrace\x12\x1c.parlmesh.v1.GetTraceRequest\x1a\x1d.parlmesh.v1.GetTraceResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,62 +37,64 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ACTOR_LABELSENTRY']._loaded_options = None
   _globals['_ACTOR_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_ACTORSTATE']._serialized_start=2205
-  _globals['_ACTORSTATE']._serialized_end=2341
-  _globals['_ACTORCOMMAND']._serialized_start=2344
-  _globals['_ACTORCOMMAND']._serialized_end=2490
-  _globals['_SUBMITTASKSREQUEST']._serialized_start=134
-  _globals['_SUBMITTASKSREQUEST']._serialized_end=192
-  _globals['_SUBMITTASKSRESPONSE']._serialized_start=194
-  _globals['_SUBMITTASKSRESPONSE']._serialized_end=233
-  _globals['_SUBMITTASKSTREAMREQUEST']._serialized_start=235
-  _globals['_SUBMITTASKSTREAMREQUEST']._serialized_end=331
-  _globals['_SUBMITTASKSTREAMRESPONSE']._serialized_start=333
-  _globals['_SUBMITTASKSTREAMRESPONSE']._serialized_end=437
-  _globals['_GETTASKREQUEST']._serialized_start=439
-  _globals['_GETTASKREQUEST']._serialized_end=472
-  _globals['_GETTASKRESPONSE']._serialized_start=474
-  _globals['_GETTASKRESPONSE']._serialized_end=524
-  _globals['_LISTTASKSREQUEST']._serialized_start=526
-  _globals['_LISTTASKSREQUEST']._serialized_end=637
-  _globals['_LISTTASKSRESPONSE']._serialized_start=639
-  _globals['_LISTTASKSRESPONSE']._serialized_end=717
-  _globals['_WATCHTASKSREQUEST']._serialized_start=719
-  _globals['_WATCHTASKSREQUEST']._serialized_end=775
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=777
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=837
-  _globals['_CANCELTASKSREQUEST']._serialized_start=839
-  _globals['_CANCELTASKSREQUEST']._serialized_end=877
-  _globals['_CANCELTASKSRESPONSE']._serialized_start=879
-  _globals['_CANCELTASKSRESPONSE']._serialized_end=928
-  _globals['_EXPLAINTASKREQUEST']._serialized_start=930
-  _globals['_EXPLAINTASKREQUEST']._serialized_end=967
-  _globals['_EXPLAINTASKRESPONSE']._serialized_start=969
-  _globals['_EXPLAINTASKRESPONSE']._serialized_end=1011
-  _globals['_GETSTATISTICSREQUEST']._serialized_start=1013
-  _globals['_GETSTATISTICSREQUEST']._serialized_end=1035
-  _globals['_GETSTATISTICSRESPONSE']._serialized_start=1038
-  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1406
-  _globals['_ACTOR']._serialized_start=1409
-  _globals['_ACTOR']._serialized_end=1788
-  _globals['_ACTOR_LABELSENTRY']._serialized_start=1743
-  _globals['_ACTOR_LABELSENTRY']._serialized_end=1788
-  _globals['_LISTACTORSREQUEST']._serialized_start=1790
-  _globals['_LISTACTORSREQUEST']._serialized_end=1850
-  _globals['_LISTACTORSRESPONSE']._serialized_start=1852
-  _globals['_LISTACTORSRESPONSE']._serialized_end=1908
-  _globals['_UPDATEACTORSREQUEST']._serialized_start=1910
-  _globals['_UPDATEACTORSREQUEST']._serialized_end=1994
-  _globals['_UPDATEACTORSRESPONSE']._serialized_start=1996
-  _globals['_UPDATEACTORSRESPONSE']._serialized_end=2054
-  _globals['_REBALANCETASKSREQUEST']._serialized_start=2056
-  _globals['_REBALANCETASKSREQUEST']._serialized_end=2079
-  _globals['_REBALANCETASKSRESPONSE']._serialized_start=2081
-  _globals['_REBALANCETASKSRESPONSE']._serialized_end=2126
-  _globals['_GETTRACEREQUEST']._serialized_start=2128
-  _globals['_GETTRACEREQUEST']._serialized_end=2162
-  _globals['_GETTRACERESPONSE']._serialized_start=2164
-  _globals['_GETTRACERESPONSE']._serialized_end=2202
-  _globals['_SCHEDULERSERVICE']._serialized_start=2493
-  _globals['_SCHEDULERSERVICE']._serialized_end=3501
+  _globals['_ACTORSTATE']._serialized_start=2430
+  _globals['_ACTORSTATE']._serialized_end=2566
+  _globals['_ACTORCOMMAND']._serialized_start=2569
+  _globals['_ACTORCOMMAND']._serialized_end=2715
+  _globals['_SUBMITTASKSREQUEST']._serialized_start=166
+  _globals['_SUBMITTASKSREQUEST']._serialized_end=224
+  _globals['_SUBMITTASKSRESPONSE']._serialized_start=226
+  _globals['_SUBMITTASKSRESPONSE']._serialized_end=265
+  _globals['_SUBMITTASKSTREAMREQUEST']._serialized_start=267
+  _globals['_SUBMITTASKSTREAMREQUEST']._serialized_end=363
+  _globals['_SUBMITTASKSTREAMRESPONSE']._serialized_start=366
+  _globals['_SUBMITTASKSTREAMRESPONSE']._serialized_end=511
+  _globals['_STREAMTERMS']._serialized_start=513
+  _globals['_STREAMTERMS']._serialized_end=614
+  _globals['_GETTASKREQUEST']._serialized_start=616
+  _globals['_GETTASKREQUEST']._serialized_end=649
+  _globals['_GETTASKRESPONSE']._serialized_start=651
+  _globals['_GETTASKRESPONSE']._serialized_end=701
+  _globals['_LISTTASKSREQUEST']._serialized_start=703
+  _globals['_LISTTASKSREQUEST']._serialized_end=814
+  _globals['_LISTTASKSRESPONSE']._serialized_start=816
+  _globals['_LISTTASKSRESPONSE']._serialized_end=894
+  _globals['_WATCHTASKSREQUEST']._serialized_start=896
+  _globals['_WATCHTASKSREQUEST']._serialized_end=974
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=976
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1062
+  _globals['_CANCELTASKSREQUEST']._serialized_start=1064
+  _globals['_CANCELTASKSREQUEST']._serialized_end=1102
+  _globals['_CANCELTASKSRESPONSE']._serialized_start=1104
+  _globals['_CANCELTASKSRESPONSE']._serialized_end=1153
+  _globals['_EXPLAINTASKREQUEST']._serialized_start=1155
+  _globals['_EXPLAINTASKREQUEST']._serialized_end=1192
+  _globals['_EXPLAINTASKRESPONSE']._serialized_start=1194
+  _globals['_EXPLAINTASKRESPONSE']._serialized_end=1236
+  _globals['_GETSTATISTICSREQUEST']._serialized_start=1238
+  _globals['_GETSTATISTICSREQUEST']._serialized_end=1260
+  _globals['_GETSTATISTICSRESPONSE']._serialized_start=1263
+  _globals['_GETSTATISTICSRESPONSE']._serialized_end=1631
+  _globals['_ACTOR']._serialized_start=1634
+  _globals['_ACTOR']._serialized_end=2013
+  _globals['_ACTOR_LABELSENTRY']._serialized_start=1968
+  _globals['_ACTOR_LABELSENTRY']._serialized_end=2013
+  _globals['_LISTACTORSREQUEST']._serialized_start=2015
+  _globals['_LISTACTORSREQUEST']._serialized_end=2075
+  _globals['_LISTACTORSRESPONSE']._serialized_start=2077
+  _globals['_LISTACTORSRESPONSE']._serialized_end=2133
+  _globals['_UPDATEACTORSREQUEST']._serialized_start=2135
+  _globals['_UPDATEACTORSREQUEST']._serialized_end=2219
+  _globals['_UPDATEACTORSRESPONSE']._serialized_start=2221
+  _globals['_UPDATEACTORSRESPONSE']._serialized_end=2279
+  _globals['_REBALANCETASKSREQUEST']._serialized_start=2281
+  _globals['_REBALANCETASKSREQUEST']._serialized_end=2304
+  _globals['_REBALANCETASKSRESPONSE']._serialized_start=2306
+  _globals['_REBALANCETASKSRESPONSE']._serialized_end=2351
+  _globals['_GETTRACEREQUEST']._serialized_start=2353
+  _globals['_GETTRACEREQUEST']._serialized_end=2387
+  _globals['_GETTRACERESPONSE']._serialized_start=2389
+  _globals['_GETTRACERESPONSE']._serialized_end=2427
+  _globals['_SCHEDULERSERVICE']._serialized_start=2718
+  _globals['_SCHEDULERSERVICE']._serialized_end=3726
 # @@protoc_insertion_point(module_scope)

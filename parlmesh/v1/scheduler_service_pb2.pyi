@@ -5,6 +5,7 @@ isort:skip_file
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -166,6 +167,7 @@ class SubmitTaskStreamResponse(_message.Message):
 
     RECEIPTS_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[_status_pb2.Status]:
         """One for each request; OK = accepted, and durable when the store is."""
@@ -174,19 +176,59 @@ class SubmitTaskStreamResponse(_message.Message):
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]:
         """Of the submitter that is followed, each once per stream."""
 
+    @_builtins.property
+    def terms(self) -> Global___StreamTerms:
+        """Set beside the receipt of the request that follows a submitter."""
+
     def __init__(
         self,
         *,
         receipts: _abc.Iterable[_status_pb2.Status] | None = ...,
         outcomes: _abc.Iterable[_task_pb2.Outcome] | None = ...,
+        terms: Global___StreamTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "receipts", b"receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "receipts", b"receipts", "terms", b"terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SubmitTaskStreamResponse: _TypeAlias = SubmitTaskStreamResponse  # noqa: Y015
+
+@_typing.final
+class StreamTerms(_message.Message):
+    """What a client may rely on for the length of its stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_ID_FIELD_NUMBER: _builtins.int
+    REMEMBERS_FIELD_NUMBER: _builtins.int
+    MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    memory_id: _builtins.int
+    """Names what the scheduler remembers. Another one than before: it has forgotten everything that was accepted. The
+    same one: a task that it accepted and does not know has ended, and its outcome was kept as long as it should.
+    0 = unknown.
+    """
+    message_bytes: _builtins.int
+    """Largest message the server takes."""
+    @_builtins.property
+    def remembers(self) -> _duration_pb2.Duration:
+        """Whatever ended within this time is still known."""
+
+    def __init__(
+        self,
+        *,
+        memory_id: _builtins.int = ...,
+        remembers: _duration_pb2.Duration | None = ...,
+        message_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remembers", b"remembers"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "message_bytes", b"message_bytes", "remembers", b"remembers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StreamTerms: _TypeAlias = StreamTerms  # noqa: Y015
 
 @_typing.final
 class GetTaskRequest(_message.Message):
@@ -301,8 +343,11 @@ class WatchTasksRequest(_message.Message):
 
     TASK_IDS_FIELD_NUMBER: _builtins.int
     SUBMITTER_FIELD_NUMBER: _builtins.int
+    SKIP_UNKNOWN_FIELD_NUMBER: _builtins.int
     submitter: _builtins.str
     """With no ids: follow this submitter's tasks from now on; empty = the caller's identity."""
+    skip_unknown: _builtins.bool
+    """Name the unknown ids in the first response instead of NOT_FOUND."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Follow these; NOT_FOUND when one is unknown."""
@@ -312,10 +357,11 @@ class WatchTasksRequest(_message.Message):
         *,
         task_ids: _abc.Iterable[_builtins.str] | None = ...,
         submitter: _builtins.str = ...,
+        skip_unknown: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["submitter", b"submitter", "task_ids", b"task_ids"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["skip_unknown", b"skip_unknown", "submitter", b"submitter", "task_ids", b"task_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -328,16 +374,22 @@ class WatchTasksResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    UNKNOWN_TASK_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]: ...
+    @_builtins.property
+    def unknown_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Those of the request that are not followed, when it asked to skip them."""
+
     def __init__(
         self,
         *,
         outcomes: _abc.Iterable[_task_pb2.Outcome] | None = ...,
+        unknown_task_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcomes", b"outcomes", "unknown_task_ids", b"unknown_task_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ..condensing import Condenser
-from .protocol import Opened, next_floor
+from .protocol import Opened, new_identity, next_floor
 
 BATCH_BYTES = 1 << 20
 
@@ -18,6 +18,7 @@ class MemoryStore:
         self._batches: list[bytes] = []
         self._new_records = 0
         self._lease_floor = 0
+        self.identity = new_identity()
 
     def open(self, wall_time: float) -> Opened:
         self._lease_floor = next_floor(self._lease_floor, wall_time)

@@ -1,5 +1,6 @@
 """What the scheduler asks of a store. Calls block; they are made before serving or from the committer's thread."""
 
+import secrets
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ class Store(Protocol):
 
     # False: what is appended is lost with the process, so nobody needs to wait for it.
     durable: bool
+    # Names what is remembered; to be asked once the batches were read. Another one when acknowledged records are gone.
+    identity: int
 
     def open(self, wall_time: float) -> Opened:
         """Takes the store for this process alone; FailedPrecondition when another has it."""
@@ -35,6 +38,11 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Lets go of the store."""
+
+
+def new_identity() -> int:
+    """Never 0, and small enough for SQLite."""
+    return secrets.randbits(62) + 1
 
 
 def next_floor(last_lease: int, wall_time: float) -> int:

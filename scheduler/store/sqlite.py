@@ -17,7 +17,7 @@ from parlmesh.telemetry import get_logger
 
 from ..condensing import Condenser
 from ..records import DamagedJournal, seal, split, unseal
-from .protocol import Opened, next_floor
+from .protocol import Opened, new_identity, next_floor
 
 log = get_logger("parlmesh.scheduler")
 
@@ -60,6 +60,7 @@ class SqliteStore:
         self._last_id = 0
         self._new_records = 0
         self._live_tasks = 0
+        self.identity = 0
 
     def open(self, wall_time: float) -> Opened:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -79,6 +80,7 @@ class SqliteStore:
             self._execute("DELETE FROM journal WHERE id <= ?", self._covered)
             floor = next_floor(self._meta("lease_floor", 0), wall_time)
             self._set_meta("lease_floor", floor)
+            self._identify(self._meta("identity", 0) or new_identity())
         return Opened(floor, self._read_all())
 
     def append(self, batch: bytes, records: int) -> None:
@@ -159,6 +161,7 @@ class SqliteStore:
                     ) from None
                 log.error("journal_cut", where=where, error=error.message)
                 self._execute("DELETE FROM journal WHERE id >= ?", expected)
+                self._identify(new_identity())
                 return
             yield batch
             expected += 1
@@ -185,6 +188,10 @@ class SqliteStore:
         if found != FORMAT:
             raise DamagedJournal(f"{self._path} has format {found}; this scheduler reads format {FORMAT}")
         self._set_meta("format", FORMAT)
+
+    def _identify(self, identity: int) -> None:
+        self._set_meta("identity", identity)
+        self.identity = identity
 
     def _meta(self, key: str, default: int) -> int:
         row = self._row("SELECT value FROM meta WHERE key = ?", key)

@@ -16,6 +16,7 @@ class GatedStore:
     """A store whose disk the test holds in its hand."""
 
     durable = True
+    identity = 1
 
     def __init__(self) -> None:
         self.open_gate = threading.Event()

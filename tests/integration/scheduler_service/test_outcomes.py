@@ -20,7 +20,10 @@ async def test_a_stream_gives_receipts_and_the_outcomes_of_the_submitter_it_foll
     actor = await make_actor(credits=2, slots=2)
     call: Any = client.stub.SubmitTaskStream(timeout=SECONDS)
     await call.write(pb.SubmitTaskStreamRequest(follow="me"))
-    assert [status.code for status in (await call.read()).receipts] == [0]
+    first = await call.read()
+    assert [status.code for status in first.receipts] == [0]
+    assert first.terms.memory_id
+    assert (first.terms.remembers.seconds, first.terms.message_bytes) == (3600, 8 << 20)
     others = [noop("x", submitter="you")]
     await call.write(pb.SubmitTaskStreamRequest(tasks=[noop("a", submitter="me"), *others], patient=True))
     await actor.answer(*await actor.take(2))
@@ -54,6 +57,18 @@ async def test_a_stream_follows_one_submitter_and_refuses_a_request_that_names_a
     )
     assert not (await client.call("ListTasks", pb.ListTasksRequest())).tasks
     call.cancel()
+
+
+async def test_a_watch_names_the_tasks_it_does_not_know_when_asked_to(client: Client) -> None:
+    await client.call("SubmitTasks", pb.SubmitTasksRequest(tasks=[noop("a")]))
+    await client.call("CancelTasks", pb.CancelTasksRequest(task_ids=["a"]))
+    for asked, unknown, ended in ((["x", "a", "y"], ["x", "y"], ["a"]), (["x"], ["x"], [])):
+        request = pb.WatchTasksRequest(task_ids=asked, skip_unknown=True)
+        seen: tuple[list[str], list[str]] = ([], [])
+        async for response in client.stub.WatchTasks(request, timeout=SECONDS):
+            seen[0].extend(response.unknown_task_ids)
+            seen[1].extend(outcome.task_id for outcome in response.outcomes)
+        assert seen == (unknown, ended)
 
 
 async def test_a_watch_of_a_submitter_misses_nothing_after_its_first_metadata(client: Client, make_actor: Make) -> None:

@@ -73,7 +73,7 @@ async def test_a_stream_that_is_given_up_during_a_write_is_followed_by_one_that_
         random.Random(0),
         take=lambda: requests.pop() if requests else None,
         ready=ready,
-        on_connected=lambda: None,
+        on_connected=lambda terms: None,
     )
 
     async def keep() -> None:

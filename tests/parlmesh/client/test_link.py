@@ -14,6 +14,7 @@ from parlmesh.errors import (
     FailedPrecondition,
     FleetError,
     InvalidInput,
+    NotFound,
     ResourceExhausted,
     Unauthenticated,
     Unavailable,
@@ -23,6 +24,7 @@ from parlmesh.security import SecurityConfig
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.tasks import FakeTasks, succeeded
 from parlmesh.v1 import task_pb2
+from tests.parlmesh.client.conftest import QUICK
 
 TASKS = [TaskRequest("echo", {"n": n}) for n in range(20)]
 
@@ -74,6 +76,59 @@ async def test_tasks_that_the_scheduler_lost_are_submitted_again(controller: PAR
     await end_all(fake)
     assert await call == list(range(20))
     assert (await controller.get_statistics()).client.resubmitted_tasks == 20
+
+
+async def test_tasks_that_a_scheduler_lost_with_its_memory_are_submitted_again(fake: FakeTasks) -> None:
+    fake.memory_id = 1
+    async with serve([fake.service]) as address, await PARLController.connect(address, config=QUICK) as controller:
+        call = await started(controller, fake)
+        fake.forget(fake.unfinished[5:])
+        fake.memory_id, fake.run = 2, succeeded
+        await fake.end_watches()
+        await fake.until(lambda: len(fake.requests) > 1 and len(fake.unfinished) == 5)
+        await end_all(fake)
+        assert await call == list(range(20))
+        counts = (await controller.get_statistics()).client
+        assert (counts.resubmitted_tasks, counts.forgotten_outcomes) == (15, 0)
+
+
+async def test_tasks_whose_outcomes_a_scheduler_no_longer_keeps_are_not_run_again(fake: FakeTasks) -> None:
+    fake.memory_id, fake.run = 1, lambda spec: None
+    async with serve([fake.service]) as address, await PARLController.connect(address, config=QUICK) as controller:
+        call = asyncio.ensure_future(controller.execute_parallel(TASKS))
+        await fake.until(lambda: len(fake.unfinished) == len(TASKS))
+        alone = await controller.submit_task("echo")
+        requests = len(fake.requests)
+        fake.forget(fake.unfinished[5:])
+        await fake.end_watches()
+        await fake.until(lambda: fake.watches == 2)
+        await end_all(fake)
+        outcomes = [*await call, await controller.result(alone)]
+        assert [outcome.ok for outcome in outcomes] == [True] * 5 + [False] * 16
+        assert {outcome.state for outcome in outcomes[5:]} == {OutcomeState.FORGOTTEN}
+        with pytest.raises(NotFound, match=r"no longer kept \(the scheduler's retention\)") as error:
+            outcomes[5].unwrap()
+        assert error.value.reason == "OUTCOME_FORGOTTEN"
+        counts = (await controller.get_statistics()).client
+        assert (counts.resubmitted_tasks, counts.forgotten_outcomes, counts.pending_tasks) == (0, 16, 0)
+        assert len(fake.requests) == requests
+
+
+@pytest.mark.parametrize("remembers", [0, 3600])
+async def test_a_request_without_an_answer_is_sent_again_only_while_its_outcome_would_be_known(
+    fake: FakeTasks, remembers: int
+) -> None:
+    fake.memory_id, fake.remembers_seconds = 1, remembers
+    async with serve([fake.service]) as address, await PARLController.connect(address, config=QUICK) as controller:
+        fake.hold = asyncio.Event()
+        call = asyncio.ensure_future(controller.execute_parallel(TASKS[:1]))
+        await fake.until(lambda: len(fake.outcomes) == 1)  # it has run, and the receipt is still to come
+        fake.forget()
+        fake.hold = None
+        await fake.end_watches()
+        (outcome,) = await call
+        assert outcome.state == (OutcomeState.SUCCEEDED if remembers else OutcomeState.FORGOTTEN)
+        assert len(fake.requests) == (2 if remembers else 1)
 
 
 async def test_the_ends_of_tasks_submitted_alone_survive_a_break_too(

@@ -64,6 +64,16 @@ def test_every_start_gets_a_higher_lease_floor_even_when_the_clock_goes_back(mak
     assert all(later - earlier >= 1 << 32 for earlier, later in pairwise(floors))
 
 
+def test_a_store_is_the_same_after_a_restart_and_another_one_is_not(make_store: Make) -> None:
+    identities = set()
+    for _ in range(2):
+        store, _, _ = reopen(make_store)
+        identities.add(store.identity)
+        store.close()
+    assert len(identities) == 1
+    assert identities.isdisjoint({0, MemoryStore().identity})
+
+
 def test_a_compacted_journal_rebuilds_the_same_core(make_store: Make) -> None:
     harness = Harness(retention={"max_tasks": 5})
     store, _, _ = reopen(make_store)
@@ -148,11 +158,13 @@ def test_a_damaged_row_stops_the_start_and_repair_cuts_there(path: Path, damage:
     store = SqliteStore(path)
     with pytest.raises(DamagedJournal, match=word) as caught:
         list(store.open(1.0).batches)
+    whole = store.identity
     assert "journal row 3" in caught.value.message
     assert "store.repair" in caught.value.message
     store.close()
     store = SqliteStore(path, repair=True)
     assert len(list(store.open(1.0).batches)) == 2
+    assert store.identity != whole  # clients are to send again what it lost
     store.append(_batch(77), 1)
     store.close()
     store = SqliteStore(path)
