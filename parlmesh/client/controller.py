@@ -60,6 +60,7 @@ class PARLController:
         self._claims = Claims(most_outcomes=config.unclaimed_outcomes, most_bytes=config.unclaimed_bytes)
         self._opening = asyncio.Lock()
         self._link: Link | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._fleet: LocalFleet | None = None
         self._learner_channel: grpc.aio.Channel | None = None
 
@@ -98,6 +99,7 @@ class PARLController:
         most = self._config.max_workers
         if not isinstance(num_workers, int) or not 1 <= num_workers <= most:
             raise InvalidInput(f"num_workers is {num_workers!r}; it must be 1 to {most}", reason="INVALID_WORKERS")
+        self._check_loop()
         async with self._opening:
             if self._link is None:
                 await self._start(num_workers, actor, scheduler, processes)
@@ -105,6 +107,9 @@ class PARLController:
 
     async def close(self) -> None:
         """Ends every wait, and the local fleet when there is one. A running fleet goes on with what it accepted."""
+        if self._loop is not None and self._loop.is_closed():
+            return  # everything ended with it
+        self._check_loop()
         try:
             if self._link is not None:
                 await self._link.close()
@@ -281,8 +286,19 @@ class PARLController:
     def _connected(self) -> Link:
         if self._link is None:
             raise FailedPrecondition("there is no fleet yet; call initialize() or connect()", reason="NOT_CONNECTED")
+        self._check_loop()
         self._link.check()
         return self._link
+
+    def _check_loop(self) -> None:
+        """Whatever waits on another loop would wait for ever."""
+        if self._loop is not None and self._loop is not asyncio.get_running_loop():
+            what = "has ended" if self._loop.is_closed() else "is another one"
+            raise FailedPrecondition(
+                f"the event loop that opened this controller {what}; use it within one asyncio.run, or use "
+                "parlmesh.client.sync.Controller, which any thread may call",
+                reason="OTHER_EVENT_LOOP",
+            )
 
     def _seconds(self, timeout: float | None) -> float:
         return self._config.wait_seconds if timeout is None else timeout
@@ -291,7 +307,7 @@ class PARLController:
         channel = open_channel(address, self._security, max_message_bytes=self._config.message_bytes)
         link = Link(channel, address, self._config)
         await link.open()
-        self._link, self._address = link, address
+        self._link, self._loop, self._address = link, asyncio.get_running_loop(), address
 
     async def _start(
         self,
@@ -314,7 +330,7 @@ class PARLController:
             await self._until_ready(self._fleet)
         except BaseException:
             await self.close()
-            self._link, self._fleet, self._address = None, None, ""
+            self._link, self._fleet, self._loop, self._address = None, None, None, ""
             raise
 
     async def _until_ready(self, fleet: LocalFleet) -> None:

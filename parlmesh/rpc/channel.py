@@ -11,6 +11,7 @@ from .bearer_channel import BearerChannel
 from .credentials import bearer_for, channel_credentials
 from .transport import channel_options
 
+_LAST_PORT = 65535
 NO_SECURITY = SecurityConfig()
 
 
@@ -21,8 +22,7 @@ def open_channel(
     max_message_bytes: int = 8 * MEBIBYTE,
 ) -> grpc.aio.Channel:
     """A channel with the fleet's keepalive and limits; connects on first use and reconnects by itself."""
-    if ":" not in address or address.endswith(":"):
-        raise ConfigError(f'address must be host:port, got "{address}"', address=address)
+    _check(address)
     bearer = bearer_for(address, security)
     credentials = channel_credentials(security)
     options = channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))
@@ -32,3 +32,14 @@ def open_channel(
         else grpc.aio.secure_channel(address, credentials, options=options)
     )
     return channel if bearer is None else BearerChannel(channel, bearer)
+
+
+def _check(address: str) -> None:
+    host, separator, port = address.rpartition(":")
+    if not separator or not port:
+        raise ConfigError(f'address must be host:port, got "{address}"', address=address)
+    if address.startswith(("unix:", "unix-abstract:")):
+        return
+    # gRPC takes the number modulo 65536 and dials another port.
+    if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= _LAST_PORT:
+        raise ConfigError(f'address is "{address}"; its port must be 1 to {_LAST_PORT}', address=address)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from google.protobuf import struct_pb2
 
 from parlmesh.errors import InvalidInput
@@ -10,6 +11,11 @@ from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 
 from .tensors import DEFAULT_LIMITS, TensorLimits, tensor_to_proto, tensors_from_proto
+
+_REASON = "PARAMETERS"
+# JSON, and so Struct, has doubles alone: integers beyond these would be rounded.
+_EXACT = 1 << 53
+_AS_THEY_ARE = frozenset({str, float, bool, type(None)})
 
 
 def payload_to_proto(parameters: Mapping[str, Any], tensors: Mapping[str, Array] | None = None) -> pb.Payload:
@@ -30,13 +36,62 @@ def payload_from_proto(
 
 
 def struct_to_proto(values: Mapping[str, Any]) -> struct_pb2.Struct:
-    """InvalidInput when a value has no place in JSON."""
+    """InvalidInput names the key of a value that has no place in JSON, or that JSON would change."""
     struct = struct_pb2.Struct()
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"parameters must be a JSON object, got {_shown(values)}", reason=_REASON)
     try:
-        struct.update(values)
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InvalidInput(f"parameters must be a JSON object: {error}", reason="PARAMETERS") from error
+        struct.update(_object(values, ""))
+    except RecursionError:
+        raise InvalidInput("parameters are nested too deeply, or hold themselves", reason=_REASON) from None
+    except (ValueError, TypeError) as error:  # as text that is no UTF-8
+        raise InvalidInput(f"parameters must be a JSON object: {error}", reason=_REASON) from error
     return struct
+
+
+def _object(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
+    plain: dict[str, Any] = {}
+    for key, value in values.items():
+        if not isinstance(key, str):
+            where = f" of {path!r}" if path else ""
+            raise InvalidInput(f"the key {_shown(key)}{where} must be text", reason=_REASON)
+        # What most values are costs no call.
+        kind = type(value)
+        if kind in _AS_THEY_ARE or (kind is int and -_EXACT <= value <= _EXACT):
+            plain[key] = value
+        else:
+            plain[key] = _plain(value, f"{path}.{key}" if path else key)
+    return plain
+
+
+def _plain(value: Any, path: str) -> Any:
+    """The value as Struct takes it: tuples as lists, numpy's scalars as Python's."""
+    if value is None or isinstance(value, (str, float, bool)):
+        return value
+    if isinstance(value, (int, np.integer)):
+        number = int(value)
+        if not -_EXACT <= number <= _EXACT:
+            text = f"{path!r} is {number}; integers go from -2^53 to 2^53 ({_EXACT}): send larger ones as text"
+            raise InvalidInput(text, reason=_REASON, key=path)
+        return number
+    if isinstance(value, np.bool_):
+        return bool(value)
+    if isinstance(value, np.floating):
+        return float(value)
+    if isinstance(value, Mapping):
+        return _object(value, path)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, f"{path}[{index}]") for index, item in enumerate(value)]
+    hint = "; arrays travel as tensors" if isinstance(value, np.ndarray) else ""
+    raise InvalidInput(
+        f"{path!r} is {_shown(value)}; a value must be text, a number, true, false, null, a list or an object{hint}",
+        reason=_REASON,
+        key=path,
+    )
+
+
+def _shown(value: object) -> str:
+    return f"{value!r:.60} ({type(value).__name__})"
 
 
 def struct_from_proto(struct: struct_pb2.Struct) -> dict[str, Any]:

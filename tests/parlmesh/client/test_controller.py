@@ -1,9 +1,10 @@
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from parlmesh.testing.fleet import FakeLearner
 from parlmesh.testing.tasks import FakeTasks, failed, succeeded
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
+from tests.parlmesh.client.conftest import QUICK
 
 ECHOES = [TaskRequest("echo", {"n": n}) for n in range(50)]
 
@@ -360,6 +362,25 @@ async def test_nothing_works_before_there_is_a_fleet_or_after_the_end(fake: Fake
         await controller.close()
         with pytest.raises(Unavailable, match="the controller was closed"):
             await controller.submit_task("noop")
+
+
+async def test_a_call_from_another_event_loop_is_refused_at_once(controller: PARLController, fake: FakeTasks) -> None:
+    def elsewhere(coroutine: Coroutine[Any, Any, Any]) -> object:
+        return asyncio.run(coroutine)
+
+    for call in (controller.submit_task("noop"), controller.initialize(2), controller.close()):
+        with pytest.raises(FailedPrecondition, match=r"the event loop that opened this controller is another one"):
+            await asyncio.to_thread(elsewhere, call)
+    assert (await controller.result(await controller.submit_task("noop"))).ok
+
+
+async def test_a_controller_whose_event_loop_has_ended_says_so(fake: FakeTasks) -> None:
+    async with serve([fake.service]) as address:
+        controller = await asyncio.to_thread(lambda: asyncio.run(PARLController.connect(address, config=QUICK)))
+        with pytest.raises(FailedPrecondition, match=r"has ended; use it within one asyncio.run") as error:
+            await controller.submit_task("noop")
+        assert error.value.reason == "OTHER_EVENT_LOOP"
+        await controller.close()
 
 
 async def test_closing_ends_every_wait(fake: FakeTasks) -> None:

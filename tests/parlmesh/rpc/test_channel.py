@@ -22,6 +22,14 @@ async def test_an_address_without_a_port_is_refused(address: str) -> None:
         open_channel(address)
 
 
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:99999", "127.0.0.1:0", "localhost:-1", "[::1]:65536", "dns:///localhost:70000", "host:http"]
+)
+async def test_a_port_that_no_machine_has_is_refused(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"its port must be 1 to 65535"):
+        open_channel(address)
+
+
 async def test_a_channel_connects_again_after_the_server_came_back() -> None:
     port = free_port()
 

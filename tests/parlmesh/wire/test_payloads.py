@@ -1,3 +1,5 @@
+import datetime
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -35,7 +37,40 @@ def test_tensors_travel_beside_the_parameters():
     np.testing.assert_array_equal(tensors["x"], [0, 1, 2])
 
 
-@pytest.mark.parametrize("bad", [{"x": object()}, {"x": np.float32(1)}, {1: "x"}])
-def test_parameters_that_are_not_json_are_refused(bad):
-    with pytest.raises(InvalidInput, match="parameters must be a JSON object"):
+def test_tuples_and_scalars_of_numpy_travel_as_what_they_hold():
+    given_values = {"a": (1, (2.5, "x")), "b": np.int64(7), "c": np.float32(0.5), "d": [np.bool_(True)]}
+    parameters, _ = payload_from_proto(payload_to_proto(given_values))
+    assert parameters == {"a": [1, [2.5, "x"]], "b": 7, "c": 0.5, "d": [True]}
+
+
+ALLOWED = "a value must be text, a number, true, false, null, a list or an object"
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({"seed": 2**60 + 1}, "'seed' is 1152921504606846977; integers go from -2^53 to 2^53 (9007199254740992)"),
+        ({"a": [{"b": -(2**53) - 1}]}, "'a[0].b' is -9007199254740993; integers go from"),
+        ({"a": np.uint64(2**63)}, "'a' is 9223372036854775808; integers go from"),
+        ({"when": datetime.date(2026, 1, 2)}, f"'when' is datetime.date(2026, 1, 2) (date); {ALLOWED}"),
+        ({"raw": b"ab"}, f"'raw' is b'ab' (bytes); {ALLOWED}"),
+        ({"a": {"z": 1j}}, f"'a.z' is 1j (complex); {ALLOWED}"),
+        ({"x": np.zeros(2)}, "arrays travel as tensors"),
+        ({1: "x"}, "the key 1 (int) must be text"),
+        ({"a": {2: "x"}}, "the key 2 (int) of 'a' must be text"),
+        ([1], "parameters must be a JSON object, got [1] (list)"),
+        ({"a": "\ud800"}, "parameters must be a JSON object"),
+    ],
+)
+def test_what_has_no_place_in_json_is_refused_by_its_key(bad, sentence):
+    with pytest.raises(InvalidInput) as error:
         payload_to_proto(bad)
+    assert sentence in error.value.message
+    assert error.value.reason == "PARAMETERS"
+
+
+def test_parameters_that_hold_themselves_are_refused():
+    parameters = {}
+    parameters["x"] = parameters
+    with pytest.raises(InvalidInput, match="nested too deeply"):
+        payload_to_proto(parameters)
