@@ -1,0 +1,161 @@
+"""What happened under faults, as clients and handlers saw it: records of the history, and the files they live in.
+
+Every process appends to a file of its own, one JSON line per record, so that a kill costs at most the last line.
+Times are those of CLOCK_MONOTONIC, which the processes of one machine share and no wall clock moves.
+"""
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A request for tasks and what came of it."""
+
+    task_ids: tuple[str, ...]
+    start: float
+    end: float
+    answer: str
+    """accepted, refused, or unknown where no answer came."""
+
+
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """An end that reached whoever waited for it; the same end may reach several."""
+
+    task_id: str
+    at: float
+    state: str
+    """succeeded, failed, cancelled, quarantined; forgotten where retention had dropped the outcome."""
+    token: str = ""
+    """Of the attempt whose result it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Tasks that the scheduler said it cancelled."""
+
+    task_ids: tuple[str, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """A handler began; the token is its own."""
+
+    task_id: str
+    attempt: int
+    actor: str
+    token: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A handler came to its end."""
+
+    token: str
+    at: float
+    how: str
+    """succeeded, failed or stopped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something was done to a process or to its link."""
+
+    target: str
+    kind: str
+    start: float
+    end: float
+    lingers: float = 0.0
+    """Seconds for which it is still felt after its end: until the target has settled its leases anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A policy version that an observer was given."""
+
+    observer: str
+    run: str
+    version: int
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """A learner's books at one moment."""
+
+    source: str
+    at: float
+    received: int
+    trained: int
+    queued: int
+    dropped: int
+
+
+Record: TypeAlias = Submitted | Delivered | Cancelled | Began | Ended | Fault | Version | Scrape
+_KINDS: dict[str, type[Any]] = {
+    kind.__name__: kind for kind in (Submitted, Delivered, Cancelled, Began, Ended, Fault, Version, Scrape)
+}
+
+
+class Journal:
+    """Appends records to a file; several processes may share it."""
+
+    def __init__(self, path: Path) -> None:
+        # O_APPEND makes a line of this size whole or absent, whoever else writes.
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def add(self, record: Record) -> None:
+        """Written when it returns; a kill of the process does not take it back."""
+        line = json.dumps({"is": type(record).__name__, **asdict(record)}, separators=(",", ":"))
+        os.write(self._file, line.encode() + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that was recorded."""
+
+    records: list[Record] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, paths: Iterable[Path]) -> "History":
+        """All files together, in no particular order."""
+        return cls([record for path in sorted(paths) for record in _records(path)])
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        """The records of one kind."""
+        return [record for record in self.records if isinstance(record, kind)]
+
+
+def now() -> float:
+    """The clock of every record."""
+    return time.monotonic()
+
+
+def _records(path: Path) -> Iterator[Record]:
+    for line in path.read_bytes().splitlines():
+        try:
+            found = json.loads(line)
+        except ValueError:
+            # Cut by a kill or by a full disk: what it would have said is not known.
+            continue
+        kind = _KINDS[found.pop("is")]
+        if "task_ids" in found:
+            found["task_ids"] = tuple(found["task_ids"])
+        yield kind(**found)

@@ -1,0 +1,170 @@
+"""What a history must obey, whatever failed. Pure: reads records, says what they contradict.
+
+An attempt of an actor that was itself killed, stopped or cut off may be repeated: that is what leases are for. Nothing
+else is an excuse, a restart of the scheduler least of all.
+"""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from .history import Began, Cancelled, Delivered, Ended, Fault, History, Scrape, Submitted, Version
+
+FORGOTTEN = "forgotten"
+Of = TypeVar("Of", Delivered, Began)
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One rule, one witness."""
+
+    rule: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.detail}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a check takes for granted."""
+
+    settled: bool = True
+    """Everything had time to end: a task without an end is a violation."""
+    on_its_way_seconds: float = 2.0
+    """How long an assignment and the cancellation behind it may be on their way to an actor, one after the other."""
+
+
+def check(history: History, limits: Limits | None = None) -> list[Violation]:
+    """Every contradiction that is there; none for a history that keeps all promises."""
+    limits = limits or Limits()
+    books = _Books(history, limits)
+    found = [
+        *books.acknowledged_ends_once(),
+        *books.results_are_of_attempts(),
+        *books.refused_never_ran(),
+        *books.cancelled_stays_cancelled(),
+        *books.nothing_begins_after_the_end(),
+        *books.live_work_is_not_repeated(),
+    ]
+    return [*found, *versions_never_go_back(history.of(Version)), *books_balance(history.of(Scrape))]
+
+
+class _Books:
+    def __init__(self, history: History, limits: Limits) -> None:
+        self._limits = limits
+        self._submits: list[Submitted] = history.of(Submitted)
+        self._cancels: list[Cancelled] = history.of(Cancelled)
+        self._cancelled = {task_id for each in self._cancels for task_id in each.task_ids}
+        self._ends = _grouped(history.of(Delivered))
+        self._began = _grouped(history.of(Began))
+        self._ended: dict[str, Ended] = {record.token: record for record in history.of(Ended)}
+        self._faults: dict[str, list[Fault]] = defaultdict(list)
+        for fault in history.of(Fault):
+            self._faults[fault.target].append(fault)
+        self._accepted = {task_id for each in self._submits if each.answer == "accepted" for task_id in each.task_ids}
+
+    def acknowledged_ends_once(self) -> Iterable[Violation]:
+        for task_id in sorted(self._accepted):
+            ends = self._ends.get(task_id, [])
+            if not ends and self._limits.settled:
+                yield Violation("an accepted task ends", f"{task_id} has no end; {self._story(task_id)}")
+        for task_id, ends in self._ends.items():
+            known = {(end.state, end.token) for end in ends if end.state != FORGOTTEN}
+            if len(known) > 1:
+                yield Violation("a task ends once", f"{task_id} ended {sorted(known)}; {self._story(task_id)}")
+            if not known and not self._ran_or_was_cancelled(task_id):
+                yield Violation("nothing is forgotten before it ended", f"{task_id}; {self._story(task_id)}")
+
+    def results_are_of_attempts(self) -> Iterable[Violation]:
+        for task_id, ends in self._ends.items():
+            tokens = {began.token for began in self._began.get(task_id, [])}
+            for token in {end.token for end in ends if end.state == "succeeded"}:
+                if token not in tokens:
+                    yield Violation("a success has an effect", f"{task_id} succeeded with {token!r} of no attempt")
+
+    def refused_never_ran(self) -> Iterable[Violation]:
+        for each in self._submits:
+            for task_id in each.task_ids if each.answer == "refused" else ():
+                if task_id in self._began and task_id not in self._accepted:
+                    yield Violation("a refused task never runs", f"{task_id}; {self._story(task_id)}")
+
+    def cancelled_stays_cancelled(self) -> Iterable[Violation]:
+        for each in self._cancels:
+            for task_id in each.task_ids:
+                for end in self._ends.get(task_id, []):
+                    if end.state not in ("cancelled", FORGOTTEN):
+                        detail = f"{task_id} was cancelled and ended {end.state}; {self._story(task_id)}"
+                        yield Violation("a cancelled task stays cancelled", detail)
+
+    def nothing_begins_after_the_end(self) -> Iterable[Violation]:
+        for task_id, ends in self._ends.items():
+            first = min(ends, key=lambda end: end.at)
+            # A cancellation is told at once; its task may be on its way to an actor, with the revocation behind it.
+            grace = self._limits.on_its_way_seconds if first.state == "cancelled" else 0.0
+            for began in self._began.get(task_id, []):
+                if began.at > first.at + grace and not self._excused(began.actor, began.at, began.at):
+                    detail = f"{task_id} began {began.at - first.at:.3f} s after its end; {self._story(task_id)}"
+                    yield Violation("nothing begins after its end", detail)
+
+    def live_work_is_not_repeated(self) -> Iterable[Violation]:
+        """A second attempt needs a first that failed, or whose actor met a fault of its own."""
+        for task_id, attempts in self._began.items():
+            attempts.sort(key=lambda began: began.at)
+            for before, after in itertools.pairwise(attempts):
+                end = self._ended.get(before.token)
+                if end is not None and end.how == "failed":
+                    continue
+                if not self._excused(before.actor, before.at, after.at):
+                    yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
+
+    def _excused(self, actor: str, start: float, end: float) -> bool:
+        """Whether the actor met a fault between the two moments, or still felt one then."""
+        return any(fault.start <= end and fault.end + fault.lingers >= start for fault in self._faults.get(actor, []))
+
+    def _ran_or_was_cancelled(self, task_id: str) -> bool:
+        ends = (self._ended.get(began.token) for began in self._began.get(task_id, []))
+        return any(end is not None for end in ends) or task_id in self._cancelled
+
+    def _story(self, task_id: str) -> str:
+        """What is known of a task, in order, for whoever looks for the cause."""
+        told: list[tuple[float, str]] = []
+        for each in self._submits:
+            if task_id in each.task_ids:
+                told.append((each.start, f"submitted, {each.answer} at {each.end:.3f}"))
+        for began in self._began.get(task_id, []):
+            told.append((began.at, f"attempt {began.attempt} on {began.actor}"))
+            ended = self._ended.get(began.token)
+            if ended is not None:
+                told.append((ended.at, f"attempt {began.attempt} {ended.how}"))
+        told += [(end.at, f"delivered {end.state}") for end in self._ends.get(task_id, [])]
+        told += [(each.at, "cancelled") for each in self._cancels if task_id in each.task_ids]
+        return "; ".join(f"{at:.3f} {what}" for at, what in sorted(told))
+
+
+def versions_never_go_back(versions: Iterable[Version]) -> Iterable[Violation]:
+    """Of one run, as one observer was given them."""
+    newest: dict[tuple[str, str], int] = {}
+    for each in sorted(versions, key=lambda each: each.at):
+        key = each.observer, each.run
+        if each.version < newest.get(key, 0):
+            detail = f"run {each.run} went from {newest[key]} to {each.version} before {each.observer}"
+            yield Violation("policy versions never go back", detail)
+        newest[key] = max(each.version, newest.get(key, 0))
+
+
+def books_balance(scrapes: Iterable[Scrape]) -> Iterable[Violation]:
+    """received = trained + queued + dropped, at every scrape."""
+    for each in scrapes:
+        if each.received != each.trained + each.queued + each.dropped:
+            sums = f"{each.received} received, {each.trained} trained, {each.queued} queued, {each.dropped} dropped"
+            yield Violation("the books balance", f"{each.source} at {each.at:.3f}: {sums}")
+
+
+def _grouped(records: Iterable[Of]) -> dict[str, list[Of]]:
+    groups: dict[str, list[Of]] = defaultdict(list)
+    for record in records:
+        groups[record.task_id].append(record)
+    return dict(groups)

@@ -1,0 +1,149 @@
+"""The history checker finds every planted violation, and nothing in a history that keeps all promises."""
+
+from pathlib import Path
+
+import pytest
+
+from parlmesh.testing.history import (
+    Began,
+    Cancelled,
+    Delivered,
+    Ended,
+    Fault,
+    History,
+    Journal,
+    Record,
+    Scrape,
+    Submitted,
+    Version,
+)
+from parlmesh.testing.history_rules import Limits, check
+
+ACCEPTED = Submitted(("t",), 1.0, 1.1, "accepted")
+
+
+def attempt(
+    token: str, at: float, *, actor: str = "a", number: int = 1, seconds: float = 1.0, how: str = "succeeded"
+) -> list[Record]:
+    return [Began("t", number, actor, token, at), Ended(token, at + seconds, how)]
+
+
+def rules(*records: Record | list[Record], **limits: object) -> list[str]:
+    flat = [each for record in records for each in (record if isinstance(record, list) else [record])]
+    return [violation.rule for violation in check(History(flat), Limits(**limits))]  # type: ignore[arg-type]
+
+
+def test_a_history_that_keeps_every_promise_has_no_violation() -> None:
+    assert rules(ACCEPTED, attempt("x", 2.0), Delivered("t", 3.1, "succeeded", "x")) == []
+
+
+def test_an_accepted_task_without_an_end_is_a_loss_once_everything_had_time_to_end() -> None:
+    assert rules(ACCEPTED, attempt("x", 2.0)) == ["an accepted task ends"]
+    assert rules(ACCEPTED, attempt("x", 2.0), settled=False) == []
+    assert rules(Submitted(("t",), 1.0, 1.1, "unknown")) == []
+
+
+def test_two_different_ends_are_noticed_and_the_same_end_twice_is_not() -> None:
+    end = Delivered("t", 3.1, "succeeded", "x")
+    assert rules(ACCEPTED, attempt("x", 2.0), end, Delivered("t", 9.0, "succeeded", "x")) == []
+    assert rules(ACCEPTED, attempt("x", 2.0), end, Delivered("t", 9.0, "failed")) == ["a task ends once"]
+
+
+def test_two_accepted_results_are_noticed() -> None:
+    found = rules(
+        ACCEPTED,
+        attempt("x", 2.0, how="failed"),
+        attempt("y", 4.0, number=2),
+        Delivered("t", 5.1, "succeeded", "x"),
+        Delivered("t", 5.2, "succeeded", "y"),
+    )
+    assert found == ["a task ends once"]
+
+
+def test_a_success_without_an_effect_is_noticed() -> None:
+    assert rules(ACCEPTED, Delivered("t", 3.1, "succeeded", "x")) == ["a success has an effect"]
+
+
+def test_a_refused_task_that_runs_is_noticed() -> None:
+    refused = Submitted(("t",), 1.0, 1.1, "refused")
+    assert rules(refused, attempt("x", 2.0)) == ["a refused task never runs"]
+    assert rules(refused, ACCEPTED, attempt("x", 2.0), Delivered("t", 3.1, "succeeded", "x")) == []
+
+
+def test_a_cancelled_task_that_succeeds_is_noticed() -> None:
+    found = rules(ACCEPTED, attempt("x", 2.0), Cancelled(("t",), 2.5), Delivered("t", 3.1, "succeeded", "x"))
+    assert found == ["a cancelled task stays cancelled"]
+
+
+def test_work_that_begins_after_its_end_was_delivered_is_noticed() -> None:
+    end = Delivered("t", 3.1, "succeeded", "x")
+    late = attempt("y", 9.0, actor="b", number=2)
+    lost = Fault("a", "kill", 2.5, 2.5)
+    assert rules(ACCEPTED, attempt("x", 2.0), lost, late, end) == ["nothing begins after its end"]
+    # An actor that was cut off itself could not know.
+    assert rules(ACCEPTED, attempt("x", 2.0), lost, late, end, Fault("b", "cut", 4.0, 8.0, lingers=2.0)) == []
+
+
+def test_an_assignment_may_be_on_its_way_while_its_task_is_cancelled_but_not_for_long() -> None:
+    cancelled: list[Record] = [ACCEPTED, Cancelled(("t",), 3.0), Delivered("t", 3.0, "cancelled")]
+    assert rules(cancelled, attempt("x", 3.5)) == []
+    assert rules(cancelled, attempt("x", 9.0)) == ["nothing begins after its end"]
+
+
+TWICE = (ACCEPTED, attempt("x", 2.0), attempt("y", 2.5, actor="b", number=2), Delivered("t", 4.0, "succeeded", "y"))
+
+
+def test_live_work_that_is_repeated_is_noticed_whatever_happened_to_the_scheduler() -> None:
+    assert rules(*TWICE) == ["live work is not repeated"]
+    assert rules(*TWICE, Fault("scheduler", "kill", 2.2, 2.2)) == ["live work is not repeated"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "excused"),
+    [
+        (Fault("a", "kill", 2.2, 2.2), True),
+        (Fault("a", "cut", 0.5, 1.5, lingers=1.0), True),
+        (Fault("a", "kill", 1.5, 1.5), False),
+        (Fault("a", "kill", 3.0, 3.0), False),
+        (Fault("b", "kill", 2.2, 2.2), False),
+    ],
+)
+def test_only_a_fault_of_its_own_actor_excuses_a_repetition(fault: Fault, excused: bool) -> None:
+    assert (rules(*TWICE, fault) == []) is excused
+
+
+def test_a_failed_attempt_may_be_followed_by_another() -> None:
+    found = rules(
+        ACCEPTED,
+        attempt("x", 2.0, how="failed"),
+        attempt("y", 4.0, number=2),
+        Delivered("t", 5.1, "succeeded", "y"),
+    )
+    assert found == []
+
+
+def test_what_retention_dropped_must_have_ended() -> None:
+    forgotten = Delivered("t", 9.0, "forgotten")
+    assert rules(ACCEPTED, attempt("x", 2.0), forgotten) == []
+    assert rules(ACCEPTED, forgotten) == ["nothing is forgotten before it ended"]
+
+
+def test_a_version_that_goes_back_is_noticed() -> None:
+    assert rules(Version("o", "r", 3, 1.0), Version("o", "r", 3, 2.0), Version("o", "r", 7, 3.0)) == []
+    assert rules(Version("o", "r", 3, 2.0), Version("o", "r", 2, 3.0)) == ["policy versions never go back"]
+    assert rules(Version("o", "r", 3, 2.0), Version("o", "another", 2, 3.0)) == []
+
+
+def test_books_that_do_not_balance_are_noticed() -> None:
+    assert rules(Scrape("learner", 1.0, received=9, trained=5, queued=3, dropped=1)) == []
+    assert rules(Scrape("learner", 1.0, received=9, trained=5, queued=2, dropped=1)) == ["the books balance"]
+
+
+def test_records_come_back_from_their_files_and_a_line_cut_by_a_kill_costs_itself(tmp_path: Path) -> None:
+    records: list[Record] = [ACCEPTED, Fault("a", "kill", 1.0, 1.0), *attempt("x", 2.0)]
+    with Journal(tmp_path / "one.jsonl") as journal:
+        for record in records:
+            journal.add(record)
+    with (tmp_path / "one.jsonl").open("a") as file:
+        file.write('{"is":"Ended","tok')
+    assert History.read([tmp_path / "one.jsonl"]).records == records
