@@ -152,7 +152,7 @@ def versions_never_go_back(versions: Iterable[Version]) -> Iterable[Violation]:
         if each.version < newest.get(key, 0):
             detail = f"run {each.run} went from {newest[key]} to {each.version} before {each.observer}"
             yield Violation("policy versions never go back", detail)
-        newest[key] = max(each.version, newest.get(key, 0))
+        newest[key] = each.version
 
 
 def books_balance(scrapes: Iterable[Scrape]) -> Iterable[Violation]:

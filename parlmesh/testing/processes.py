@@ -114,6 +114,10 @@ class Process:
         """SIGINT, as Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
+    def signal(self, number: signal.Signals) -> None:
+        """Any other, SIGSTOP and SIGCONT above all."""
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """kill -9, and waits for the end."""
         self._process.kill()

@@ -1,0 +1,52 @@
+"""Runs a fleet of real processes under seeded faults and checks its history; a failing seed is printed and replays."""
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools.faults.chaos import run_chaos
+from tools.faults.schedule import FAULTS, make_plan
+from tools.faults.shim import available
+
+MOST_SHOWN = 40
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="decides the fleet and every fault (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of faults under load (default %(default)s)")
+    parser.add_argument("--seeds", type=int, default=1, help="so many, one after the other (default %(default)s)")
+    parser.add_argument("--gap", type=float, default=2.5, help="mean seconds between two faults (default %(default)s)")
+    parser.add_argument("--faults", default="", help=f"only these, by commas: {', '.join(FAULTS)}")
+    parser.add_argument("--keep", type=Path, help="folder for logs and histories; else a failing run's is kept in /tmp")
+    arguments = parser.parse_args()
+    if not available():
+        print("gcc is missing; the disks and clocks of a chaos run are compiled with it")
+        return 2
+    names = [name for name in arguments.faults.split(",") if name]
+    failed = False
+    for seed in range(arguments.seed, arguments.seed + arguments.seeds):
+        plan = make_plan(seed, arguments.seconds, names=names, gap_seconds=arguments.gap)
+        print(f"seed {seed}: scheduler {plan.scheduler}, actors {list(plan.actors)}")
+        for fault in plan.faults:
+            print(f"  {fault}")
+        folder = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-", dir=arguments.keep))
+        report = asyncio.run(run_chaos(plan, folder / "fleet"))
+        print(report.text(), flush=True)
+        (folder / "memory.json").write_text(json.dumps(report.memory))
+        for problem in report.problems[:MOST_SHOWN]:
+            print(f"  VIOLATION {problem}", flush=True)
+        if report.problems:
+            failed = True
+            replay = f"--seed {seed} --seconds {arguments.seconds:g} --gap {arguments.gap:g}"
+            print(f"  replay: tools/chaos.py {replay} {f'--faults {arguments.faults}' if names else ''}; {folder}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Performs planned faults on a fleet and records each with the time it really took."""
+
+import asyncio
+import errno
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable
+
+from parlmesh.testing.history import Fault, Journal, now
+
+from .fleet import ChaosFleet, Member
+from .schedule import PlannedFault
+
+# How long an actor that was stopped or cut off may act on what it knew before.
+_SETTLING_SECONDS = 5.0
+_FAULTS_OF_DISKS = {
+    "slow_disk": ("fsync_delay_ms", "slow_fsyncs"),
+    "full_disk": ("bytes_left", "full_writes"),
+    "broken_disk": ("write_errno", "failed_writes"),
+    "short_writes": ("short_writes", "shortened_writes"),
+}
+
+
+class Injector:
+    """Follows a plan; whatever does not come back by itself is a finding."""
+
+    def __init__(self, fleet: ChaosFleet, journal: Journal, stall: Callable[[float], Awaitable[None]]) -> None:
+        self._fleet = fleet
+        self._journal = journal
+        self._stall = stall
+        self.performed: Counter[str] = Counter()
+        self.findings: list[str] = []
+
+    async def run(self) -> None:
+        """Until the last planned fault is over."""
+        start = now()
+        async with asyncio.TaskGroup() as group:
+            for fault in self._fleet.plan.faults:
+                await asyncio.sleep(max(0.0, start + fault.at - now()))
+                group.create_task(self._perform(fault))
+
+    async def watch(self) -> None:
+        """Until cancelled: a process that ends by itself is a finding, and is started again."""
+        while True:
+            await asyncio.sleep(0.25)
+            for member in self._fleet.members.values():
+                if not member.busy.locked() and not member.running:
+                    async with member.busy:
+                        self.find(member, "ended by itself")
+                        member.close()
+                        await self._start(member)
+
+    def find(self, member: Member, what: str) -> None:
+        """Something that no fault excuses."""
+        assert member.process is not None
+        tail = "\n    ".join(member.process.lines[-8:])
+        self.findings.append(f"{member.name} {what} at {now():.3f}:\n    {tail}")
+
+    async def _perform(self, fault: PlannedFault) -> None:
+        what, _, _ = fault.name.rpartition("_")
+        if fault.target == "client":
+            await self._on_client(fault, what)
+            return
+        member = self._fleet.members[fault.target]
+        async with member.busy:
+            if not member.running:
+                self.find(member, "was not running")
+                return
+            start = now()
+            lingers = await self._on_member(member, fault, what)
+            self._record(fault, start, lingers)
+            if not member.running:
+                await self._start(member)
+
+    async def _on_member(self, member: Member, fault: PlannedFault, what: str) -> float:
+        if what == "kill":
+            await member.kill()
+            self._note(fault)
+            await asyncio.sleep(fault.seconds)
+            return 0.0
+        if what == "terminate":
+            code = await member.terminate()
+            if code != 0:
+                self.find(member, f"left with exit code {code} after SIGTERM")
+            self._note(fault)
+            await asyncio.sleep(fault.seconds)
+            return 0.0
+        if what == "stop":
+            member.signal(signal.SIGSTOP)
+            self._note(fault)
+            await asyncio.sleep(fault.seconds)
+            member.signal(signal.SIGCONT)
+            return _SETTLING_SECONDS
+        if what == "clock":
+            # The clock stays where it is, so that the next start meets it too.
+            member.shim.set(clock_shift_s=fault.amount)
+            self._note(fault)
+            return 0.0
+        if what in _FAULTS_OF_DISKS:
+            await self._on_disk(member, fault, what)
+            return 0.0
+        return await self._on_link(fault, what)
+
+    async def _on_disk(self, member: Member, fault: PlannedFault, what: str) -> None:
+        control, counter = _FAULTS_OF_DISKS[what]
+        before = member.shim.seen(counter)
+        member.shim.set(**{control: errno.EIO if what == "broken_disk" else fault.amount or 1})
+        await asyncio.sleep(fault.seconds)
+        member.shim.heal()
+        if member.shim.seen(counter) > before:
+            self._note(fault)
+
+    async def _on_link(self, fault: PlannedFault, what: str) -> float:
+        link = self._fleet.links[fault.target]
+        before = link.cuts + link.up.held + link.down.held + link.up.slowed + link.down.slowed
+        if what == "cut":
+            link.cut()
+        elif what == "refuse":
+            link.refuse()
+        elif what.startswith("hold"):
+            link.hold(up=what != "hold_down", down=what != "hold_up")
+        elif what == "delay":
+            link.slow(delay_seconds=0.3)
+        else:
+            link.slow(bytes_per_second=2_000)
+        await asyncio.sleep(0.0 if what == "cut" else fault.seconds)
+        link.heal()
+        if link.cuts + link.up.held + link.down.held + link.up.slowed + link.down.slowed > before:
+            self._note(fault)
+        return _SETTLING_SECONDS
+
+    async def _on_client(self, fault: PlannedFault, what: str) -> None:
+        if fault.name == "stalled_reader":
+            await self._stall(fault.seconds)
+            self._note(fault)
+        else:
+            await self._on_link(fault, what)
+
+    async def _start(self, member: Member) -> None:
+        try:
+            await member.start()
+        except AssertionError as error:
+            self.findings.append(f"{member.name} does not start: {error}")
+            member.close()
+
+    def _note(self, fault: PlannedFault) -> None:
+        """It took place."""
+        self.performed[fault.name] += 1
+
+    def _record(self, fault: PlannedFault, start: float, lingers: float) -> None:
+        # Disks and clocks of actors excuse nothing.
+        if fault.target.startswith("actor") and not fault.name.startswith("clock"):
+            self._journal.add(Fault(fault.target, fault.name, start, now(), lingers))
