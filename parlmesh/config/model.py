@@ -40,6 +40,8 @@ class MetricsConfig(Config):
     """Address of the metrics page."""
     port: Port | None = None
     """Port of the metrics page; null turns it off, 0 takes a free one."""
+    insecure: bool = False
+    """Show the page beyond this machine, to everyone who reaches it."""
 
 
 class LogConfig(Config):

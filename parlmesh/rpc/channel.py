@@ -2,10 +2,10 @@
 
 import grpc.aio
 
+from parlmesh.addresses import host_of, is_loopback
 from parlmesh.config.model import MEBIBYTE
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
-from parlmesh.security.addresses import host_of, is_loopback
 
 from .bearer_channel import BearerChannel
 from .credentials import bearer_for, channel_credentials

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import grpc
 
+from parlmesh.addresses import host_of, is_loopback
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
-from parlmesh.security.addresses import host_of, is_loopback
 from parlmesh.security.extra import require_extra
 
 Bearer = Callable[[str], str]

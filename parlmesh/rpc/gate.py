@@ -5,8 +5,8 @@ import inspect
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import aclosing, suppress
-from typing import Any, Never
+from contextlib import aclosing
+from typing import Any, NamedTuple, Never
 
 import grpc
 import grpc.aio
@@ -14,8 +14,10 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.security.guard import Guard
+from parlmesh.security.roles import OPEN_METHODS
 from parlmesh.telemetry import get_logger
 
+from .bodies import Bodies
 from .caller import set_caller
 from .errors import DETAILS_KEY, fleet_error_in, status_code, status_from_error
 from .metrics import DURATION, OTHER, REFUSED, REQUESTS
@@ -25,10 +27,15 @@ Handler = Any
 Context = Any
 Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 
-_FIRST_MESSAGE_SECONDS = 1.0
-
 log = get_logger("parlmesh.rpc")
 audit = get_logger("parlmesh.audit")
+
+
+class _Shape(NamedTuple):
+    """Which sides of a method are streams."""
+
+    request_streaming: bool
+    response_streaming: bool
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -36,6 +43,7 @@ class Gate(grpc.aio.ServerInterceptor):
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
+        self._bodies = Bodies()
         self._wrapped: dict[str, Handler] = {}
 
     async def intercept_service(
@@ -51,60 +59,72 @@ class Gate(grpc.aio.ServerInterceptor):
         try:
             identity = self._guard.admit(method, tuple(handler_call_details.invocation_metadata))
         except Exception as error:
-            return _refusing(handler, method, error)
+            return self._refusing(handler, method, error)
         # This runs in the task that will run the handler, so the context variable reaches it.
         set_caller(identity)
         wrapped = self._wrapped.get(method)
         if wrapped is None:
-            wrapped = self._wrapped[method] = _wrap(handler, method)
+            reads = self._bodies if method in OPEN_METHODS else None
+            wrapped = self._wrapped[method] = _wrap(handler, method, reads)
         return wrapped
 
+    def _refusing(self, handler: Handler, method: str, error: Exception) -> Handler:
+        """A handler that answers with the refusal. It has the shape of a stream, so that no body is read before it."""
 
-def _wrap(handler: Handler, method: str) -> Handler:
+        async def refuse(_: Any, context: Context) -> Never:
+            if isinstance(error, FleetError):
+                _report(error, method, context)
+            if handler.request_streaming:
+                await self._bodies.discard_first(context.read)
+            raise error
+
+        shape = _Shape(request_streaming=True, response_streaming=handler.response_streaming)
+        return _handler_like(shape, _settled(refuse, method, timed=False), None, None)
+
+
+def _report(error: FleetError, method: str, context: Context) -> None:
+    REFUSED.labels(error.reason.lower()).inc()
+    audit.warning(
+        "call_refused",
+        method=method,
+        peer=context.peer(),
+        identity=error.metadata.get("identity"),
+        reason=error.reason.lower(),
+    )
+
+
+def _wrap(handler: Handler, method: str, bodies: Bodies | None) -> Handler:
     """The same handler, in which nothing but a status can go wrong.
 
     Single messages are parsed and serialised in here: grpc would send the text of an exception to the client.
+    With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
+    shape = _Shape(handler.request_streaming, handler.response_streaming)
     parse = _parser(handler.request_deserializer)
     serialize = handler.response_serializer
+    if bodies is not None and not shape.request_streaming:
+        shape = _Shape(request_streaming=True, response_streaming=shape.response_streaming)
+
+    async def request_of(given: Any, context: Context) -> Any:
+        if handler.request_streaming:
+            return given
+        return parse(given if bodies is None else await bodies.read(context.read))
+
     if handler.response_streaming:
         behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
         stream = _pump(behaviour) if inspect.isasyncgenfunction(behaviour) else behaviour
 
         async def run(request: Any, context: Context) -> Any:
-            await stream(request if handler.request_streaming else parse(request), context)
+            await stream(await request_of(request, context), context)
     else:
         behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
 
         async def run(request: Any, context: Context) -> Any:
-            answer = await behaviour(request if handler.request_streaming else parse(request), context)
+            answer = await behaviour(await request_of(request, context), context)
             return serialize(answer) if serialize is not None else answer
 
     unary = not (handler.request_streaming or handler.response_streaming)
-    return _handler_like(handler, _settled(run, method, timed=unary), parse, serialize)
-
-
-def _refusing(handler: Handler, method: str, error: Exception) -> Handler:
-    """A handler of the same shape that parses nothing and answers with the refusal."""
-
-    async def refuse(_: Any, context: Context) -> Never:
-        if isinstance(error, FleetError):
-            REFUSED.labels(error.reason.lower()).inc()
-            audit.warning(
-                "call_refused",
-                method=method,
-                peer=context.peer(),
-                identity=error.metadata.get("identity"),
-                reason=error.reason.lower(),
-            )
-        if handler.request_streaming:
-            # A grpc.aio client whose first message meets a closed stream reports INTERNAL and loses our status
-            # (grpc issue 36066), so that message is taken, unread.
-            with suppress(TimeoutError):
-                await asyncio.wait_for(context.read(), _FIRST_MESSAGE_SECONDS)
-        raise error
-
-    return _handler_like(handler, _settled(refuse, method, timed=False), None, None)
+    return _handler_like(shape, _settled(run, method, timed=unary), parse if bodies is None else None, serialize)
 
 
 def _settled(run: Behaviour, method: str, *, timed: bool) -> Behaviour:
@@ -181,17 +201,16 @@ async def _abort(context: Context, error: FleetError) -> Never:
     raise AssertionError("abort returned")
 
 
-def _handler_like(handler: Handler, run: Behaviour, parse: Any, serialize: Any) -> Handler:
-    """A handler of the same shape; only streams keep their codecs, single messages pass as bytes."""
-    request_streaming, response_streaming = handler.request_streaming, handler.response_streaming
+def _handler_like(shape: _Shape, run: Behaviour, parse: Any, serialize: Any) -> Handler:
+    """A handler of that shape; only streams keep their codecs, single messages pass as bytes."""
     make: Callable[..., Handler] = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,
         (True, False): grpc.stream_unary_rpc_method_handler,
         (True, True): grpc.stream_stream_rpc_method_handler,
-    }[request_streaming, response_streaming]
+    }[shape]
     return make(
         run,
-        request_deserializer=parse if request_streaming else None,
-        response_serializer=serialize if response_streaming else None,
+        request_deserializer=parse if shape.request_streaming else None,
+        response_serializer=serialize if shape.response_streaming else None,
     )

@@ -6,11 +6,15 @@ from typing import Any
 
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from parlmesh.errors import NotFound
+from parlmesh.errors import NotFound, ResourceExhausted
 
 SERVICE_NAME = "grpc.health.v1.Health"
 
+MOST_WATCHERS = 1000
+
 _Status = health_pb2.HealthCheckResponse
+# The stubs of grpc's health are older than the method.
+_HealthListResponse: Any = health_pb2.HealthListResponse  # type: ignore[attr-defined]
 
 
 class HealthServicer(health_pb2_grpc.HealthServicer):
@@ -21,6 +25,7 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         self._serving = False
         self._draining = False
         self._changed = asyncio.Event()
+        self._watchers = 0
 
     def set_serving(self, serving: bool) -> None:
         """Ignored once the server drains."""
@@ -39,15 +44,35 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
             raise NotFound(f'no service "{request.service}" here', service=request.service)
         return _Status(status=self._status(request.service))
 
+    async def List(self, request: Any, context: Any) -> Any:
+        return _HealthListResponse(
+            statuses={service: _Status(status=self._status(service)) for service in self._services}
+        )
+
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
+        if self._watchers >= MOST_WATCHERS:
+            raise ResourceExhausted(
+                f"{self._watchers} watch the health of this server already; Check works still",
+                reason="TOO_MANY_WATCHERS",
+                retry_after_seconds=10.0,
+            )
+        self._watchers += 1
+        try:
+            async for status in self._statuses(request.service):
+                yield _Status(status=status)
+        finally:
+            self._watchers -= 1
+
+    async def _statuses(self, service: str) -> AsyncIterator[Any]:
+        """The status, and each that follows it until the server drains."""
         sent = None
         while True:
-            changed, status, draining = self._changed, self._status(request.service), self._draining
+            changed, status, draining = self._changed, self._status(service), self._draining
             if status != sent:
                 sent = status
-                yield _Status(status=status)
+                yield status
             if draining:
                 return
             await changed.wait()

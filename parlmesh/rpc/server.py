@@ -11,10 +11,10 @@ import grpc.aio
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from parlmesh.addresses import join_address
 from parlmesh.config import ListenConfig
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.security import SecurityConfig
-from parlmesh.security.addresses import join_address
 from parlmesh.security.guard import build_guard
 from parlmesh.telemetry import get_logger
 

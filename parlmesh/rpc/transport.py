@@ -4,6 +4,9 @@ CLIENT_PING_SECONDS = 30
 PING_ANSWER_SECONDS = 10
 SERVER_LEAST_PING_SECONDS = 20
 STREAM_WINDOW_BYTES = 1 << 20
+MOST_STREAMS_PER_CONNECTION = 1024
+HANDSHAKE_SECONDS = 20
+IDLE_CONNECTION_SECONDS = 15 * 60
 
 Options = list[tuple[str, int]]
 
@@ -25,6 +28,11 @@ def server_options(max_message_bytes: int) -> Options:
         ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
+        # A client keeps what is more than this to itself until a stream of its own has ended.
+        ("grpc.max_concurrent_streams", MOST_STREAMS_PER_CONNECTION),
+        ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        # Connections without a call; a client of ours comes back by itself when it has one.
+        ("grpc.max_connection_idle_ms", IDLE_CONNECTION_SECONDS * 1000),
     ]
 
 

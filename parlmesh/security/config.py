@@ -25,6 +25,8 @@ class SecurityConfig(Config):
     """Clients: the token to send."""
     token_file: Path | None = None
     """Clients: file that holds the token to send."""
+    insecure: bool = False
+    """Servers: listen beyond this machine although there is no security: everyone who gets there may do everything."""
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
@@ -33,6 +35,8 @@ class SecurityConfig(Config):
             raise ValueError(f"{given} is set without {wanting}")
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token_file are both set; keep one")
+        if self.insecure and (self.ca or self.certificate or self.tokens):
+            raise ValueError("insecure is for servers without security, and ca, certificate or tokens are set")
         if self.require_client_certificate and (self.ca is None or self.certificate is None):
             raise ValueError("require_client_certificate needs ca, certificate and key")
         return self

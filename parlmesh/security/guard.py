@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from parlmesh.addresses import is_loopback
 from parlmesh.errors import ConfigError, PermissionDenied, Unauthenticated
 from parlmesh.telemetry import get_logger
 
-from .addresses import is_loopback
 from .config import SecurityConfig
 from .extra import require_extra
 from .identity import ANYONE, Identity, Role
@@ -83,6 +83,11 @@ def build_guard(
 ) -> Guard:
     """The guard of a server on that host; ConfigError for settings that would be less safe than they look."""
     if security.ca is None and security.certificate is None and security.tokens is None:
+        if not (security.insecure or is_loopback(host)):
+            raise _refusal(
+                f"there is no security, and listen.host {host} is more than this machine: set security.certificate, "
+                "security.key and security.ca or security.tokens, listen on 127.0.0.1, or set security.insecure: true"
+            )
         if not is_loopback(host):
             log.warning("security_is_off", host=host, meaning="everyone who reaches this port may do everything")
         return OpenGuard()

@@ -9,7 +9,7 @@ _ACTOR = frozenset({Role.ACTOR})
 _BOTH = _READER | _ACTOR
 _NONE: frozenset[Role] = frozenset()
 
-OPEN_METHODS = frozenset({"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"})
+OPEN_METHODS = frozenset(f"/grpc.health.v1.Health/{method}" for method in ("Check", "List", "Watch"))
 """Callable without a credential, so that probes work."""
 
 ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {

@@ -1,27 +1,35 @@
-"""The metrics page of a process, in a daemon thread on its own port. Declares no metric."""
+"""The metrics page of a process, in daemon threads on its own port. Declares no metric."""
 
 import contextlib
 import socket
-from threading import Thread
+from collections import OrderedDict
+from socketserver import ThreadingMixIn
+from threading import Lock, Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from parlmesh.addresses import is_loopback, join_address
 from parlmesh.config import MetricsConfig
-from parlmesh.errors import Unavailable
+from parlmesh.errors import ConfigError, Unavailable
+
+MOST_CONNECTIONS = 32
+SILENCE_SECONDS = 10.0
 
 
 class MetricsServer:
     """A metrics page being served; `close` frees the port."""
 
-    def __init__(self, server: Any, thread: Thread) -> None:
+    def __init__(self, server: WSGIServer, thread: Thread) -> None:
         self._server = server
         self._thread = thread
+        self._address: Any = server.server_address[:2]
         self.port: int = server.server_port
 
     def close(self) -> None:
         stopping = Thread(target=self._server.shutdown)
         stopping.start()
         # The server looks for its end twice a second, or when somebody calls.
-        with contextlib.suppress(OSError), socket.create_connection(self._server.server_address[:2], timeout=1.0):
+        with contextlib.suppress(OSError), socket.create_connection(self._address, timeout=1.0):
             pass
         stopping.join()
         self._server.server_close()
@@ -32,15 +40,65 @@ def serve_metrics(config: MetricsConfig) -> MetricsServer | None:
     """Starts the metrics page, or nothing when the port is null."""
     if config.port is None:
         return None
-    from prometheus_client import start_http_server
+    if not (config.insecure or is_loopback(config.host)):
+        raise ConfigError(
+            f"the metrics page has no security and metrics.host {config.host} is more than this machine: "
+            "listen on 127.0.0.1, or set metrics.insecure: true",
+            reason="SECURITY",
+        )
+    from prometheus_client import make_wsgi_app
 
     try:
-        server, thread = start_http_server(config.port, addr=config.host)
+        family, _, _, _, address = socket.getaddrinfo(
+            config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        kind = type("_Page", (_Page,), {"address_family": family})
+        server: WSGIServer = kind(address[:2], _Request)
     except OSError as error:
-        address = f"{config.host}:{config.port}"
+        where = join_address(config.host, config.port)
         raise Unavailable(
-            f"cannot listen on {address} for metrics: {(error.strerror or str(error)).lower()}",
+            f"cannot listen on {where} for metrics: {(error.strerror or str(error)).lower()}",
             reason="CANNOT_LISTEN",
-            address=address,
+            address=where,
         ) from error
+    server.set_app(make_wsgi_app())
+    thread = Thread(target=server.serve_forever, name="metrics page", daemon=True)
+    thread.start()
     return MetricsServer(server, thread)
+
+
+class _Request(WSGIRequestHandler):
+    timeout = SILENCE_SECONDS
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing: a scrape is no event."""
+
+
+class _Page(ThreadingMixIn, WSGIServer):
+    """One thread for each connection, and a bound on both: when one too many comes, the oldest has to go."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: Any, handler: type[WSGIRequestHandler]) -> None:
+        self._open: OrderedDict[socket.socket, None] = OrderedDict()
+        self._lock = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._open[request] = None
+            oldest = self._open.popitem(last=False)[0] if len(self._open) > MOST_CONNECTIONS else None
+        if oldest is not None:
+            # Its thread finds the end of the connection, and closes it.
+            with contextlib.suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Nothing: a connection that broke is the other side's affair."""

@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from parlmesh.config import ListenConfig
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.rpc.transport import (
     CLIENT_PING_SECONDS,
@@ -21,6 +21,7 @@ from parlmesh.rpc.transport import (
     server_options,
 )
 from parlmesh.security import SecurityConfig
+from parlmesh.testing import wait_until_async
 from parlmesh.v1 import metrics_service_pb2 as pb
 from parlmesh.v1 import metrics_service_pb2_grpc as rpc
 
@@ -85,6 +86,31 @@ async def test_health_of_a_service_that_is_not_here_is_not_found() -> None:
         stream = health.Watch(health_pb2.HealthCheckRequest(service="nobody"), timeout=SECONDS)
         assert (await stream.read()).status == SERVICE_UNKNOWN
         stream.cancel()
+
+
+async def test_health_lists_every_service() -> None:
+    async with fleet_server() as server, health_of(server) as health:
+        server.set_serving(True)
+        listed = await health.List(
+            health_pb2.HealthListRequest(),  # type: ignore[attr-defined]
+            timeout=SECONDS,
+        )
+        assert {name: one.status for name, one in listed.statuses.items()} == {"": SERVING, METRICS: SERVING}
+
+
+async def test_a_watcher_too_many_is_refused_and_one_that_left_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("parlmesh.rpc.health.MOST_WATCHERS", 1)
+    async with fleet_server(drain_seconds=0.2) as server, health_of(server) as health:
+        first = health.Watch(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+        await first.read()
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await health.Watch(health_pb2.HealthCheckRequest(), timeout=SECONDS).read()
+        assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        first.cancel()
+        await wait_until_async(lambda: server._health._watchers == 0, SECONDS)
+        second = health.Watch(health_pb2.HealthCheckRequest(), timeout=SECONDS)
+        assert (await second.read()).status == NOT_SERVING
+        second.cancel()
 
 
 async def test_a_watcher_of_health_sees_every_change_and_the_drain_ends_it() -> None:
@@ -187,8 +213,10 @@ async def test_a_port_that_a_fleet_server_has_is_refused_with_its_address() -> N
 
 
 async def test_a_host_that_is_not_of_this_machine_is_refused_with_its_address() -> None:
+    listen, told = ListenConfig(host="192.0.2.1"), SecurityConfig(insecure=True)
+    server = FleetServer(listen=listen, security=told, services=[])
     with pytest.raises(Unavailable, match=r"cannot listen on 192\.0\.2\.1:0: cannot assign requested address"):
-        await fleet_server(host="192.0.2.1").start()
+        await server.start()
 
 
 async def test_the_port_is_free_after_the_drain() -> None:
@@ -248,11 +276,16 @@ def test_a_client_pings_no_more_often_than_a_server_allows() -> None:
     assert client["grpc.http2.max_pings_without_data"] == 0
 
 
-async def test_a_warning_is_given_only_when_an_open_server_can_be_reached_from_elsewhere(
+async def test_an_open_server_that_others_can_reach_starts_only_when_told_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.WARNING)
     async with fleet_server():
         assert not caplog.records
-    async with fleet_server(host="0.0.0.0"):
+    with pytest.raises(
+        ConfigError, match=r"listen\.host 0\.0\.0\.0 is more than this machine.*security\.insecure: true"
+    ):
+        await fleet_server(host="0.0.0.0").start()
+    told = SecurityConfig(insecure=True)
+    async with FleetServer(listen=ListenConfig(host="0.0.0.0"), security=told, services=[]):
         assert [record.getMessage() for record in caplog.records] == ["security_is_off"]

@@ -110,13 +110,22 @@ def test_no_settings_mean_no_security() -> None:
     assert ANYONE.role is Role.OPERATOR
 
 
-@pytest.mark.parametrize(("host", "warned"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
-def test_no_security_is_warned_of_only_where_others_can_reach_it(
-    host: str, warned: bool, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("host", "reachable"), [("127.0.0.1", False), ("localhost", False), ("0.0.0.0", True)])
+def test_no_security_where_others_can_reach_it_must_be_asked_for_and_is_warned_of(
+    host: str, reachable: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    build_guard(SecurityConfig(), host)
-    assert [record.getMessage() for record in caplog.records] == (["security_is_off"] if warned else [])
+    if reachable:
+        with pytest.raises(ConfigError, match="there is no security") as error:
+            build_guard(SecurityConfig(), host)
+        assert error.value.reason == "SECURITY"
+    build_guard(SecurityConfig(insecure=True), host)
+    assert [record.getMessage() for record in caplog.records] == (["security_is_off"] if reachable else [])
+
+
+def test_insecure_beside_security_is_a_contradiction(material: Material) -> None:
+    with pytest.raises(ValidationError, match="insecure is for servers without security"):
+        SecurityConfig(tokens=material.tokens, insecure=True)
 
 
 def test_tokens_without_tls_are_for_this_machine_only(material: Material) -> None:

@@ -1,15 +1,18 @@
+import contextlib
 import http.client
 import re
 import socket
 import subprocess
 import sys
+import threading
 
 import pytest
 from prometheus_client import REGISTRY, Counter
 
 from parlmesh.config import MetricsConfig
-from parlmesh.errors import Unavailable
+from parlmesh.errors import ConfigError, Unavailable
 from parlmesh.telemetry import serve_metrics
+from parlmesh.telemetry.metrics import MOST_CONNECTIONS
 
 
 def page(port: int) -> str:
@@ -61,3 +64,29 @@ def test_the_page_does_not_keep_the_process_alive() -> None:
         "assert serve_metrics(MetricsConfig(port=0)).port > 0"
     )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)
+
+
+def test_a_page_beyond_this_machine_must_be_asked_for() -> None:
+    with pytest.raises(
+        ConfigError, match=r"metrics\.host 0\.0\.0\.0 is more than this machine.*metrics\.insecure: true"
+    ):
+        serve_metrics(MetricsConfig(host="0.0.0.0", port=0))
+    told = serve_metrics(MetricsConfig(host="0.0.0.0", port=0, insecure=True))
+    assert told is not None
+    try:
+        assert "python_info" in page(told.port)
+    finally:
+        told.close()
+
+
+def test_a_thousand_idle_connections_cost_a_few_threads_and_keep_nobody_out() -> None:
+    before = threading.active_count()
+    server = serve_metrics(MetricsConfig(port=0))
+    assert server is not None
+    with contextlib.ExitStack() as idle:
+        for number in range(1000):
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+            if number % 250 == 249:
+                assert "python_info" in page(server.port)
+        assert before < threading.active_count() <= before + MOST_CONNECTIONS + 10
+    server.close()

@@ -1,6 +1,6 @@
 import pytest
 
-from parlmesh.security.addresses import host_of, is_loopback, join_address
+from parlmesh.addresses import host_of, is_loopback, join_address
 
 
 @pytest.mark.parametrize(
