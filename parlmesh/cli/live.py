@@ -9,7 +9,17 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from parlmesh.cli.view import CURVE_POINTS, FleetView, clock, counted, goal_text, number, sparkline, waiting_text
+from parlmesh.cli.view import (
+    CURVE_POINTS,
+    FleetView,
+    clock,
+    counted,
+    failures_text,
+    goal_text,
+    number,
+    sparkline,
+    waiting_text,
+)
 
 WIDTH = 84
 PIPE_WIDTH = 2_000
@@ -100,11 +110,14 @@ def _training_rows(view: FleetView) -> list[tuple[str, RenderableType]]:
     lag = (
         f"version {progress.policy_version}  ·  lag {progress.policy_lag:.1f} mean, {progress.max_policy_lag_seen} max"
     )
+    failures = failures_text(view.training)
     return [
         ("steps", steps),
         ("return", learning),
         ("evaluation", Text(goal_text(view.training), style="bold green" if goal_met else "")),
         ("policy", Text(lag)),
+        *([("held up", Text(view.training.obstacle, style="yellow"))] if view.training.obstacle else []),
+        *([("failed", Text(failures, style="bold red", overflow="ellipsis", no_wrap=True))] if failures else []),
     ]
 
 

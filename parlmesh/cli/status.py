@@ -149,6 +149,17 @@ def show_trainings(trainings: "Sequence[Training]") -> None:
         [_training_row(training) for training in trainings],
         nothing="no run",
     )
+    _say_reasons(trainings)
+
+
+def _say_reasons(trainings: "Sequence[Training]") -> None:
+    """Below the table: why a run does not go on, and what fails in it."""
+    from parlmesh.cli.view import failures_text
+
+    for training in trainings:
+        for text in (training.reason, training.obstacle, failures_text(training), *training.notes):
+            if text:
+                typer.echo(f"{training.run_id}: {text}")
 
 
 def _training_row(training: "Training") -> list[str]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from parlmesh.cli.plan import RunPaths
 from parlmesh.cli.tables import fields_of
-from parlmesh.cli.view import clock, goal_text, state_name
+from parlmesh.cli.view import clock, failures_text, goal_text, state_name
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
 FILES = (
@@ -41,9 +41,17 @@ class Ending:
         return self.training is not None and self.training.state == TRAINING_STATE_FINISHED
 
     @property
+    def unevaluated(self) -> bool:
+        """Whether evaluations were tried and none came to an end: nobody knows what was learnt."""
+        if self.training is None:
+            return False
+        progress = self.training.progress
+        return progress.failed_evaluations > 0 and not progress.HasField("evaluation_return")
+
+    @property
     def exit_code(self) -> int:
-        """0 when reached, 1 otherwise."""
-        return 0 if self.reached else 1
+        """0 when reached and evaluated, 1 otherwise."""
+        return 0 if self.reached and not self.unevaluated else 1
 
 
 def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts: int, seconds: float) -> None:
@@ -59,6 +67,10 @@ def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts
     console.print()
     console.print(_headline(ending), soft_wrap=True)
     console.print(table)
+    traceback = ending.training.progress.last_failure_traceback if ending.training is not None else ""
+    if traceback:
+        console.print("\nthe last failure", style="bold red")
+        console.print(Text(traceback.rstrip()), soft_wrap=True)
 
 
 def print_ending(ending: Ending, paths: RunPaths) -> None:
@@ -119,6 +131,8 @@ def beside(program: str, other: str) -> str:
 
 
 def _headline(ending: Ending) -> Text:
+    if ending.reached and ending.unevaluated:
+        return Text("finished, but no evaluation came to an end", style="bold red")
     if ending.reached and ending.training is not None:
         return Text(f"finished: {ending.training.reason or 'the run reached its end'}", style="bold green")
     if ending.trouble:
@@ -146,4 +160,6 @@ def _figures(ending: Ending, restarts: int, seconds: float) -> list[tuple[str, s
             ),
             *rows,
         ]
+        failures = failures_text(ending.training)
+        rows += [("failed", failures)] if failures else []
     return [*rows, ("restarts", str(restarts))]

@@ -52,6 +52,10 @@ class FleetView:
     def learn(self, training: Training) -> None:
         """Take in the learner's newest word."""
         previous = self.training.progress if self.training is not None else None
+        known = set(self.training.notes) if self.training is not None else set()
+        for note in training.notes:
+            if note not in known:
+                self.note(note)
         self.training = training
         progress = training.progress
         moved = previous is None or progress.steps != previous.steps
@@ -114,6 +118,14 @@ def waiting_text(training: Training) -> str:
     return f"learner {progress.learner_idle_ratio:.0%}  ·  actors {progress.actor_idle_ratio:.0%}"
 
 
+def failures_text(training: Training) -> str:
+    """How many rollouts and evaluations failed, and how the last one did; empty when none did."""
+    progress = training.progress
+    counts = ((progress.failed_rollouts, "rollout"), (progress.failed_evaluations, "evaluation"))
+    told = ", ".join(counted(count, what) for count, what in counts if count)
+    return f"{told}; the last one: {progress.last_failure}" if told and progress.last_failure else told
+
+
 def sparkline(values: list[float], points: int = CURVE_POINTS) -> str:
     """The curve of the values in block characters, averaged down to at most `points`."""
     if len(values) < 2:
@@ -141,6 +153,9 @@ def plain_line(view: FleetView, elapsed_seconds: float) -> str:
             f"version {progress.policy_version}",
             f"lag {progress.policy_lag:.1f} (max {progress.max_policy_lag_seen})",
         ]
+        failures = failures_text(view.training)
+        parts += [f"failed {failures}"] if failures else []
+        parts += [f"held up: {view.training.obstacle}"] if view.training.obstacle else []
     if not view.serial:
         queued = view.training.progress.queued_trajectories if view.training is not None else 0
         tasks = view.statistics.queued_tasks if view.statistics is not None else 0

@@ -51,6 +51,25 @@ def test_a_summary_has_the_figures_and_only_files_that_exist(tmp_path: Path) -> 
     assert "--logdir" not in text
 
 
+def test_failures_are_counted_told_and_shown_with_the_user_s_own_traceback(tmp_path: Path) -> None:
+    ending = ended()
+    assert ending.training is not None
+    progress = ending.training.progress
+    progress.failed_rollouts, progress.last_failure = 3, "ValueError: no such door"
+    progress.last_failure_traceback = 'File "maze.py", line 7, in step\nValueError: no such door'
+    text = printed(ending, RunPaths(tmp_path))
+    assert "3 rollouts; the last one: ValueError: no such door" in text
+    assert 'File "maze.py", line 7, in step' in text
+    assert ending.exit_code == 0
+
+
+def test_a_run_none_of_whose_evaluations_came_to_an_end_does_not_end_with_code_0(tmp_path: Path) -> None:
+    progress = TrainingProgress(steps=10, failed_evaluations=2)
+    ending = Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress))
+    assert ending.exit_code == 1
+    assert "no evaluation came to an end" in printed(ending, RunPaths(tmp_path))
+
+
 def test_only_a_finished_run_ends_with_code_0() -> None:
     assert ended().exit_code == 0
     assert ended(TRAINING_STATE_STOPPED).exit_code == 1

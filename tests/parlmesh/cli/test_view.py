@@ -21,6 +21,18 @@ from parlmesh.v1.training_service_pb2 import (
 )
 
 
+def test_what_holds_a_run_up_what_fails_and_what_would_help_are_shown() -> None:
+    view = FleetView("one", serial=True)
+    progress = TrainingProgress(steps=1, failed_rollouts=2, last_failure="ValueError: x")
+    training = Training(run_id="one", progress=progress, obstacle="the disk is full", notes=["3 actors are idle"])
+    view.learn(training)
+    view.learn(training)
+    line = plain_line(view, 1.0)
+    assert "failed 2 rollouts; the last one: ValueError: x" in line
+    assert "held up: the disk is full" in line
+    assert list(view.notes) == ["3 actors are idle"]
+
+
 def training(steps: int = 0, **fields: float) -> Training:
     progress = TrainingProgress(steps=steps, step_budget=1_000, **fields)  # type: ignore[arg-type]
     return Training(run_id="one", state=TRAINING_STATE_RUNNING, progress=progress)
