@@ -1,5 +1,6 @@
 """What the core wants done (the shell performs it) and remembered (the store keeps it). Plain data."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .placement import ActorCommand
@@ -52,12 +53,13 @@ class Notify(NamedTuple):
 
 
 class Returned(NamedTuple):
-    """A lease ended and the task waits again."""
+    """A lease ended and the task waits again. `time` is the journal's, 0 where an older journal does not say."""
 
     number: int
     attempts: int
     failures: int
     losses: int
+    time: float = 0.0
 
 
 class Paused(NamedTuple):
@@ -67,13 +69,36 @@ class Paused(NamedTuple):
     paused: bool
 
 
+class Introduced(NamedTuple):
+    """An actor connected, for the first time or as something else than before."""
+
+    actor_id: str
+    node_id: str
+    incarnation: int
+    slots: int
+
+
+class Dismissed(NamedTuple):
+    """An actor is no longer listed."""
+
+    actor_id: str
+
+
+class Kinds(NamedTuple):
+    """Kinds that are known from now on, or no longer."""
+
+    known: bool
+    names: tuple[str, ...]
+
+
 class Persist(NamedTuple):
     """What the journal keeps of one event, in the order of replay; comes first among the actions.
 
-    Tasks stand for what they are now: the shell encodes them before the next event.
+    Tasks stand for what they are now: the shell encodes them before the next event. `time` is the journal's own: it
+    begins with the wall clock, never jumps, and stands still while the scheduler is away.
     """
 
-    wall_time: float
+    time: float
     submitted: list[Task]
     returned: list[Returned]
     finished: list[Task]
@@ -81,6 +106,8 @@ class Persist(NamedTuple):
     # How many of those that finished first are no longer kept.
     forgotten: int
     paused: list[Paused]
+    actors: Sequence[Introduced | Dismissed] = ()
+    kinds: Sequence[Kinds] = ()
 
 
 ToActor = Welcome | Assign | Revoke | Command | Close

@@ -1,18 +1,21 @@
 """Whether a batch of tasks is accepted: whole, or not at all. Looks, and changes nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 
 from parlmesh import limits
 from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted
 
 from . import dependencies
 from .config import QueueConfig
+from .placement import Fleet
 from .statistics import Statistics
 from .task import ANYWHERE, Task
 
 # Plain numbers: these are looked at for every task.
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
 LOWEST, HIGHEST = limits.PRIORITY.least, limits.PRIORITY.most
+NAMED_KINDS = 50
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 30.0
 # When nothing was finished lately, so that nothing is known.
@@ -52,14 +55,15 @@ def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueCo
     return new
 
 
-def check_kinds(new: Mapping[str, Task], known_kinds: Collection[str], config: QueueConfig) -> None:
-    if not config.refuse_unknown_kinds or not known_kinds:
+def check_kinds(new: Mapping[str, Task], known: Collection[str], fleet: Fleet, config: QueueConfig) -> None:
+    """`known` is bounded, and may have forgotten a kind that somebody still has."""
+    if not config.refuse_unknown_kinds or not known:
         return
     for task in new.values():
-        if task.kind not in known_kinds:
+        if task.kind not in known and task.kind not in fleet.present_kinds():
             raise FailedPrecondition(
                 f'no actor has the kind "{task.kind}" of task "{task.task_id}"; '
-                f"known kinds: {', '.join(sorted(known_kinds))}",
+                f"known kinds: {', '.join(sorted(islice(known, NAMED_KINDS)))}",
                 reason="UNKNOWN_KIND",
                 kind=task.kind,
                 task_id=task.task_id,
@@ -68,6 +72,9 @@ def check_kinds(new: Mapping[str, Task], known_kinds: Collection[str], config: Q
 
 def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:
     """The present number of outcomes per second makes the retry hint."""
+    if not new:
+        # Known ids change nothing, whatever the limits have become since.
+        return
     held_tasks, held_bytes = statistics.unfinished, statistics.unfinished_bytes
     count, size = len(new), sum([len(task.body) for task in new.values()])
     if count > config.max_tasks or size > config.max_bytes:

@@ -40,7 +40,7 @@ class Scheduler:
         started, wall_time = time.monotonic(), time.time()
         opened = self._store.open(wall_time)
         self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
-        self.core.recover(opened.batches, started)
+        self.core.recover(opened.batches, started).tell(str(config.store.path))
         log.info(
             "recovered",
             store=config.store.kind,
@@ -48,7 +48,9 @@ class Scheduler:
             unfinished=self.core.life.statistics.unfinished,
             seconds=round(time.monotonic() - started, 3),
         )
-        self._committer = Committer(self._store, on_health=self._set_healthy) if self._store.durable else None
+        self._committer = (
+            Committer(self._store, on_health=self._set_healthy, on_death=self._fail) if self._store.durable else None
+        )
         self.shell = Shell(
             config,
             self.core,
@@ -56,6 +58,7 @@ class Scheduler:
             wall_clock=time.time,
             committer=self._committer,
             memory_id=self._store.identity,
+            on_failure=lambda: self._set_healthy(False),
         )
         self.server = FleetServer(
             listen=config.listen,
@@ -80,7 +83,11 @@ class Scheduler:
             log.error("stopped_before_commit", batches=self._committer.behind)
         self._store.close()
 
+    def _fail(self, error: BaseException) -> None:
+        self.shell.fail(error)
+
     def _set_healthy(self, healthy: bool) -> None:
+        healthy = healthy and self.shell.failure is None
         self.shell.healthy = healthy
         self.server.set_serving(healthy)
 

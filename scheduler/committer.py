@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from parlmesh.telemetry import get_logger
 
-from . import metrics
+from . import failpoints, metrics
 from .actions import Persist
 from .records import DamagedJournal, encode
 from .store import Store
@@ -23,6 +23,8 @@ log = get_logger("parlmesh.scheduler")
 
 FIRST_RETRY_SECONDS = 0.05
 LONGEST_RETRY_SECONDS = 2.0
+# How often an idle store is looked after.
+IDLE_SECONDS = 1.0
 PAUSE_BETWEEN_STEPS_SECONDS = 0.002
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 
@@ -34,9 +36,17 @@ Batch = tuple[bytes, int, int]
 class Committer:
     """Owned by the event loop; only `_run` and what it calls is the thread's."""
 
-    def __init__(self, store: Store, *, on_health: Callable[[bool], None]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        on_health: Callable[[bool], None],
+        on_death: Callable[[BaseException], None] = lambda error: None,
+    ) -> None:
+        """`on_health` hears whether the store can be written, `on_death` of an error after which it never will."""
         self._store = store
         self._on_health = on_health
+        self._on_death = on_death
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._given = 0
@@ -56,9 +66,13 @@ class Committer:
 
     def add(self, persist: Persist) -> None:
         """Encodes at once: the tasks go on changing."""
-        self._given += 1
+        if failpoints.armed:
+            failpoints.hit(failpoints.BEFORE_ENCODE)
         batch, records = encode(persist)
-        self._batches.put((batch, records, self._given))
+        if failpoints.armed:
+            failpoints.hit(failpoints.AFTER_ENCODE)
+        self._batches.put((batch, records, self._given + 1))
+        self._given += 1
 
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once everything added so far is durable; at once when it is already."""
@@ -92,17 +106,25 @@ class Committer:
         return self._given == self._committed
 
     def _release(self, committed: int) -> None:
+        if failpoints.armed:
+            failpoints.hit(failpoints.BEFORE_RELEASE)
         self._committed = committed
         held = self._held
         while held and held[0][0] <= committed:
-            held.popleft()[1]()
+            release = held.popleft()[1]
+            try:
+                release()
+            except Exception as error:
+                # One answer that cannot be given must not hold up those behind it.
+                log.exception("release_failed", error)
 
     def _run(self) -> None:
         try:
             self._work()
-        except Exception as error:
+        except BaseException as error:
             log.exception("committer_died", error)
             self._tell(self._on_health, False)
+            self._tell(self._on_death, error)
 
     def _work(self) -> None:
         compaction: Iterator[None] | None = None
@@ -142,6 +164,8 @@ class Committer:
         while True:
             started = time.perf_counter()
             try:
+                if failpoints.armed:
+                    failpoints.hit(failpoints.BEFORE_COMMIT)
                 self._store.append(data, records)
                 break
             except OSError as error:
@@ -154,6 +178,8 @@ class Committer:
                     log.error("stopped_with_uncommitted_records", records=records)
                     return False
                 wait = min(LONGEST_RETRY_SECONDS, 2 * wait)
+        if failpoints.armed:
+            failpoints.hit(failpoints.AFTER_COMMIT)
         metrics.COMMIT_SECONDS.observe(time.perf_counter() - started)
         metrics.COMMIT_RECORDS.observe(records)
         if failed:

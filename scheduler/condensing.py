@@ -3,11 +3,13 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from .actions import Paused
-from .records import DamagedJournal, Forgotten, RecordKind, decode, split
+from .actions import Dismissed, Introduced, Kinds, Paused, Persist
+from .left_out import LeftOut
+from .records import DamagedJournal, Forgotten, RecordKind, decode, encode, split
 
 SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
-RETURNED, FINISHED = int(RecordKind.RETURNED), int(RecordKind.FINISHED)
+RETURNED, RETURNED_AT = int(RecordKind.RETURNED), int(RecordKind.RETURNED_AT)
+FINISHED = int(RecordKind.FINISHED)
 
 
 class Trail:
@@ -25,11 +27,14 @@ class Trail:
 class Condenser:
     """Reads batches in order; what it holds then says the same, by task number."""
 
-    def __init__(self) -> None:
+    def __init__(self, left_out: LeftOut | None = None) -> None:
         self.unfinished: dict[int, Trail] = {}
         # In the order in which they finished, because that is the order in which they are forgotten.
         self.finished: dict[int, Trail] = {}
         self.paused: dict[str, bytes] = {}
+        self.actors: dict[str, bytes] = {}
+        self.kinds: dict[str, None] = {}
+        self.left_out = left_out or LeftOut()
 
     @property
     def tasks(self) -> int:
@@ -40,12 +45,16 @@ class Condenser:
             self.read(batch)
 
     def read(self, batch: bytes) -> None:
-        try:
-            self._read(batch)
-        except KeyError as error:
-            raise DamagedJournal(
-                f"the journal speaks of task number {error} before it was submitted or after its end"
-            ) from None
+        """A record that cannot be read, or that speaks of a task nobody knows, costs itself alone."""
+        records = split(batch)
+        while True:
+            try:
+                self._read(records)
+                return
+            except KeyError as error:
+                self.left_out.add(f"a record of task number {error}, which was not submitted or has ended")
+            except DamagedJournal as error:
+                self.left_out.add(error.message)
 
     def write(self, batch_bytes: int) -> Iterator[bytes]:
         """Batches of about this size."""
@@ -60,9 +69,9 @@ class Condenser:
         if parts:
             yield b"".join(parts)
 
-    def _read(self, batch: bytes) -> None:
+    def _read(self, records: Iterator[tuple[int, int, bytes]]) -> None:
         unfinished = self.unfinished
-        for kind, number, raw in split(batch):
+        for kind, number, raw in records:
             if kind == SUBMITTED:
                 unfinished[number] = Trail(raw)
             elif kind == LEASED:
@@ -70,7 +79,7 @@ class Condenser:
             elif kind == FINISHED:
                 trail = self.finished[number] = unfinished.pop(number)
                 trail.finished = raw
-            elif kind == RETURNED:
+            elif kind in (RETURNED_AT, RETURNED):
                 trail = unfinished[number]
                 trail.returned, trail.leased = raw, b""
             else:
@@ -85,10 +94,23 @@ class Condenser:
                 self.paused.pop(record.actor_id, None)
                 if record.paused:
                     self.paused[record.actor_id] = raw
+            elif isinstance(record, Introduced):
+                self.actors[record.actor_id] = raw
+            elif isinstance(record, Dismissed):
+                self.actors.pop(record.actor_id, None)
+            elif isinstance(record, Kinds):
+                for name in record.names:
+                    if record.known:
+                        self.kinds[name] = None
+                    else:
+                        self.kinds.pop(name, None)
 
     def _parts(self) -> Iterator[bytes]:
         for trail in self.unfinished.values():
             yield trail.submitted + trail.returned + trail.leased
         for trail in self.finished.values():
             yield trail.submitted + trail.finished
+        yield from self.actors.values()
         yield from self.paused.values()
+        if self.kinds:
+            yield encode(Persist(0.0, [], [], [], [], 0, [], kinds=[Kinds(True, tuple(self.kinds))]))[0]

@@ -23,7 +23,8 @@ class QueueConfig(Config):
     aging_seconds: float = Field(default=60.0, gt=0)
     """How much longer a task must wait to overtake the next higher priority."""
     refuse_unknown_kinds: bool = True
-    """Refuse a kind that no actor ever announced, once any actor has connected; when off, such tasks wait."""
+    """Refuse a kind that no actor has announced (see retention.kind_seconds), once any is known; when off, such tasks
+    wait."""
 
 
 class RetryConfig(Config):
@@ -87,6 +88,8 @@ class RetentionConfig(Config):
     """Payload and result bytes of finished tasks kept."""
     actor_seconds: float = Field(default=300.0, ge=0)
     """How long a lost actor is listed."""
+    kind_seconds: float = Field(default=86_400.0, ge=0)
+    """How long a kind is known after the last actor announced it."""
     trace_events: int = Field(default=100_000, ge=0)
     """Attempts that were followed by another, kept for GetTrace; the last ones come from the finished tasks."""
 
@@ -101,7 +104,7 @@ class StoreConfig(Config):
     synchronous: Literal["full", "normal"] = "full"
     """full: survives power loss. normal: survives a crash of the process only, and is faster."""
     repair: bool = False
-    """Cut a damaged journal at the first bad record instead of refusing to start. What followed is lost."""
+    """Start without what is damaged, or missing, in the journal, and say in the log what was left out."""
     compact_records: int = Field(default=200_000, ge=1)
     """Journal records after which the journal is condensed; at least twice what is alive."""
 

@@ -14,6 +14,7 @@ from parlmesh.errors import InvalidInput, NotFound
 from . import admission, rebalancing
 from .actions import Action, Assign, Command, Notify, Revoke
 from .config import SchedulerConfig
+from .left_out import LeftOut
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .recovery import Recovery
@@ -53,9 +54,9 @@ class Core:
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
 
-    def recover(self, batches: Iterable[bytes], now: float) -> None:
-        """Rebuilds the state from a journal; before any other event."""
-        Recovery(self.life, now).recover(batches)
+    def recover(self, batches: Iterable[bytes], now: float) -> LeftOut:
+        """Rebuilds the state from a journal, before any other event; what could not be read."""
+        return Recovery(self.life, now).recover(batches)
 
     def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
@@ -66,7 +67,7 @@ class Core:
                 task.task_id = self._new_id()
         new = admission.select_new(tasks, life.tasks, self.config.queue)
         admission.check_room(new, life.statistics, now, self.config.queue)
-        admission.check_kinds(new, life.fleet.known_kinds, self.config.queue)
+        admission.check_kinds(new, life.kinds, life.fleet, self.config.queue)
         life.admit(new.values(), now)
         self._dispatch(now)
         return [task.task_id for task in tasks]
@@ -178,6 +179,7 @@ class Core:
             self._next_trim = now + TRIM_SECONDS
             for task_class in life.queue.trim():
                 life.fleet.drop_class(task_class)
+            life.forget_kinds(now)
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds
             self._rebalance(now, self.config.dispatch.rebalance_seconds)
@@ -192,6 +194,11 @@ class Core:
         """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
         self._note_endings(now)
         self._dispatch(now)
+
+    @property
+    def undelivered(self) -> bool:
+        """Whether something was decided that `take_actions` has not given out."""
+        return bool(self._actions) or self.life.changed
 
     def take_actions(self) -> list[Action]:
         """What the last event asks for; to be taken and performed after each."""

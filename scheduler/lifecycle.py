@@ -7,9 +7,10 @@ import random
 from collections.abc import Iterable, Sequence
 
 from . import dependencies, retries
-from .actions import Paused, Persist, Returned
+from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from .config import SchedulerConfig
 from .endings import Endings
+from .known_kinds import KnownKinds
 from .placement import Actor, Fleet
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
@@ -35,7 +36,11 @@ class Lifecycle:
         self.retention = Retention(config.retention)
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
+        self.kinds = KnownKinds()
+        # What the clock on the wall shows, for people; it may jump.
         self.wall_offset = wall_time - now
+        # The journal's own clock: it goes on where the last start left it.
+        self.journal_offset = wall_time - now
         self.next_number = 1
         self.last_lease = lease_floor
         # What happened since the core last gave out its actions.
@@ -44,6 +49,8 @@ class Lifecycle:
         self.leased: list[Task] = []
         self.forgotten = 0
         self.pauses: list[Paused] = []
+        self.actor_notes: list[Introduced | Dismissed] = []
+        self.kind_notes: list[Kinds] = []
         self.assigned: dict[Actor, list[Task]] = {}
         self.assigned_again: dict[Actor, list[Task]] = {}
         self.revoked: dict[int, list[LeaseName]] = {}
@@ -147,7 +154,7 @@ class Lifecycle:
         task.state = RUNNING
         task.losses -= 1
         self._bind(task, actor, now)
-        self._note_return(task)
+        self._note_return(task, now)
         self.leased.append(task)
 
     def _bind(self, task: Task, actor: Actor, now: float) -> None:
@@ -170,7 +177,7 @@ class Lifecycle:
         self._unlease(task)
         task.lease_id = NO_LEASE
         task.attempts -= 1
-        self._note_return(task)
+        self._note_return(task, now)
         self.make_ready([task], now)
 
     def lose(self, task: Task, now: float) -> None:
@@ -184,7 +191,7 @@ class Lifecycle:
             self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
             return
         self.statistics.retried += 1
-        self._note_return(task)
+        self._note_return(task, now)
         self.make_ready([task], now)
 
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
@@ -205,7 +212,7 @@ class Lifecycle:
         self.trace.add_retried(task)
         task.wake_time = now + retries.delay_seconds(task.failures, self.config.retries, self.rng)
         self.timers.set(task.wake_time, task)
-        self._note_return(task)
+        self._note_return(task, now)
 
     def succeed(self, task: Task, result: bytes, now: float) -> None:
         self._leave(task)
@@ -236,6 +243,29 @@ class Lifecycle:
             actor.paused = paused
             self.pauses.append(Paused(actor.actor_id, paused))
 
+    def introduce(self, actor: Actor) -> None:
+        """Notes what a restart must know of an actor that connected."""
+        self.actor_notes.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
+
+    def dismiss(self, actor_id: str) -> None:
+        """Lists an actor no longer."""
+        del self.fleet.actors[actor_id]
+        self.actor_notes.append(Dismissed(actor_id))
+
+    def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
+        fresh, forgotten = self.kinds.announce(kinds, now)
+        self._note_kinds(True, fresh)
+        self._note_kinds(False, forgotten)
+
+    def forget_kinds(self, now: float) -> None:
+        """Those that no actor has announced for long."""
+        before = now - self.config.retention.kind_seconds
+        self._note_kinds(False, self.kinds.expire(before, self.fleet.present_kinds()))
+
+    def _note_kinds(self, known: bool, names: list[str]) -> None:
+        if names:
+            self.kind_notes.append(Kinds(known, tuple(names)))
+
     def settle_successes(self, tasks: list[Task], latency: float, now: float) -> None:
         """Counts tasks that the core ended itself in one go: off their actor, with a result, nobody waiting for them.
 
@@ -255,20 +285,38 @@ class Lifecycle:
         self.statistics.forgotten += len(tasks)
         self.forgotten += len(tasks)
 
+    @property
+    def changed(self) -> bool:
+        """Whether the last event left something for the journal."""
+        return bool(
+            self.submitted
+            or self.returned
+            or self.finished
+            or self.leased
+            or self.forgotten
+            or self.pauses
+            or self.actor_notes
+            or self.kind_notes
+        )
+
     def take_records(self, now: float) -> Persist | None:
         """What the journal must keep of the last event; to be followed by the clearing of `finished`."""
-        if not (self.submitted or self.returned or self.finished or self.leased or self.forgotten or self.pauses):
+        if not self.changed:
             return None
         persist = Persist(
-            now + self.wall_offset,
+            now + self.journal_offset,
             self.submitted,
             self.returned,
             self.finished,
             self.leased,
             self.forgotten,
             self.pauses,
+            self.actor_notes,
+            self.kind_notes,
         )
         self.submitted, self.returned, self.leased, self.forgotten, self.pauses = [], [], [], 0, []
+        if self.actor_notes or self.kind_notes:
+            self.actor_notes, self.kind_notes = [], []
         return persist
 
     def _end(self, task: Task, state: TaskState, now: float) -> None:
@@ -283,8 +331,9 @@ class Lifecycle:
         self.retention.keep([task])
         self.finished.append(task)
 
-    def _note_return(self, task: Task) -> None:
-        self.returned.append(Returned(task.number, task.attempts, task.failures, task.losses))
+    def _note_return(self, task: Task, now: float) -> None:
+        time = now + self.journal_offset
+        self.returned.append(Returned(task.number, task.attempts, task.failures, task.losses, time))
 
     def _leave(self, task: Task) -> None:
         """Out of the queue or off its actor, wherever it is."""

@@ -40,6 +40,13 @@ COMMIT_RECORDS = Histogram(
 )
 COMMIT_FAILURES = Counter("parlmesh_scheduler_commit_failures_total", "Commits that failed and are tried again.")
 
+FAILED_DECISIONS = Counter(
+    "parlmesh_scheduler_failed_decisions_total", "Errors after which the core may differ from its journal; it stops."
+)
+UNREADABLE_RECORDS = Counter(
+    "parlmesh_scheduler_unreadable_records_total", "Records of the journal that could not be read and were left out."
+)
+
 
 class DispatchLatency(Collector):
     """A histogram that the core counts itself, because an observation per task would cost more than the task."""

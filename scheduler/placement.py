@@ -192,7 +192,6 @@ class Fleet:
     def __init__(self, rng: random.Random) -> None:
         self._random = rng.random
         self.actors: dict[str, Actor] = {}
-        self.known_kinds: set[str] = set()
         self._profiles: dict[tuple[frozenset[str], frozenset[tuple[str, str]]], Profile] = {}
         self._nodes: dict[str, list[Actor]] = {}
         self._pinned: dict[str, list[TaskClass]] = {}
@@ -204,7 +203,6 @@ class Fleet:
         self.displace(actor)
         self.actors[actor.actor_id] = actor
         actor.kinds, actor.labels = frozenset(kinds), frozenset(labels)
-        self.known_kinds |= actor.kinds
         profile = self._profiles.get((actor.kinds, actor.labels))
         if profile is None:
             profile = self._profiles[actor.kinds, actor.labels] = Profile(actor.kinds, actor.labels)
@@ -216,6 +214,10 @@ class Fleet:
         actor.profile = profile
         self._nodes.setdefault(actor.node_id, []).append(actor)
         actor.pinned = [pinned for pinned in self._pinned.get(actor.node_id, ()) if profile.matches(pinned)]
+
+    def present_kinds(self) -> set[str]:
+        """The kinds of every actor that is connected."""
+        return {kind for profile in self._profiles.values() for kind in profile.kinds}
 
     def displace(self, actor: Actor) -> None:
         """Takes an actor out of placement; it stays in `actors`."""

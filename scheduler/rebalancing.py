@@ -9,15 +9,17 @@ from .task import Task
 def to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
     """Leases beyond an actor's slots, the newest first, that were granted at least `min_age` ago.
 
-    From a paused or leaving actor all of them; from a working one only as many as others have free slots for.
+    From a paused or leaving actor all of them; from a working one only as many as others have free slots for. From one
+    that is away nothing: it may be running any of them, and has its time to come back.
     """
     chosen: list[Task] = []
     promised: dict[Actor, int] = {}
     for actor in fleet.actors.values():
         waiting = len(actor.leases) - actor.slots
-        if waiting <= 0:
+        state = actor.state
+        if waiting <= 0 or state is ActorState.LOST:
             continue
-        unconditional = actor.state is not ActorState.READY
+        unconditional = state is not ActorState.READY
         for task in list(islice(reversed(actor.leases.values()), waiting)):
             if task.lease_time > now - min_age:
                 continue

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from parlmesh.errors import FleetError
 
-from .actions import Paused, Persist, Returned
+from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from .task import ANYWHERE, Failure, Placement, Task, TaskState
 
 VERSION = 1
@@ -27,13 +27,18 @@ class RecordKind(IntEnum):
     FINISHED = 4
     FORGOTTEN = 5
     PAUSED = 6
+    # RETURNED with a time; written instead of it since.
+    RETURNED_AT = 7
+    INTRODUCED = 8
+    DISMISSED = 9
+    KINDS = 10
 
 
 class Submitted(NamedTuple):
     """A task was accepted."""
 
     task: Task
-    wall_time: float
+    time: float
 
 
 class Leased(NamedTuple):
@@ -55,7 +60,7 @@ class Ended(NamedTuple):
     """A task reached a final state."""
 
     number: int
-    wall_time: float
+    time: float
     state: TaskState
     attempts: int
     queued: float
@@ -65,7 +70,7 @@ class Ended(NamedTuple):
     failure: Failure | None
 
 
-StoredRecord = Submitted | Leased | Returned | Ended | Forgotten | Paused
+StoredRecord = Submitted | Leased | Returned | Ended | Forgotten | Paused | Introduced | Dismissed | Kinds
 
 
 class DamagedJournal(FleetError):
@@ -74,36 +79,45 @@ class DamagedJournal(FleetError):
     default_reason = "DAMAGED_JOURNAL"
 
 
+# What reading a record that is not what was written can raise.
+UNREADABLE = (DamagedJournal, struct.error, ValueError, LookupError, AssertionError)
+
 _SEAL = struct.Struct("<BI")
 _HEAD = struct.Struct("<BIQ")
-# wall time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
+# time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
 # id, kind, submitter, node, labels, dependencies; the payload is the rest.
 _SUBMITTED = struct.Struct("<dddIBHHHHHI")
 _LEASED = struct.Struct("<QI")
 _RETURNED = struct.Struct("<III")
-# wall time, queued, ran, attempts, state, length of the actor's id, length of the result, failure: 0 none, 1 final,
+_RETURNED_AT = struct.Struct("<IIId")
+# incarnation, slots, length of the node's id; the actor's is the rest
+_INTRODUCED = struct.Struct("<QIH")
+# time, queued, ran, attempts, state, length of the actor's id, length of the result, failure: 0 none, 1 final,
 # 2 retryable; length of the reason; the message is the rest.
 _FINISHED = struct.Struct("<dddIBHIBH")
 _FORGOTTEN = struct.Struct("<I")
 _PAUSED = struct.Struct("<?")
 _LENGTH = struct.Struct("<H")
+# SUBMITTED and FINISHED begin with it.
+_TIME = struct.Struct("<d")
 _NONE = -1.0
 _STATES = {int(state): state for state in TaskState}
 # Plain numbers: looking up a member of an enum class is slow.
-_KIND_SUBMITTED, _KIND_LEASED, _KIND_RETURNED, _KIND_FINISHED, _KIND_FORGOTTEN, _KIND_PAUSED = map(int, RecordKind)
+_KIND_SUBMITTED, _KIND_LEASED, _KIND_FINISHED = 1, 2, 4
+_KIND_FORGOTTEN, _KIND_PAUSED, _KIND_RETURNED_AT = 5, 6, 7
 
 
 def encode(persist: Persist) -> tuple[bytes, int]:
     """One event as a batch, and the number of its records."""
     parts: list[bytes] = []
-    wall_time, head = persist.wall_time, _HEAD.pack
+    time, head = persist.time, _HEAD.pack
     for task in persist.submitted:
-        body = _submitted(task, wall_time)
+        body = _submitted(task, time)
         parts += (head(_KIND_SUBMITTED, len(body), task.number), body)
-    for number, attempts, failures, losses in persist.returned:
-        parts += (head(_KIND_RETURNED, _RETURNED.size, number), _RETURNED.pack(attempts, failures, losses))
+    for number, *counts in persist.returned:
+        parts += (head(_KIND_RETURNED_AT, _RETURNED_AT.size, number), _RETURNED_AT.pack(*counts))
     for task in persist.finished:
-        body = _finished(task, wall_time)
+        body = _finished(task, time)
         parts += (head(_KIND_FINISHED, len(body), task.number), body)
     for task in persist.leased:
         body = _LEASED.pack(task.lease_id, task.attempts) + task.actor_id.encode()
@@ -113,6 +127,8 @@ def encode(persist: Persist) -> tuple[bytes, int]:
     for actor_id, paused in persist.paused:
         body = _PAUSED.pack(paused) + actor_id.encode()
         parts += (head(_KIND_PAUSED, len(body), 0), body)
+    if persist.actors or persist.kinds:
+        parts += _rare(persist)
     return b"".join(parts), len(parts) // 2
 
 
@@ -144,8 +160,16 @@ def peek_task_id(submitted: bytes) -> str:
     return submitted[start : start + size].decode()
 
 
+def peek_time(record: bytes) -> float:
+    """When a SUBMITTED, FINISHED or RETURNED_AT record was written, by the journal's clock; 0 for any other."""
+    kind = record[0]
+    if kind == _KIND_RETURNED_AT:
+        return float(_RETURNED_AT.unpack_from(record, _HEAD.size)[3])
+    return float(_TIME.unpack_from(record, _HEAD.size)[0]) if kind in (_KIND_SUBMITTED, _KIND_FINISHED) else 0.0
+
+
 def peek_finished(finished: bytes) -> tuple[TaskState, float]:
-    """State and wall time of a FINISHED record."""
+    """State and time of a FINISHED record."""
     fields = _FINISHED.unpack_from(finished, _HEAD.size)
     return _STATES[fields[4]], fields[0]
 
@@ -168,12 +192,29 @@ def unseal(sealed: bytes, where: str) -> bytes:
     return batch
 
 
-def _submitted(task: Task, wall_time: float) -> bytes:
+def _rare(persist: Persist) -> list[bytes]:
+    """Heads and bodies of what is seldom written."""
+    parts: list[bytes] = []
+    for note in persist.actors:
+        if isinstance(note, Introduced):
+            node = note.node_id.encode()
+            body = _INTRODUCED.pack(note.incarnation, note.slots, len(node)) + node + note.actor_id.encode()
+            parts += (_HEAD.pack(RecordKind.INTRODUCED, len(body), 0), body)
+        else:
+            body = note.actor_id.encode()
+            parts += (_HEAD.pack(RecordKind.DISMISSED, len(body), 0), body)
+    for known, names in persist.kinds:
+        body = b"".join((_PAUSED.pack(known), *(part for name in names for part in _prefixed(name))))
+        parts += (_HEAD.pack(RecordKind.KINDS, len(body), 0), body)
+    return parts
+
+
+def _submitted(task: Task, time: float) -> bytes:
     task_id, kind, submitter = task.task_id.encode(), task.kind.encode(), task.submitter.encode()
     node_id, labels = task.placement
     node, dependencies = node_id.encode(), task.dependencies
     head = _SUBMITTED.pack(
-        wall_time,
+        time,
         _NONE if task.queue_timeout is None else task.queue_timeout,
         _NONE if task.run_timeout is None else task.run_timeout,
         task.max_attempts,
@@ -192,11 +233,11 @@ def _submitted(task: Task, wall_time: float) -> bytes:
     return b"".join((head, task_id, kind, submitter, node, *listed, task.body))
 
 
-def _finished(task: Task, wall_time: float) -> bytes:
+def _finished(task: Task, time: float) -> bytes:
     actor_id, failure = task.actor_id.encode(), task.failure
     reason = b"" if failure is None else failure.reason.encode()
     head = _FINISHED.pack(
-        wall_time,
+        time,
         task.queued_seconds,
         task.ran,
         task.attempts,
@@ -220,19 +261,27 @@ def _decode_body(kind: int, number: int, body: bytes) -> StoredRecord:
             return Leased(number, lease_id, attempts, body[_LEASED.size :].decode())
         if kind == RecordKind.RETURNED:
             return Returned(number, *_RETURNED.unpack(body))
+        if kind == RecordKind.RETURNED_AT:
+            return Returned(number, *_RETURNED_AT.unpack(body))
         if kind == RecordKind.FINISHED:
             return _decode_finished(number, body)
         if kind == RecordKind.FORGOTTEN:
             return Forgotten(*_FORGOTTEN.unpack(body))
         if kind == RecordKind.PAUSED:
             return Paused(body[_PAUSED.size :].decode(), bool(body[0]))
-    except (struct.error, ValueError, IndexError) as error:
+        if kind == RecordKind.INTRODUCED:
+            return _decode_introduced(body)
+        if kind == RecordKind.DISMISSED:
+            return Dismissed(body.decode())
+        if kind == RecordKind.KINDS:
+            return Kinds(bool(body[0]), tuple(_decode_texts(body, _PAUSED.size, None)[0]))
+    except (struct.error, ValueError, LookupError) as error:
         raise DamagedJournal(f"a record of kind {kind} for task number {number} cannot be read: {error}") from None
     raise DamagedJournal(f"record kind {kind} is unknown; it may come from a newer scheduler")
 
 
 def _decode_submitted(number: int, body: bytes) -> Submitted:
-    wall_time, queue_timeout, run_timeout, max_attempts, priority, *sizes = _SUBMITTED.unpack_from(body)
+    time, queue_timeout, run_timeout, max_attempts, priority, *sizes = _SUBMITTED.unpack_from(body)
     position = _SUBMITTED.size
     texts = []
     for size in sizes[:4]:
@@ -240,12 +289,7 @@ def _decode_submitted(number: int, body: bytes) -> Submitted:
         position += size
     task_id, kind, submitter, node_id = texts
     labels, dependencies = sizes[4:]
-    listed = []
-    for _ in range(2 * labels + dependencies):
-        (size,) = _LENGTH.unpack_from(body, position)
-        position += _LENGTH.size
-        listed.append(body[position : position + size].decode())
-        position += size
+    listed, position = _decode_texts(body, position, 2 * labels + dependencies)
     pairs = zip(listed[: 2 * labels : 2], listed[1 : 2 * labels : 2], strict=True)
     task = Task(
         task_id,
@@ -260,18 +304,35 @@ def _decode_submitted(number: int, body: bytes) -> Submitted:
         submitter=submitter,
     )
     task.number = number
-    return Submitted(task, wall_time)
+    return Submitted(task, time)
+
+
+def _decode_texts(body: bytes, position: int, count: int | None) -> tuple[list[str], int]:
+    """So many texts, or all there are; and where they end."""
+    texts: list[str] = []
+    while position < len(body) if count is None else len(texts) < count:
+        (size,) = _LENGTH.unpack_from(body, position)
+        position += _LENGTH.size
+        texts.append(body[position : position + size].decode())
+        position += size
+    return texts, position
+
+
+def _decode_introduced(body: bytes) -> Introduced:
+    incarnation, slots, size = _INTRODUCED.unpack_from(body)
+    actor_at = _INTRODUCED.size + size
+    return Introduced(body[actor_at:].decode(), body[_INTRODUCED.size : actor_at].decode(), incarnation, slots)
 
 
 def _decode_finished(number: int, body: bytes) -> Ended:
-    wall_time, queued, ran, attempts, state, actor_size, result_size, failed, reason_size = _FINISHED.unpack_from(body)
+    time, queued, ran, attempts, state, actor_size, result_size, failed, reason_size = _FINISHED.unpack_from(body)
     result_at = _FINISHED.size + actor_size
     reason_at = result_at + result_size
     message_at = reason_at + reason_size
     failure = Failure(body[reason_at:message_at].decode(), body[message_at:].decode(), failed == 2) if failed else None
     return Ended(
         number,
-        wall_time,
+        time,
         TaskState(state),
         attempts,
         queued,

@@ -1,12 +1,14 @@
 """Rebuilds a core from its journal: the same tables, filled by what was decided before."""
 
 from collections.abc import Iterable
+from itertools import chain
 
-from .actions import Returned
+from .actions import Introduced, Returned
 from .condensing import Condenser, Trail
+from .left_out import LeftOut
 from .lifecycle import Lifecycle
 from .placement import Actor
-from .records import DamagedJournal, Leased, Submitted, decode
+from .records import UNREADABLE, Leased, Submitted, decode, peek_time
 from .stored_task import StoredTask
 from .task import Task
 
@@ -17,40 +19,64 @@ class Recovery:
     def __init__(self, life: Lifecycle, now: float) -> None:
         self._life = life
         self._now = now
-        self._offset = life.wall_offset
+        # When a task that waits for a slot began to, by its number, where it matters.
+        self._returned_at: dict[int, float] = {}
 
-    def recover(self, batches: Iterable[bytes]) -> None:
+    def recover(self, batches: Iterable[bytes]) -> LeftOut:
+        """What could not be read."""
         condenser = Condenser()
         condenser.read_all(batches)
-        finished = [
-            StoredTask(number, trail.submitted, trail.finished, self._monotonic)
-            for number, trail in condenser.finished.items()
-        ]
-        unfinished = [self._unfinished(number, trail) for number, trail in sorted(condenser.unfinished.items())]
+        self._set_clock(condenser)
+        left_out = condenser.left_out
+        finished = list(self._finished(condenser.finished, left_out))
+        unfinished = list(self._unfinished(condenser.unfinished, left_out))
         life = self._life
         # Lists are by number; a condensed journal has the finished tasks last.
         life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=lambda task: task.number)}
-        life.next_number = 1 + max((task.number for task in life.tasks.values()), default=0)
+        life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
         life.retention.keep_stored(finished)
+        for raw in condenser.actors.values():
+            self._introduce(raw)
         self._revive(unfinished)
         for actor_id in condenser.paused:
             self._actor(actor_id).paused = True
+        life.kinds.announce(condenser.kinds, self._now)
+        return left_out
 
-    def _unfinished(self, number: int, trail: Trail) -> Task:
-        records = list(decode(trail.submitted + trail.returned + trail.leased))
-        submitted = records[0]
+    def _set_clock(self, condenser: Condenser) -> None:
+        """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
+        trails = chain(condenser.finished.values(), condenser.unfinished.values())
+        newest = max((_newest(trail) for trail in trails), default=None)
+        if newest is not None:
+            self._life.journal_offset = newest - self._now
+
+    def _finished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[StoredTask]:
+        for number, trail in trails.items():
+            try:
+                yield StoredTask(number, trail.submitted, trail.finished, self._monotonic)
+            except UNREADABLE as error:
+                left_out.add(f"finished task number {number}: {error}")
+
+    def _unfinished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[Task]:
+        for number, trail in sorted(trails.items()):
+            try:
+                yield self._task(trail)
+            except UNREADABLE as error:
+                left_out.add(f"unfinished task number {number}: {error}")
+
+    def _task(self, trail: Trail) -> Task:
+        (submitted,) = decode(trail.submitted)
         assert isinstance(submitted, Submitted)
         task = submitted.task
         # When its earlier attempts were leased is not kept; it matters only if it ends without another.
-        task.submit_time = task.lease_time = self._monotonic(submitted.wall_time)
-        for record in records[1:]:
+        task.submit_time = task.lease_time = self._monotonic(submitted.time)
+        for record in decode(trail.returned + trail.leased):
             if isinstance(record, Returned):
                 task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses
+                self._returned_at[task.number] = self._monotonic(record.time) if record.time else self._now
             elif isinstance(record, Leased):
                 task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
                 task.leased_before = True
-            else:
-                raise DamagedJournal(f"task number {number} is unfinished and has a record {record}")
         return task
 
     def _revive(self, tasks: list[Task]) -> None:
@@ -58,22 +84,39 @@ class Recovery:
         life = self._life
         newest = float("-inf")
         for task in tasks:
-            # The wall clock may have jumped between two submits; their order is what counts.
+            # The wall clock of an older journal may have jumped between two submits; their order is what counts.
             task.submit_time = newest = max(newest, task.submit_time)
             life.enter(task)
-        for task in tasks:
-            if task.leased_before:
-                life.hold(task, self._actor(task.actor_id), self._now)
+        # An actor's oldest leases are taken to be running.
+        for task in sorted((task for task in tasks if task.leased_before), key=lambda task: task.lease_id):
+            life.hold(task, self._actor(task.actor_id), self._now)
         waiting = [task for task in tasks if not task.leased_before]
         life.make_ready([task for task in waiting if not task.dependencies], self._now)
         for task in waiting:
             if task.dependencies:
                 life.attach(task, self._now)
+            if task.queue_timeout is not None:
+                self._go_on_waiting(task, task.queue_timeout)
         life.fresh.clear()
 
-    def _monotonic(self, wall_time: float) -> float:
+    def _go_on_waiting(self, task: Task, queue_timeout: float) -> None:
+        """A restart does not give it its whole queue_timeout again."""
+        parents = [self._life.tasks.get(task_id) for task_id in task.dependencies]
+        ended = [parent.end_time for parent in parents if parent is not None and parent.final]
+        since = self._returned_at.get(task.number) or max((task.submit_time, *ended))
+        if not task.missing and not task.final:
+            task.ready_time = since
+            self._life.timers.set(since + queue_timeout, task)
+
+    def _monotonic(self, time: float) -> float:
         """The same moment on this scheduler's clock, never in the future."""
-        return min(self._now, wall_time - self._offset)
+        return min(self._now, time - self._life.journal_offset)
+
+    def _introduce(self, raw: bytes) -> None:
+        (introduced,) = decode(raw)
+        assert isinstance(introduced, Introduced)
+        actor = self._actor(introduced.actor_id)
+        actor.node_id, actor.incarnation, actor.slots = introduced.node_id, introduced.incarnation, introduced.slots
 
     def _actor(self, actor_id: str) -> Actor:
         actor = self._life.fleet.actors.get(actor_id)
@@ -83,3 +126,10 @@ class Recovery:
             leases = self._life.config.leases
             actor.lost_at = self._now + max(0.0, leases.duration_seconds - leases.reconnect_seconds)
         return actor
+
+
+def _newest(trail: Trail) -> float:
+    try:
+        return max(peek_time(record) for record in (trail.submitted, trail.finished, trail.returned) if record)
+    except UNREADABLE:
+        return 0.0

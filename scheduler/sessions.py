@@ -49,7 +49,8 @@ class Sessions:
         actor = fleet.actors.get(hello.actor_id) or Actor(hello.actor_id)
         _check_claim(actor, hello)
         actions: list[Action] = [Close(actor.session)] if actor.session else []
-        restarted = 0 <= actor.incarnation < hello.incarnation
+        restarted = actor.incarnation >= 0 and actor.incarnation != hello.incarnation
+        before = (actor.node_id, actor.incarnation, actor.slots)
         fleet.displace(actor)
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
         actor.session, actor.silent, actor.credits = hello.session, False, 0
@@ -60,6 +61,9 @@ class Sessions:
             actor.spell, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
         self.by_number[hello.session] = actor
         fleet.place(actor, hello.kinds, hello.labels, self._life.queue.classes.values())
+        self._life.announce_kinds(hello.kinds, now)
+        if before != (actor.node_id, actor.incarnation, actor.slots):
+            self._life.introduce(actor)
         standing = self._reattach(actor, hello.leases, now)
         self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing))
@@ -124,7 +128,7 @@ class Sessions:
                 forgotten.append(actor.actor_id)
         for actor_id in forgotten:
             if not actors[actor_id].paused:
-                del actors[actor_id]
+                self._life.dismiss(actor_id)
 
     def follow_policy(self, now: float) -> None:
         """Ends the measurement once every connected user of policies has the newest."""
@@ -140,7 +144,9 @@ class Sessions:
             return
         expires_at = now + self._config.duration_seconds
         for actor in self._life.fleet.actors.values():
-            actor.last_seen = actor.lost_at = now
+            actor.last_seen = now
+            # An actor of the journal may have been given longer than that.
+            actor.lost_at = max(now, actor.lost_at + gap)
             for task in actor.leases.values():
                 task.expires_at = expires_at
 
@@ -212,7 +218,7 @@ class Sessions:
 
 def _check_claim(actor: Actor, hello: Hello) -> None:
     """Whether this hello may speak for the actor that is known by its id."""
-    if hello.incarnation < actor.incarnation:
+    if hello.incarnation < actor.incarnation and (actor.session or actor.leases):
         raise FailedPrecondition(
             f'actor "{hello.actor_id}" has incarnation {actor.incarnation} already; '
             f"incarnation {hello.incarnation} is an older start of it",

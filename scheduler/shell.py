@@ -17,12 +17,13 @@ from parlmesh.processes.wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
-from . import decoding, encoding, metrics, translation
-from .actions import Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from . import decoding, encoding, failpoints, metrics, translation
+from .actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .assignments import Assignments
 from .committer import Committer
 from .config import SchedulerConfig
 from .core import Core
+from .decisions import Decisions
 from .exporting import Exporter
 from .outbox import BREAK, Outbox
 from .placement import Actor, ActorCommand
@@ -48,6 +49,7 @@ class Shell:
         wall_clock: Callable[[], float],
         committer: Committer | None = None,
         memory_id: int = 0,
+        on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = core
         self._config = config
@@ -67,6 +69,17 @@ class Shell:
         self._stopping = False
         # Whether the store can be written; nothing is accepted while it cannot.
         self.healthy = True
+        # Surrounds every event of the core.
+        self._decision = Decisions(core, durable=committer is not None, on_failure=on_failure)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why the core may no longer be trusted; it decides nothing from then on."""
+        return self._decision.failure
+
+    def fail(self, error: BaseException) -> None:
+        """Nothing more is decided or told; `run` ends with an error."""
+        self._decision.fail(error)
 
     def now(self) -> float:
         return self._clock()
@@ -88,11 +101,12 @@ class Shell:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         self._wakefulness.touch()
         try:
-            task_ids = self.core.submit(tasks, self._clock())
+            with self._decision:
+                task_ids = self.core.submit(tasks, self._clock())
+                self._perform()
         except FleetError as error:
             metrics.REFUSED.labels(error.reason.lower()).inc()
             raise
-        self._perform()
         return task_ids
 
     @contextmanager
@@ -126,21 +140,24 @@ class Shell:
             self._watchers.remove(watch)
 
     async def cancel(self, task_ids: Sequence[str]) -> list[str]:
-        cancelled = self.core.cancel(task_ids, self._clock())
-        self._perform()
+        with self._decision:
+            cancelled = self.core.cancel(task_ids, self._clock())
+            self._perform()
         await self.committed()
         return cancelled
 
     async def command(self, actor_ids: Sequence[str], command: ActorCommand) -> list[Actor]:
-        actors = self.core.command(actor_ids, command, self._clock())
-        self._perform()
+        with self._decision:
+            actors = self.core.command(actor_ids, command, self._clock())
+            self._perform()
         await self.committed()
         log.info("actors_commanded", command=command.name.lower(), actor_ids=list(actor_ids))
         return actors
 
     async def rebalance(self) -> int:
-        moved = self.core.rebalance(self._clock())
-        self._perform()
+        with self._decision:
+            moved = self.core.rebalance(self._clock())
+            self._perform()
         await self.committed()
         return moved
 
@@ -149,7 +166,9 @@ class Shell:
         self._refuse_when_stopping()
         outbox = self._outboxes[hello.session] = Outbox(ACKNOWLEDGEMENT_SECONDS)
         try:
-            self.core.connect(hello, self._clock())
+            with self._decision:
+                self.core.connect(hello, self._clock())
+                self._perform()
         except BaseException:
             del self._outboxes[hello.session]
             raise
@@ -161,7 +180,6 @@ class Shell:
             slots=hello.slots,
             leases=len(hello.leases),
         )
-        self._perform()
         self.receive(hello.session, data)
         return outbox
 
@@ -176,16 +194,18 @@ class Shell:
         ends, leases = decoding.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
-        self.core.report(
-            session,
-            self._clock(),
-            credits=request.credits,
-            results=ends,
-            heartbeat=None if heartbeat is None else translation.leases_from_proto(heartbeat.leases),
-            policy_version=0 if heartbeat is None else heartbeat.policy_version,
-            leaving=request.leaving,
-        )
-        self._perform()
+        named = None if heartbeat is None else translation.leases_from_proto(heartbeat.leases)
+        with self._decision:
+            self.core.report(
+                session,
+                self._clock(),
+                credits=request.credits,
+                results=ends,
+                heartbeat=named,
+                policy_version=0 if heartbeat is None else heartbeat.policy_version,
+                leaving=request.leaving,
+            )
+            self._perform()
         if leases and outbox is not None:
             for lease in leases:
                 known.pop(lease, None)
@@ -199,8 +219,11 @@ class Shell:
         actor = self.core.sessions.by_number.get(session)
         replaced = actor is None or actor.session != session
         self._outboxes.pop(session, None)
-        self.core.disconnect(session, self._clock())
-        self._perform()
+        if self.failure is not None:
+            return
+        with self._decision:
+            self.core.disconnect(session, self._clock())
+            self._perform()
         if actor is not None and not replaced:
             log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
 
@@ -236,8 +259,10 @@ class Shell:
                     await stop.wait()
             except TimeoutError:
                 metrics.EVENT_LOOP_LAG.set(max(0.0, self._clock() - before - interval))
-            self.core.tick(self._clock(), self._wall_clock())
-            self._perform()
+            self._decision.end()
+            with self._decision:
+                self.core.tick(self._clock(), self._wall_clock())
+                self._perform()
             self._exporter.export(self._clock())
 
     def close(self) -> None:
@@ -252,18 +277,28 @@ class Shell:
         self._watchers.close(error)
 
     def _perform(self) -> None:
-        for action in self.core.take_actions():
-            if isinstance(action, Persist):
-                if self._committer is not None:
-                    self._committer.add(action)
-            elif isinstance(action, Notify):
-                self.after_commit(partial(self._watchers.notify, action.tasks))
-            else:
-                outbox = self._outboxes.get(action.session)
-                if outbox is not None:
-                    self._send(outbox, action)
+        """Records first: whatever fails here leaves the core ahead of the journal, see Decisions."""
+        if failpoints.armed:
+            failpoints.hit(failpoints.AFTER_DECISION)
+        try:
+            for action in self.core.take_actions():
+                self._perform_one(action)
+        except FleetError as error:
+            # No refusal: the core has changed.
+            raise RuntimeError(f"an action could not be performed: {error.message}") from error
         if self.core.next_ending < self._alarm_time:
             self._set_alarm(self.core.next_ending)
+
+    def _perform_one(self, action: Action) -> None:
+        if isinstance(action, Persist):
+            if self._committer is not None:
+                self._committer.add(action)
+        elif isinstance(action, Notify):
+            self.after_commit(partial(self._watchers.notify, action.tasks))
+        else:
+            outbox = self._outboxes.get(action.session)
+            if outbox is not None:
+                self._send(outbox, action)
 
     def _set_alarm(self, time: float) -> None:
         if self._alarm is not None:
@@ -273,8 +308,9 @@ class Shell:
 
     def _foresee(self) -> None:
         self._alarm, self._alarm_time = None, math.inf
-        self.core.foresee(self._clock())
-        self._perform()
+        with self._decision:
+            self.core.foresee(self._clock())
+            self._perform()
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
@@ -297,6 +333,7 @@ class Shell:
 
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once all that was decided so far is durable, in the order of the calls."""
+        self._decision.check()
         if self._committer is None:
             release()
         else:
@@ -304,10 +341,12 @@ class Shell:
 
     async def committed(self) -> None:
         """Waits until all that was decided is durable; nobody is told of what a crash could undo."""
+        self._decision.check()
         if self._committer is not None:
             await self._committer.committed()
 
     def _refuse_when_stopping(self) -> None:
+        self._decision.check()
         if self._stopping:
             raise _stopping()
 

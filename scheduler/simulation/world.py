@@ -14,10 +14,11 @@ from parlmesh.errors import FleetError
 from ..actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
 from ..config import SchedulerConfig
 from ..core import Core
+from ..oracle import differences
 from ..records import encode
 from ..sessions import Hello
 from ..store import MemoryStore
-from ..task import LeaseName, Task
+from ..task import LeaseName
 from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
 from .load import Load
@@ -158,14 +159,9 @@ class World:
 
     def _check_copy(self, core: Core) -> None:
         """A core rebuilt from the journal knows what the living one knows."""
-        copy = Core(self._config, now=self.monotonic(), wall_time=self._wall())
-        copy.recover(self._store.open(self._wall()).batches, self.monotonic())
-        for task_id, task in core.life.tasks.items():
-            other = copy.life.tasks.get(task_id)
-            if other is None or _durable(task) != _durable(other):
-                raise Violation(f"{task_id} is {_durable(task)} and would be rebuilt as {other and _durable(other)}")
-        if len(copy.life.tasks) != len(core.life.tasks):
-            raise Violation(f"{len(core.life.tasks)} tasks are known and {len(copy.life.tasks)} would be rebuilt")
+        found = differences(core, self._store.open(self._wall()).batches, self.monotonic())
+        if found:
+            raise Violation("; ".join(found[:3]))
 
     def _tick(self, start: int) -> None:
         if self.core is None or start != self._starts:
@@ -341,11 +337,3 @@ class World:
         if self.core is not None:
             self.core.disconnect(session, self.monotonic())
             self.perform()
-
-
-def _durable(task: Task) -> tuple[Any, ...]:
-    """What a restart must not change. A lost lease is kept only in memory, so that it can be given back."""
-    if task.final:
-        return task.state, task.attempts, task.result, task.failure, task.actor_id
-    lease = task.lease_id if task.actor is not None else 0
-    return "unfinished", task.attempts, task.failures, task.losses, lease, task.dependencies, task.body

@@ -1,14 +1,15 @@
 """A core with a hand clock, a queue of its actions per actor, and short words for events."""
 
 import random
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar
 
 import pytest
 
 from scheduler.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
 from scheduler.config import SchedulerConfig
 from scheduler.core import Core
+from scheduler.oracle import differences
 from scheduler.placement import ActorCommand
 from scheduler.records import encode
 from scheduler.sessions import Hello
@@ -18,13 +19,18 @@ from scheduler.task import Failure, LeaseName, Task
 class Harness:
     """Drives a core and keeps what it asked for."""
 
+    # All of the present test, for the oracle.
+    made: ClassVar[list["Harness"]] = []
+
     def __init__(self, **settings: Any) -> None:
         self.now = 1000.0
         self.config = SchedulerConfig(**settings)
         self.core = Core(self.config, now=self.now, wall_time=self.now, rng=random.Random(1), lease_floor=1 << 32)
         self.outcomes: list[Task] = []
-        # Encoded batches with the number of their records.
+        # Encoded batches with the number of their records; and all of them, whatever a test does to `records`.
         self.records: list[tuple[bytes, int]] = []
+        self.journal: list[bytes] = []
+        Harness.made.append(self)
         self.held: dict[str, list[Task]] = {}
         self.revoked: dict[str, list[LeaseName]] = {}
         self.commands: dict[str, list[ActorCommand]] = {}
@@ -121,6 +127,7 @@ class Harness:
     def _keep(self, action: Action) -> None:
         if isinstance(action, Persist):
             self.records.append(encode(action))
+            self.journal.append(self.records[-1][0])
         elif isinstance(action, Notify):
             self.outcomes += action.tasks
         elif isinstance(action, Close):
@@ -150,6 +157,15 @@ def why(task: Task) -> Failure:
 
 def ids(tasks: Iterable[Task]) -> list[str]:
     return [task.task_id for task in tasks]
+
+
+@pytest.fixture(autouse=True)
+def _journals_give_back_what_the_cores_know() -> Iterator[None]:
+    """The oracle, after every test: a restart now would change nothing."""
+    Harness.made.clear()
+    yield
+    for harness in Harness.made:
+        assert differences(harness.core, harness.journal, harness.now) == []
 
 
 @pytest.fixture

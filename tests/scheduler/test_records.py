@@ -1,10 +1,12 @@
 """The journal's encoding gives back what was written, and notices what was not."""
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.actions import Paused, Persist, Returned
+from scheduler.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from scheduler.records import (
     DamagedJournal,
     Ended,
@@ -39,7 +41,7 @@ tasks = st.builds(
 
 def persist(**parts: object) -> Persist:
     empty: dict[str, object] = {
-        "wall_time": 5.5,
+        "time": 5.5,
         "submitted": [],
         "returned": [],
         "finished": [],
@@ -63,7 +65,7 @@ def test_a_submitted_task_reads_back_as_it_was(task: Task, number: int) -> None:
     assert count == 1
     assert isinstance(record, Submitted)
     assert fields(record.task) == fields(task)
-    assert record.wall_time == 5.5
+    assert record.time == 5.5
 
 
 @given(
@@ -90,13 +92,33 @@ def test_records_of_one_event_come_in_the_order_of_replay() -> None:
     task.number, task.lease_id, task.attempts, task.actor_id = 3, 99, 2, "a"
     batch, count = encode(
         persist(
-            submitted=[task], returned=[Returned(3, 1, 1, 0)], leased=[task], forgotten=4, paused=[Paused("a", True)]
+            submitted=[task],
+            returned=[Returned(3, 1, 1, 0, 2.5)],
+            leased=[task],
+            forgotten=4,
+            paused=[Paused("a", True)],
+            actors=[Introduced("ä", "node", 1 << 62, 10_000), Dismissed("b")],
+            kinds=[Kinds(True, ("noop", "")), Kinds(False, ("echo",))],
         )
     )
     records = list(decode(batch))
-    assert count == len(records) == 5
-    assert records[1:] == [Returned(3, 1, 1, 0), Leased(3, 99, 2, "a"), Forgotten(4), Paused("a", True)]
-    assert [kind for kind, _, _ in split(batch)] == [1, 3, 2, 5, 6]
+    assert count == len(records) == 9
+    assert records[1:] == [
+        Returned(3, 1, 1, 0, 2.5),
+        Leased(3, 99, 2, "a"),
+        Forgotten(4),
+        Paused("a", True),
+        Introduced("ä", "node", 1 << 62, 10_000),
+        Dismissed("b"),
+        Kinds(True, ("noop", "")),
+        Kinds(False, ("echo",)),
+    ]
+    assert [kind for kind, _, _ in split(batch)] == [1, 7, 2, 5, 6, 8, 9, 10, 10]
+
+
+def test_a_return_of_an_older_journal_has_no_time() -> None:
+    body = struct.pack("<III", 2, 1, 1)
+    assert list(decode(struct.pack("<BIQ", 3, len(body), 7) + body)) == [Returned(7, 2, 1, 1, 0.0)]
 
 
 @given(st.binary(min_size=1, max_size=60), st.data())

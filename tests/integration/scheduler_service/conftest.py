@@ -22,6 +22,7 @@ from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
+from scheduler.oracle import store_differences
 
 SECONDS = 20.0
 
@@ -154,6 +155,9 @@ async def scheduler_of(**settings: Any) -> AsyncIterator[Scheduler]:
         stop.set()
         await ticking
         await scheduler.stop()
+    if config.store.kind == "sqlite":
+        # The oracle: a restart now would change nothing.
+        assert store_differences(scheduler.core, config.store.path, scheduler.shell.now()) == []
 
 
 @pytest.fixture(params=["memory", "sqlite"])

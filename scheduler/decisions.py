@@ -1,0 +1,68 @@
+"""Between a decision and its record nothing may fail: if it does, the core is not used again.
+
+Refusals (FleetError) come before the core changes and cost nothing. Any other error, MemoryError included, may have
+left the core ahead of its journal. Undoing half a decision is guesswork; so nothing of it is told, nothing more is
+decided, and the process ends, to come back from its journal, which has everything that anybody was told.
+"""
+
+from collections.abc import Callable
+from types import TracebackType
+
+from parlmesh.errors import FleetError, Unavailable
+from parlmesh.telemetry import get_logger
+
+from . import metrics
+from .core import Core
+
+log = get_logger("parlmesh.scheduler")
+
+
+class DecisionFailed(FleetError):
+    """The core may differ from its journal; only a restart brings them together."""
+
+    default_reason = "DECISION_FAILED"
+
+
+class Decisions:
+    """A context around each event of the core and the performing of its actions."""
+
+    __slots__ = ("_core", "_durable", "_on_failure", "failure")
+
+    def __init__(self, core: Core, *, durable: bool, on_failure: Callable[[], None]) -> None:
+        """`durable` is whether there is a journal; without one there is nothing to come back from, and it goes on."""
+        self._core = core
+        self._durable = durable
+        self._on_failure = on_failure
+        self.failure: BaseException | None = None
+
+    def __enter__(self) -> None:
+        if self.failure is not None:
+            self.check()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or (isinstance(error, FleetError) and not self._core.undelivered):
+            return
+        if self.failure is None and self._durable:
+            self.fail(error)
+
+    def fail(self, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = error
+            metrics.FAILED_DECISIONS.inc()
+            log.exception("decision_failed", error)
+            self._on_failure()
+
+    def check(self) -> None:
+        """Refuses whatever comes after a failure."""
+        if self.failure is not None:
+            raise Unavailable("the scheduler is stopping after an error; try again", reason="STOPPING")
+
+    def end(self) -> None:
+        """For the process: the error to end with."""
+        if self.failure is not None:
+            raise DecisionFailed(
+                f"{type(self.failure).__name__}: {self.failure}; what was decided last may not be in the journal: "
+                "nothing of it was told to anybody, and a restart goes on from the journal"
+            ) from self.failure
