@@ -13,6 +13,7 @@ from parlmesh.cli.status import status
 from parlmesh.cli.top import top
 from parlmesh.cli.up import up
 from parlmesh.errors import FleetError
+from parlmesh.text import visible_lines
 
 EXIT_BROKEN_PIPE = 141
 """As a shell counts a program that SIGPIPE ended."""
@@ -97,7 +98,7 @@ def main() -> None:
 def _end(error: FleetError) -> None:
     from parlmesh.rpc.errors import exit_code
 
-    sys.stderr.write(f"parlmesh: {error.message}\n")
+    sys.stderr.write(f"parlmesh: {visible_lines(error.message)}\n")
     sys.exit(exit_code(error))
 
 

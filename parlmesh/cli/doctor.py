@@ -20,6 +20,7 @@ from parlmesh.cli.connection import (
     security_of,
 )
 from parlmesh.errors import FleetError
+from parlmesh.text import visible
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
@@ -65,8 +66,8 @@ def doctor(
             typer.echo(json.dumps(asdict(finding) | {"ok": not finding.advice}))
             continue
         mark = typer.style("✗", fg="red") if finding.advice else typer.style("✓", fg="green")
-        line = f"{mark} {finding.name:<18} {finding.said}"
-        typer.echo(f"{line}; {finding.advice}" if finding.advice else line)
+        line = f"{mark} {finding.name:<18} {visible(finding.said)}"
+        typer.echo(f"{line}; {visible(finding.advice)}" if finding.advice else line)
     if any(finding.advice for finding in findings):
         raise typer.Exit(1)
 

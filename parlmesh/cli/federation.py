@@ -87,7 +87,7 @@ def rounds(
 ) -> None:
     """List past rounds, newest first."""
     from parlmesh.cli.federation_view import print_rounds, print_updates
-    from parlmesh.cli.tables import print_json
+    from parlmesh.cli.tables import print_json, say
 
     async def ask() -> "list[Round]":
         async with federations_at(learner, security_of(context)) as stub:
@@ -98,7 +98,7 @@ def rounds(
         from parlmesh.cli.federation_chart import draw_rounds
 
         draw_rounds(found, chart, federation_id or "federation")
-        typer.echo(f"drawn to {chart}")
+        say(f"drawn to {chart}")
     if as_json:
         print_json(found)
     elif nodes:
@@ -190,5 +190,6 @@ def _installed(given: list[str] | None) -> dict[str, str]:
 
 def _say(federation: "Federation") -> None:
     from parlmesh.cli.federation_view import sentence
+    from parlmesh.cli.tables import say
 
-    typer.echo(sentence(federation))
+    say(sentence(federation))

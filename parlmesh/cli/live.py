@@ -1,11 +1,13 @@
 """The fleet as a table in the terminal. Draws a `FleetView`; where it comes from is not its business."""
 
 import os
+from collections.abc import Iterable
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +22,7 @@ from parlmesh.cli.view import (
     sparkline,
     waiting_text,
 )
+from parlmesh.text import visible_lines
 
 WIDTH = 84
 PIPE_WIDTH = 2_000
@@ -145,9 +148,18 @@ def _restarts(view: FleetView) -> str:
     return counted(view.restarts(), "restart")
 
 
+class _Screen(Console):
+    """A console on which nothing that others chose moves the cursor, changes colours or turns the text around."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            harmless = segment.control or segment.text.isprintable() or segment.text == "\n"
+            yield segment if harmless else Segment(visible_lines(segment.text), segment.style)
+
+
 def console(*, stderr: bool = False) -> Console:
     """Where tables go; in a pipe plain and as wide as they are, so that a row stays a line."""
-    screen = Console(highlight=False, stderr=stderr)
+    screen = _Screen(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not screen.is_terminal and "COLUMNS" not in os.environ:
         screen.width = PIPE_WIDTH
     return screen

@@ -16,7 +16,7 @@ from parlmesh.cli.connection import (
     run,
     security_of,
 )
-from parlmesh.cli.tables import age_of, print_json, print_table
+from parlmesh.cli.tables import age_of, print_json, print_table, say
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def show(
     _show([model], as_json=as_json)
     if not as_json:
         for name, value in sorted(model.metadata.items()):
-            typer.echo(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
-        typer.echo(f"sha256: {model.digest.hex()}")
+            say(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
+        say(f"sha256: {model.digest.hex()}")
 
 
 @app.command()
@@ -91,7 +91,7 @@ def promote(
             return (await stub.PromoteModel(request, timeout=CALL_SECONDS)).model
 
     model = run(ask())
-    typer.echo(f"version {model.version} of {model.run_id} is promoted")
+    say(f"version {model.version} of {model.run_id} is promoted")
 
 
 @app.command()
@@ -107,7 +107,7 @@ def delete(
             await stub.DeleteModel(DeleteModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)
 
     run(ask())
-    typer.echo(f"version {version} is deleted")
+    say(f"version {version} is deleted")
 
 
 @app.command()
@@ -136,7 +136,7 @@ def export(
     partial = file.with_name(f".{file.name}.partial")
     partial.write_bytes(data)
     partial.rename(file)
-    typer.echo(f"{file}: {len(data):,} bytes")
+    say(f"{file}: {len(data):,} bytes")
 
 
 async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:

@@ -18,7 +18,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.tables import print_json, print_table
+from parlmesh.cli.tables import print_json, print_table, say
 from parlmesh.errors import DeadlineExceeded, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def status(
     if learning is None and queue is None:
         raise _nobody(absent, scheduler, learner)
     for away in absent:
-        typer.echo(f"parlmesh: {away.message}", err=True)
+        say(f"parlmesh: {away.message}", to_stderr=True)
     if learning is not None:
         _show_learning(learning, as_json=as_json)
     if queue is not None:
@@ -91,9 +91,9 @@ def _show_learning(learning: Learning, *, as_json: bool) -> None:
     if learning.federation is not None:
         from parlmesh.cli.federation_view import sentence
 
-        typer.echo(f"federation {sentence(learning.federation)}")
+        say(f"federation {sentence(learning.federation)}")
     elif not learning.runs:
-        typer.echo("no federation yet")
+        say("no federation yet")
 
 
 def _show_queue(statistics: "GetStatisticsResponse", actors: "Sequence[Actor]", *, as_json: bool) -> None:

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from parlmesh.text import visible, visible_lines
+
 if TYPE_CHECKING:
     from google.protobuf.duration_pb2 import Duration
     from google.protobuf.message import Message
@@ -26,6 +28,13 @@ def fields_of(message: "Message") -> dict[str, Any]:
     return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
 
 
+def say(text: str, *, to_stderr: bool = False) -> None:
+    """A sentence or a few lines; what others chose in them is harmless."""
+    stream = sys.stderr if to_stderr else sys.stdout
+    stream.write(visible_lines(text) + "\n")
+    stream.flush()
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothing: str) -> None:
     """A calm table, or a sentence when there are no rows.
 
@@ -36,7 +45,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothin
 
     from parlmesh.cli.live import PIPE_WIDTH, console
 
-    cells = [list(row) for row in rows]
+    cells = [[visible(cell) for cell in row] for row in rows]
     if not cells:
         sys.stdout.write(nothing + "\n")
         return

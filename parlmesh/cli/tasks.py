@@ -16,7 +16,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.tables import age_of, enum_word, print_json, print_table, seconds_of
+from parlmesh.cli.tables import age_of, enum_word, print_json, print_table, say, seconds_of
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def _submit(
         if as_json:
             print_json([answer])
         else:
-            typer.echo("\n".join(answer.task_ids))
+            say("\n".join(answer.task_ids))
         return
     await _watch(list(answer.task_ids), address, security, patience_seconds=patience_seconds, as_json=as_json)
 
@@ -175,7 +175,7 @@ async def _watch(
                     print_json(answer.outcomes)
                 else:
                     for outcome in answer.outcomes:
-                        typer.echo(_outcome_line(outcome))
+                        say(_outcome_line(outcome))
     except DeadlineExceeded:
         raise DeadlineExceeded(
             f"{len(waiting)} of {len(set(task_ids))} tasks had not ended within {patience_seconds:g} s;"
@@ -200,7 +200,7 @@ def why(
             answer = await stub.ExplainTask(ExplainTaskRequest(task_id=task_id), timeout=CALL_SECONDS)
         return answer.explanation
 
-    typer.echo(run(explain()))
+    say(run(explain()))
 
 
 @app.command()
@@ -215,7 +215,7 @@ def cancel(context: typer.Context, task_ids: TaskIds, scheduler: SchedulerAddres
         return answer.cancelled_task_ids
 
     cancelled = run(stop())
-    typer.echo("\n".join(cancelled) if cancelled else "nothing to cancel: every one of them had ended")
+    say("\n".join(cancelled) if cancelled else "nothing to cancel: every one of them had ended")
 
 
 def _task_row(task: "Task", now: float) -> list[str]:

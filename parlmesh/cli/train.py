@@ -142,7 +142,7 @@ def stop(
 
 
 def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:
-    from parlmesh.cli.tables import print_json
+    from parlmesh.cli.tables import print_json, say
     from parlmesh.cli.view import FINAL_STATES, state_name
 
     if as_json:
@@ -150,7 +150,7 @@ def _say(training: "Training", *, stopping: bool = False, as_json: bool = False)
         return
     # A run ends after the update in hand, a moment after the answer.
     state = "stopping" if stopping and training.state not in FINAL_STATES else state_name(training.state)
-    typer.echo(f"{training.run_id} is {state} at {training.progress.steps:,} steps")
+    say(f"{training.run_id} is {state} at {training.progress.steps:,} steps")
 
 
 def _nested(given: dict[str, Any], assignments: "Sequence[str]") -> dict[str, Any]:

@@ -125,8 +125,10 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
     from parlmesh.cli.session import train
     from parlmesh.errors import AlreadyExists
     from parlmesh.processes import write_settings
+    from parlmesh.rpc.running import keep_files_private
 
     refuse_busy_ports(settings)
+    keep_files_private()
     try:
         paths.root.mkdir(parents=True, exist_ok=resumed)
     except FileExistsError:

@@ -16,6 +16,7 @@ from .fields import allows_none, is_secret, is_text, section_of, set_defaults
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 _LARGEST_FILE_BYTES = 1024 * 1024
+_NOTHING = ("", "null", "~")
 
 
 def load(
@@ -40,7 +41,10 @@ def load(
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f'--set takes key=value, got "{override}"', key=key)
-        _put(model, values, key.strip().split("."), text, origin=f"--set {key.strip()}")
+        path = key.strip().split(".")
+        if text.strip().lower() not in _NOTHING:
+            _refuse_secret(model, path, prefix)
+        _put(model, values, path, text, origin=f"--set {key.strip()}")
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -108,6 +112,26 @@ def _forget_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> No
             _forget_empty_sections(section, values[name])
 
 
+def _refuse_secret(model: type[BaseModel], path: list[str], prefix: str) -> None:
+    """A command line is shown to everyone who lists the processes of the machine."""
+    fields, annotation = model.model_fields, None
+    for name in path:
+        if annotation is not None:
+            section = section_of(annotation)
+            fields = section.model_fields if section is not None else {}
+        if name not in fields:
+            return
+        annotation = fields[name].annotation
+    if is_secret(annotation):
+        variable = "__".join([prefix, *path]).upper()
+        beside = f"a file ({'.'.join(path)}_file) or " if f"{path[-1]}_file" in fields else ""
+        raise ConfigError(
+            f"--set {'.'.join(path)} would show a secret in the list of processes; "
+            f"give it by {beside}the environment variable {variable}",
+            key=".".join(path),
+        )
+
+
 def _put(model: type[BaseModel], values: dict[str, Any], path: list[str], text: str, *, origin: str) -> None:
     section: type[BaseModel] | None = model
     target = values
@@ -128,7 +152,7 @@ def _put(model: type[BaseModel], values: dict[str, Any], path: list[str], text: 
 
 
 def _scalar(text: str, annotation: Any, origin: str) -> Any:
-    if allows_none(annotation) and text.strip().lower() in ("", "null", "~"):
+    if allows_none(annotation) and text.strip().lower() in _NOTHING:
         return None
     if is_text(annotation):
         return text

@@ -149,7 +149,7 @@ def _settled(run: Behaviour, method: str, *, timed: bool) -> Behaviour:
             code = grpc.StatusCode.CANCELLED
             raise
         except Exception as error:
-            known = fleet_error_in(error) or _internal_error(error, method)
+            known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
             await _abort(context, known)
         finally:
@@ -182,6 +182,16 @@ def _parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any
             raise InvalidInput(f"a message of {len(data)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
 
     return parse
+
+
+def _malformed(error: BaseException) -> InvalidInput | None:
+    """What a servicer that reads bytes itself raises on those that are no message: never a defect."""
+    if isinstance(error, BaseExceptionGroup):
+        found = [_malformed(inner) or fleet_error_in(inner) for inner in error.exceptions]
+        return next((one for one in found if isinstance(one, InvalidInput)), None) if None not in found else None
+    if isinstance(error, DecodeError):
+        return InvalidInput("a message cannot be parsed", reason="MALFORMED_MESSAGE")
+    return None
 
 
 def _internal_error(error: Exception, method: str) -> FleetError:

@@ -1,12 +1,14 @@
 """From a service's coroutine to the exit code of its process."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from parlmesh.telemetry import get_logger
+from parlmesh.text import visible
 
 from .errors import EXIT_OK, EXIT_OTHER, exit_code, fleet_error_in
 
@@ -15,6 +17,7 @@ log = get_logger("parlmesh.service")
 
 def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> int:
     """Runs `main(stop)`; SIGTERM and SIGINT set `stop`, a second one cancels. The result is the exit code."""
+    keep_files_private()
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_supervised(main))
@@ -30,7 +33,7 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
         if known is None:
             log.exception("service_failed", error)
             return EXIT_OTHER
-        sys.stderr.write(f"error: {known.message}\n")
+        sys.stderr.write(f"error: {visible(known.message)}\n")
         return exit_code(known)
     return EXIT_OK
 
@@ -45,6 +48,11 @@ def _of_a_path(error: BaseException) -> str:
         return f"{error.filename}: {error.strerror}"
     # Whoever raised it had a sentence, as stores do, instead of a number.
     return str(error) if error.errno is None else ""
+
+
+def keep_files_private() -> None:
+    """What this process writes from now on others cannot read, whatever it was started with: 0640, folders 0750."""
+    os.umask(os.umask(0o077) | 0o027)
 
 
 async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> None:

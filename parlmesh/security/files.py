@@ -20,5 +20,7 @@ def write_file(file: Path, content: bytes, *, mode: int) -> None:
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(descriptor, "wb") as stream:
+        # The umask may have taken away what others need to read.
+        os.fchmod(descriptor, mode)
         stream.write(content)
     fresh.replace(file)

@@ -1,5 +1,6 @@
 """Structured logs on stderr: a stable event name and fields. stdlib logging underneath, so libraries join in."""
 
+import atexit
 import json
 import logging
 import sys
@@ -11,6 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from parlmesh.config import LogConfig
+from parlmesh.text import visible, visible_json
+
+from .limiting import LineLimit
 
 _LONGEST_TEXT = 2000
 _SECRET_WORDS = frozenset({"token", "key", "secret", "password", "authorization", "credential"})
@@ -66,6 +70,9 @@ def configure_logging(config: LogConfig, service: str) -> None:
     """Sends everything logged in this process to stderr. A second call replaces the first."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_JsonFormatter(service) if config.format == "json" else _PrettyFormatter())
+    limit = LineLimit()
+    handler.addFilter(limit)
+    atexit.register(limit.tell)
     root = logging.getLogger()
     for old in list(root.handlers):
         if getattr(old, "parlmesh", False):
@@ -91,14 +98,20 @@ class _JsonFormatter(logging.Formatter):
         line.update(_fields(record))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return visible_json(json.dumps(line, ensure_ascii=False))
 
 
 class _PrettyFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        head = f"{_time(record):%H:%M:%S}.{int(record.msecs):03d} {record.levelname.lower():<7} {record.getMessage()}"
-        text = " ".join([head, *(f"{name}={_pretty(value)}" for name, value in _fields(record).items())])
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        event = visible(record.getMessage())
+        head = f"{_time(record):%H:%M:%S}.{int(record.msecs):03d} {record.levelname.lower():<7} {event}"
+        fields = _fields(record).items()
+        text = " ".join([head, *(f"{visible(name)}={_pretty(value)}" for name, value in fields)])
+        if not record.exc_info:
+            return text
+        # Indented, so that no line of it looks like one of the log.
+        trace = [f"    {visible(line)}" for line in self.formatException(record.exc_info).split("\n")]
+        return "\n".join([text, *trace])
 
 
 def _time(record: logging.LogRecord) -> datetime:

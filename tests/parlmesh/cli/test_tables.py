@@ -2,7 +2,8 @@
 
 import pytest
 
-from parlmesh.cli.tables import print_table
+from parlmesh.cli.live import console
+from parlmesh.cli.tables import print_table, say
 
 COLUMNS = ["actor", ">slots", "heartbeat?", "kinds?"]
 ROWS = [["actor-0", "2", "0.1 s ago", ", ".join(f"kind-{index}" for index in range(12))]]
@@ -38,3 +39,22 @@ def test_names_are_not_read_as_markup(monkeypatch: pytest.MonkeyPatch, capsys: p
 def test_nothing_to_show_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(COLUMNS, [], nothing="no actor is connected")
     assert capsys.readouterr().out == "no actor is connected\n"
+
+
+NASTY = "x\x1b[31m\x9b2J\u202egnp\u2028"
+CALM = "x\\x1b[31m\\x9b2J\\u202egnp\\u2028"
+
+
+def test_no_name_moves_the_cursor_or_turns_the_text_around(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    print_table(["actor"], [[NASTY]], nothing="")
+    say(f"{NASTY}\nsecond line")
+    console().print(f"{NASTY}[bold]", soft_wrap=True)
+    text = capsys.readouterr().out
+    assert text.count(CALM) == 3
+    assert f"{CALM}\nsecond line\n" in text
+    assert f"{CALM}[bold]\n" in text
+    assert "\x1b" not in text
+    assert text.replace("\n", "").isprintable()

@@ -167,6 +167,16 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     )
 
 
+def test_a_secret_is_not_taken_from_the_command_line() -> None:
+    with pytest.raises(ConfigError, match="PARLMESH_FLEET__TOKEN") as error:
+        loaded(None, None, "token=hunter2")
+    assert "hunter2" not in str(error.value)
+    assert "list of processes" in str(error.value)
+    given = loaded(environment={"PARLMESH_FLEET__TOKEN": "hunter2"}).token
+    assert given is not None
+    assert given.get_secret_value() == "hunter2"
+
+
 def test_a_bad_secret_is_not_shown(tmp_path: Path) -> None:
     message = complaint_about(tmp_path, "token: [hunter2]")
     assert "hunter2" not in message
@@ -178,7 +188,7 @@ def test_a_long_value_is_cut() -> None:
 
 
 def test_text_is_taken_as_written() -> None:
-    config = loaded(None, None, "token=007", "home=on", "log.format=pretty")
+    config = loaded(None, None, "home=on", "log.format=pretty", environment={"PARLMESH_FLEET__TOKEN": "007"})
     assert config.token is not None
     assert (config.token.get_secret_value(), config.home) == ("007", Path("on"))
 
@@ -251,10 +261,11 @@ def test_a_configuration_cannot_be_changed() -> None:
 
 
 def test_the_effective_configuration_masks_secrets_and_only_them() -> None:
-    shown = effective(loaded(None, None, "token=hunter2"))
+    secret = loaded(environment={"PARLMESH_FLEET__TOKEN": "hunter2"})
+    shown = effective(secret)
     assert shown["token"] == "***"
     assert effective(loaded())["token"] is None
-    assert "hunter2" not in to_yaml(loaded(None, None, "token=hunter2"))
+    assert "hunter2" not in to_yaml(secret)
     assert shown["home"] == "runs"
     assert shown["listen"]["port"] == 50052
 

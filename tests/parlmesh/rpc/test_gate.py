@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.message import DecodeError
 from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import REGISTRY
 
@@ -146,6 +147,15 @@ async def test_an_error_of_the_fleet_is_its_status_with_all_details(shape: str) 
 async def test_a_group_of_a_task_group_is_unwrapped(shape: str) -> None:
     error = await failure(raising(ExceptionGroup("unhandled errors", [NotFound("no task t1")])), shape)
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no task t1")
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_bytes_that_a_servicer_cannot_parse_are_the_caller_s_fault(shape: str, grouped: bool) -> None:
+    error = DecodeError("Error parsing message")
+    found = await failure(raising(ExceptionGroup("unhandled errors", [error]) if grouped else error), shape)
+    assert found.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert error_from_rpc(found).reason == "MALFORMED_MESSAGE"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

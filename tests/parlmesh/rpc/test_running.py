@@ -1,6 +1,7 @@
 """How a service ends, and with which exit code."""
 
 import asyncio
+import os
 import socket
 import sys
 from pathlib import Path
@@ -114,3 +115,20 @@ def test_a_defect_ends_with_1_and_its_traceback_in_the_log() -> None:
         process.assert_exits(1)
         (event,) = process.events("service_failed")
         assert "ValueError: a defect" in event["exception"]
+
+
+@pytest.mark.parametrize(("inherited", "mode"), [(0o000, 0o640), (0o022, 0o640), (0o077, 0o600)])
+def test_what_a_service_writes_others_cannot_read(tmp_path: Path, inherited: int, mode: int) -> None:
+    file = tmp_path / "folder" / "file"
+
+    async def main(stop: asyncio.Event) -> None:
+        file.parent.mkdir()
+        file.write_text("x")
+
+    before = os.umask(inherited)
+    try:
+        assert run_service(main) == 0
+    finally:
+        os.umask(before)
+    assert file.stat().st_mode & 0o777 == mode
+    assert file.parent.stat().st_mode & 0o007 == 0

@@ -191,7 +191,15 @@ def test_settings_that_do_not_belong_together_are_refused(keys: dict[str, Any], 
 
     with pytest.raises(ValidationError):
         SecurityConfig(**keys)
-    overrides = [f"security.{name}={value}" for name, value in keys.items()]
+    environment = {f"P__SECURITY__{name.upper()}": str(value) for name, value in keys.items()}
     with pytest.raises(ConfigError) as error:
-        load(Service, overrides=overrides, prefix="P")
+        load(Service, environment=environment, prefix="P")
     assert error.value.message == f"security: {sentence}"
+
+
+def test_a_token_on_the_command_line_is_refused_with_the_ways_that_are_right() -> None:
+    class Client(Config):
+        security: SecurityConfig = SecurityConfig()
+
+    with pytest.raises(ConfigError, match=r"security\.token_file.*PARLMESH_ACTOR__SECURITY__TOKEN"):
+        load(Client, overrides=["security.token=hunter2"], prefix="PARLMESH_ACTOR")

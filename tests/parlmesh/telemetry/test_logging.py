@@ -189,3 +189,19 @@ def test_a_pretty_line_is_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = logging_to(monkeypatch, "pretty")
     log.info("server_started", address="127.0.0.1:1", words="two words")
     assert stream.getvalue().split(" ", 1)[1] == 'info    server_started address=127.0.0.1:1 words="two words"\n'
+
+
+@pytest.mark.parametrize("format", ["json", "pretty"])
+def test_no_character_that_does_not_show_reaches_the_stream(
+    monkeypatch: pytest.MonkeyPatch, format: Literal["json", "pretty"]
+) -> None:
+    nasty = "\x1b[2J\x9b\u202e\u2028\u2066\x7f"
+    stream = logging_to(monkeypatch, format)
+    logging.getLogger("library").warning("a sentence %s", nasty)
+    try:
+        raise ValueError(f"{nasty}\n12:00:00.000 info    a faked line")
+    except ValueError:
+        log.exception("failed", name_of=nasty, nested={nasty: [nasty]})
+    text = stream.getvalue()
+    assert text.replace("\n", "").isprintable()
+    assert not [line for line in text.splitlines() if line.startswith("12:00:00.000")]

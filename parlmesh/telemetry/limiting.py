@@ -1,0 +1,64 @@
+"""How often the same thing may be logged: whoever causes lines must not be able to fill a disk with them."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+LEFT_OUT = "log_lines_left_out"
+
+_SUMMARY_SECONDS = 10.0
+_MOST_EVENTS = 1000
+
+
+class Allowance(NamedTuple):
+    """So many lines at once, and so many a second in the long run."""
+
+    burst: float
+    per_second: float
+
+
+USUAL = Allowance(burst=1000, per_second=50)
+BY_EVENT: Mapping[str, Allowance] = {"call_refused": Allowance(burst=100, per_second=5)}
+
+
+class LineLimit(logging.Filter):
+    """Lets lines pass within the allowance of their event; what was left out is told now and then, by event."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._monotonic = monotonic
+        self._left: dict[str, tuple[float, float]] = {}
+        self._omitted: Counter[str] = Counter()
+        self._told = monotonic()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        event, now = record.getMessage(), self._monotonic()
+        if event == LEFT_OUT:
+            return True
+        passes = self._take(event, now)
+        if not passes:
+            self._omitted[event] += 1
+        if self._omitted and now - self._told >= _SUMMARY_SECONDS:
+            self.tell()
+        return passes
+
+    def tell(self) -> None:
+        """A line about what was left out since the last one, if anything was."""
+        omitted, self._omitted = dict(self._omitted), Counter()
+        self._told = self._monotonic()
+        if omitted:
+            extra = {"parlmesh_fields": {"lines": sum(omitted.values()), "by_event": omitted}}
+            logging.getLogger("parlmesh.telemetry").warning(LEFT_OUT, extra=extra)
+
+    def _take(self, event: str, now: float) -> bool:
+        allowance = BY_EVENT.get(event, USUAL)
+        left, since = self._left.pop(event, (allowance.burst, now))
+        left = min(allowance.burst, left + (now - since) * allowance.per_second)
+        passes = left >= 1.0
+        self._left[event] = (left - 1.0 if passes else left, now)
+        if len(self._left) > _MOST_EVENTS:
+            # Lines of libraries are sentences and never the same; the oldest one is the least likely to come again.
+            del self._left[next(iter(self._left))]
+        return passes

@@ -1,0 +1,35 @@
+"""Text that others chose, made harmless for terminals, logs and those who read them."""
+
+import re
+
+# What str.isprintable() refuses: control characters (C0, C1), formatting such as bidi overrides and zero-width ones,
+# line and paragraph separators, lone surrogates, private use and unassigned code points.
+_SUSPECT = re.compile(r"[^\x20-\x7e]")
+
+
+def visible(text: str) -> str:
+    """The text with every character that does not show as one written as its escape: "\\x1b", "\\u202e"."""
+    return text if text.isprintable() else _SUSPECT.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """`visible` for text of several lines; their ends stay."""
+    return "\n".join(visible(line) for line in text.split("\n"))
+
+
+def visible_json(line: str) -> str:
+    """A JSON document with the same characters written as JSON escapes; it means what it meant."""
+    return line if line.isprintable() else _SUSPECT.sub(_escape_json, line)
+
+
+def _escape(found: re.Match[str]) -> str:
+    character = found[0]
+    return character if character.isprintable() else character.encode("unicode_escape", "replace").decode()
+
+
+def _escape_json(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
