@@ -12,6 +12,7 @@ from typing import Any
 
 from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
+from parlmesh.failures import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
@@ -93,7 +94,10 @@ def _installed(kind: str, source: str) -> Handler:
 
 
 def _checked(kind: str, found: Any, name: str) -> Handler:
-    handler = found() if isinstance(found, type) else found
+    try:
+        handler = found() if isinstance(found, type) else found
+    except Exception as error:
+        raise ConfigError(f"{name} cannot be made: {sentence_at(error)}") from error
     if not isinstance(handler, Handler) or handler.runs_in not in set(RunsIn):
         places = ", ".join(RunsIn)
         raise ConfigError(f"{name} needs kind, run and runs_in, one of {places}")

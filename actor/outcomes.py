@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Mapping
 from typing import Any
 
-from parlmesh.errors import DeadlineExceeded, InvalidInput
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
+from parlmesh.failures import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
 from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
-from .handlers import EMPTY, Context, Handler, HandlerError, Result, Tail
+from .handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
 
 HANDLER_ERROR = "HANDLER_ERROR"
 INVALID_PARAMETERS = "INVALID_PARAMETERS"
@@ -20,10 +21,11 @@ UNKNOWN_KIND = "UNKNOWN_KIND"
 CANCELLED = "CANCELLED"
 SUCCEEDED = "succeeded"
 
-_LONGEST_MESSAGE = 500
 _EMPTY_PAYLOAD = Payload()
 # A handler that wants to end the process ends its attempt only; the event loop would obey it.
 _EXITS = (SystemExit, KeyboardInterrupt)
+# A plain TimeoutError and ConnectionError are what the network does to a handler.
+_PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
 
 def arguments_of(assignment: Assignment) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -52,7 +54,7 @@ def payload_of(value: object, kind: str) -> Payload:
     try:
         return payload_to_proto(dict(parameters), dict(tensors))
     except Exception as error:
-        text = f"the answer of handler {kind} cannot be sent: {_one_line(error)}"
+        text = f"the answer of handler {kind} cannot be sent: {sentence(error)}"
         raise HandlerError(text, retryable=False, reason=INVALID_RESULT) from error
 
 
@@ -86,14 +88,30 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context)
 
 
 def failure_of(error: BaseException) -> Failure:
-    """The typed failure of an exception."""
+    """The typed failure of an exception. What a handler raised unawares has its frames below the sentence."""
     if isinstance(error, HandlerError):
-        return Failure(reason=error.reason, message=_cut(error.message), retryable=error.retryable)
+        head, below = first_line(error.message), frames_of(error.message)
+        text = with_frames(cut(head), error.__cause__ if error.__cause__ and place(error.__cause__) else None)
+        text = cut(f"{text}\n{below}", LONGEST_TEXT) if below else text
+        return Failure(reason=error.reason, message=text, retryable=error.retryable)
     if isinstance(error, InvalidInput):
-        return Failure(reason=INVALID_PARAMETERS, message=_cut(error.message), retryable=False)
+        return Failure(reason=INVALID_PARAMETERS, message=cut(error.message), retryable=False)
     if isinstance(error, AttemptTimeout):
-        return Failure(reason=DEADLINE_EXCEEDED, message=_cut(error.message), retryable=True)
-    return Failure(reason=HANDLER_ERROR, message=_one_line(error), retryable=True)
+        return Failure(reason=DEADLINE_EXCEEDED, message=cut(error.message), retryable=True)
+    reason = getattr(error, "reason", HANDLER_ERROR) if _says_itself(error) else HANDLER_ERROR
+    return Failure(reason=str(reason), message=tell(error), retryable=_may_pass(error))
+
+
+def _says_itself(error: BaseException) -> bool:
+    """Handlers that import nothing of this package raise exceptions with the attributes of HandlerError."""
+    return isinstance(getattr(error, "retryable", None), bool)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether another attempt could help. A bug would fail again; the network, a peer and memory may recover."""
+    if _says_itself(error):
+        return bool(getattr(error, "retryable", False))
+    return isinstance(error, _PASSING)
 
 
 class AttemptTimeout(DeadlineExceeded):
@@ -132,13 +150,4 @@ def _set_ran(result: TaskResult, seconds: float) -> None:
 
 
 def _exited(kind: str, error: BaseException) -> HandlerError:
-    return HandlerError(f"handler {kind} tried to exit: {_one_line(error)}", retryable=True)
-
-
-def _one_line(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    return _cut(f"{type(error).__name__}: {text}" if text else type(error).__name__)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+    return HandlerError(f"handler {kind} tried to exit: {sentence(error)}", retryable=False)

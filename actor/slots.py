@@ -42,7 +42,7 @@ class Slots:
         result_bytes: int,
         metrics: ActorMetrics,
         clock: Callable[[], float],
-        on_end: Callable[[int, TaskResult | None], None],
+        on_end: Callable[[str, int, TaskResult | None], None],
     ) -> None:
         self._slots = slots
         self._handlers = handlers
@@ -133,7 +133,7 @@ class Slots:
         del self._running[lease_id]
         result = None if task.cancelled() else task.result()  # nobody waits for that of a stopped one
         self._metrics.tasks.labels(kind, CANCELLED if result is None else outcome_of(result)).inc()
-        self._on_end(lease_id, result)
+        self._on_end(kind, lease_id, result)
 
     def _release(self, attempt: "_Attempt") -> None:
         """Gives the slot to the next; once per attempt, because its tail needs none."""

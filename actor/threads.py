@@ -58,6 +58,8 @@ def _deliver(
         assert answer is not None
         future.set_result(answer)
     elif isinstance(failure, StopIteration):  # a future refuses it
-        future.set_exception(RuntimeError("StopIteration"))
+        substitute = RuntimeError("StopIteration")
+        substitute.__cause__ = failure
+        future.set_exception(substitute)
     else:
         future.set_exception(failure)

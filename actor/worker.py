@@ -21,6 +21,7 @@ from parlmesh.v1.scheduler_service_pb2 import ActorCommand
 from parlmesh.v1.task_pb2 import Failure
 
 from .config import LimitsConfig
+from .failure_log import FailureLog
 from .handlers import Context, Handler, Resettable, RunsIn
 from .ledger import Ledger
 from .metrics import ActorMetrics
@@ -90,6 +91,7 @@ class Worker:
             clock=clock,
             on_end=self._ended,
         )
+        self._failures = FailureLog(identity.actor_id)
         self._stopping: set[int] = set()
         self._leaving = self._leaving_sent = False
         self._drained = asyncio.Event()
@@ -203,6 +205,7 @@ class Worker:
                     succeeded[kind] = succeeded.get(kind, 0) + 1
                 else:
                     self._metrics.tasks.labels(kind, result.failure.reason).inc()
+                    self._failures.add(kind, lease, result.failure)
             elif kind in self._handlers:
                 ledger.hold(lease)
                 self._slots.add(assignment)
@@ -227,10 +230,12 @@ class Worker:
             return failed(lease, failure_of(error), self._clock() - started)
         return success(lease, payload, self._clock() - started, limit_bytes=self._result_bytes)
 
-    def _ended(self, lease_id: int, result: TaskResult | None) -> None:
+    def _ended(self, kind: str, lease_id: int, result: TaskResult | None) -> None:
         self._stopping.discard(lease_id)
         if result is not None:
             self._ledger.finish(lease_id, result)
+            if result.HasField("failure"):
+                self._failures.add(kind, result.lease, result.failure)
         self.outbound.set()
         self._check_drained()
 

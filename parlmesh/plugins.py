@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from parlmesh.errors import ConfigError
+from parlmesh.failures import sentence_at
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.custom_networks import NetworkFactory, install_network
 from parlmesh.training.trainer import Trainer
@@ -132,7 +133,7 @@ def _imported(source: str, load: Callable[[], Any]) -> Any:
     except (ModuleNotFoundError, ConfigError):
         raise
     except Exception as error:
-        raise ConfigError(f"plugin {source!r} cannot be imported: {type(error).__name__}: {error}") from error
+        raise ConfigError(f"plugin {source!r} cannot be imported: {sentence_at(error)}") from error
 
 
 def _check(source: str, kind: str, name: Any, part: Any) -> None:

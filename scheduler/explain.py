@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+from parlmesh.failures import first_line
+
 from .core import Core
 from .placement import Actor, ActorState
 from .task import Priority, Task, TaskState
@@ -20,7 +22,9 @@ def explain(core: Core, task: Task, now: float) -> str:
     if task.state is TaskState.SUCCEEDED:
         return f'attempt {task.attempts} succeeded on actor "{task.actor_id}" after {task.ran:.3f} s'
     assert task.failure is not None
-    return f"{task.state.name} after {task.attempts} attempts: {task.failure.reason}: {task.failure.message}"
+    return (
+        f"{task.state.name} after {task.attempts} attempts: {task.failure.reason}: {first_line(task.failure.message)}"
+    )
 
 
 def _waiting(core: Core, task: Task, now: float) -> str:
@@ -29,7 +33,7 @@ def _waiting(core: Core, task: Task, now: float) -> str:
         named = ", ".join(f'"{parent}"' for parent in parents[:3])
         more = f" and {len(parents) - 3} more" if len(parents) > 3 else ""
         return f"waits for {task.missing} of {len(set(task.dependencies))} dependencies: {named}{more}"
-    why = f"{task.failure.reason}: {task.failure.message}" if task.failure is not None else "a failure"
+    why = f"{task.failure.reason}: {first_line(task.failure.message)}" if task.failure is not None else "a failure"
     return f"attempt {task.attempts} ended with {why}; the next one starts in {max(0.0, task.wake_time - now):.1f} s"
 
 

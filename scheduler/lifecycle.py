@@ -6,6 +6,8 @@ Everything that changes a task's state goes through here. Decides nothing about 
 import random
 from collections.abc import Iterable, Sequence
 
+from parlmesh.failures import first_line
+
 from . import dependencies, retries
 from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from .config import SchedulerConfig
@@ -359,5 +361,5 @@ class Lifecycle:
 
 
 def _dependency_failure(parent: Task) -> Failure:
-    why = parent.failure.message if parent.failure is not None else ""
+    why = first_line(parent.failure.message) if parent.failure is not None else ""
     return Failure("DEPENDENCY_FAILED", f'dependency "{parent.task_id}" ended {parent.state.name}: {why}'[:1000])

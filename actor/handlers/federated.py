@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from parlmesh.failures import cut, sentence_at
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
 from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.learning import LearningTask, Part
@@ -21,7 +22,7 @@ from .parameters import Parameters, parse_parameters
 from .protocol import Cancelled, Context, Result, RunsIn, Tail
 
 _MOST_MEMBERS = 1_000
-_LONGEST_FAILURE = 200
+_LONGEST_FAILURE = 300
 _ENCODINGS = {
     NONE: pb.UPDATE_ENCODING_FLOAT32,
     INT8: pb.UPDATE_ENCODING_INT8,
@@ -95,7 +96,7 @@ class FederatedFit:
             except Cancelled:
                 raise
             except Exception as error:
-                failed[member.node_id] = f"{type(error).__name__}: {error}"[:_LONGEST_FAILURE]
+                failed[member.node_id] = cut(sentence_at(error), _LONGEST_FAILURE)
                 if len(failed) == len(wanted.members):
                     raise
         return Tail(lambda: self._send(updates, failed))

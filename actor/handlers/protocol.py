@@ -76,7 +76,8 @@ class Handler(Protocol):
     """Runs the tasks of one kind. `run` is `async def` where `runs_in` is "loop", a plain function elsewhere.
 
     It answers a Result, or a dict that becomes the result's parameters; in a thread also a Tail. InvalidInput says
-    that the parameters can never work; any other exception is a failure that may be tried again.
+    that the parameters can never work. Any other exception fails the task, with the frames of the handler's code. It
+    is tried again only if it says so (`retryable`), or is of the network (ConnectionError, TimeoutError) or of memory.
     """
 
     @property

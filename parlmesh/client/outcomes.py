@@ -13,6 +13,7 @@ from parlmesh.errors import (
     NotFound,
     Unavailable,
 )
+from parlmesh.failures import first_line, frames_of
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import TensorLimits, payload_from_proto
@@ -105,9 +106,17 @@ class Outcome:
             return None
         failure = self._proto.failure
         reason = failure.reason or self.state.name
-        message = failure.message or f"task {self.task_id} ended {self.state}"
+        message = first_line(failure.message) or f"task {self.task_id} ended {self.state}"
         kind = _ERRORS.get(reason, FleetError)
-        return kind(message, reason=reason, task_id=self.task_id, retryable=failure.retryable)
+        error = kind(message, reason=reason, task_id=self.task_id, retryable=failure.retryable)
+        if self.traceback:
+            error.add_note(f"on actor {self.actor_id}:\n{self.traceback}")  # Python shows it below the error
+        return error
+
+    @property
+    def traceback(self) -> str:
+        """Where the handler's code raised what failed the task: file, line and source, outermost first; or empty."""
+        return frames_of(self._proto.failure.message)
 
     @property
     def attempts(self) -> int:

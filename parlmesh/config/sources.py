@@ -4,6 +4,7 @@ import importlib
 from typing import Any
 
 from parlmesh.errors import ConfigError
+from parlmesh.failures import sentence_at
 
 
 def load_source(what: str, source: str) -> Any:
@@ -15,3 +16,5 @@ def load_source(what: str, source: str) -> Any:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"{what} = {source!r} cannot be imported: {error}") from error
+    except Exception as error:
+        raise ConfigError(f"{what} = {source!r} cannot be imported: {sentence_at(error)}") from error

@@ -240,7 +240,9 @@ class Failure(_message.Message):
     DEPENDENCY_FAILED, QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, CANCELLED.
     """
     message: _builtins.str
-    """One sentence for people."""
+    """One sentence for people. Lines below it, where there are any, are the frames of the handler's code that raised it:
+    file, line and source, outermost first.
+    """
     retryable: _builtins.bool
     """Whether another attempt could help."""
     def __init__(

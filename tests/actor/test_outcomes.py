@@ -15,6 +15,13 @@ _CONTEXT = Context(task_id="t", attempt=1, actor_id="a", slot=0)
 _LEASE = Lease(task_id="t", lease_id=7, attempt=1)
 
 
+class Busy(Exception):
+    """Imports nothing of parlmesh, and says itself what it is."""
+
+    retryable = True
+    reason = "BUSY"
+
+
 class Answers:
     kind = "answers"
     runs_in = RunsIn.THREAD
@@ -76,8 +83,13 @@ def test_a_plain_handler_that_answers_a_coroutine_has_an_invalid_result() -> Non
 @pytest.mark.parametrize(
     ("error", "reason", "retryable", "text"),
     [
-        (ValueError("two\nlines"), "HANDLER_ERROR", True, "ValueError: two lines"),
-        (ZeroDivisionError(), "HANDLER_ERROR", True, "ZeroDivisionError"),
+        (ValueError("two\nlines"), "HANDLER_ERROR", False, "ValueError: two lines"),
+        (ZeroDivisionError(), "HANDLER_ERROR", False, "ZeroDivisionError"),
+        (KeyError("cell"), "HANDLER_ERROR", False, "KeyError: 'cell'"),
+        (ConnectionResetError("gone"), "HANDLER_ERROR", True, "ConnectionResetError: gone"),
+        (TimeoutError(), "HANDLER_ERROR", True, "TimeoutError"),
+        (MemoryError(), "HANDLER_ERROR", True, "MemoryError"),
+        (Busy("later"), "BUSY", True, "Busy: later"),
         (InvalidInput("steps must be >= 1, got 0"), "INVALID_PARAMETERS", False, "steps must be >= 1, got 0"),
         (Unavailable("no learner"), "HANDLER_ERROR", True, "Unavailable: no learner"),
         (AttemptTimeout("ran too long"), "DEADLINE_EXCEEDED", True, "ran too long"),
@@ -85,12 +97,29 @@ def test_a_plain_handler_that_answers_a_coroutine_has_an_invalid_result() -> Non
         (Cancelled("task t"), "HANDLER_ERROR", True, "Cancelled: task t"),
     ],
 )
-def test_every_exception_has_its_failure(error: Exception, reason: str, retryable: bool, text: str) -> None:
+def test_a_failure_has_its_sentence_its_reason_and_whether_another_attempt_could_help(
+    error: Exception, reason: str, retryable: bool, text: str
+) -> None:
     assert failure_of(error) == Failure(reason=reason, message=text, retryable=retryable)
 
 
 def test_a_long_message_is_cut() -> None:
     assert len(failure_of(ValueError("x" * 10_000)).message) == 500
+
+
+def test_a_handler_that_wraps_what_it_met_keeps_the_frames() -> None:
+    with pytest.raises(HandlerError) as caught:
+        _wrap()
+    failure = failure_of(caught.value)
+    assert failure.message.startswith("the file is odd\n")
+    assert 'in _wrap: int("x")' in failure.message
+
+
+def _wrap() -> None:
+    try:
+        int("x")
+    except ValueError as error:
+        raise HandlerError("the file is odd", retryable=False) from error
 
 
 @pytest.mark.parametrize("leaves", [SystemExit(3), KeyboardInterrupt()])

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,7 @@ import pytest
 
 from parlmesh.client import ActorState, ClientConfig, OutcomeState, PARLController, Priority, TaskRequest
 from parlmesh.client.sync import Controller
-from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound
 from parlmesh.testing import serve, wait_until, wait_until_async
 from parlmesh.testing.fleet import FakeLearner, random_policy
 
@@ -313,6 +314,77 @@ def test_handlers_of_ones_own_run_on_the_local_fleet(tmp_path: Path, monkeypatch
     with Controller() as controller:
         controller.initialize(1, actor={"handlers": {"double": "doubling:Double"}})
         assert controller.execute_parallel([TaskRequest("double", {"n": 21})])[0].unwrap() == {"n": 42}
+
+
+FAULTY = """
+import gymnasium
+import numpy as np
+
+from parlmesh.plugins import Plugin
+
+
+class Faulty:
+    kind = "faulty"
+    runs_in = "thread"
+
+    def run(self, parameters, tensors, context):
+        return {"cell": {}[parameters["cell"]]}
+
+
+class Apart(Faulty):
+    kind = "faulty_process"
+    runs_in = "process"
+
+
+class Inline(Faulty):
+    kind = "faulty_inline"
+    runs_in = "inline"
+
+
+class Loop(Faulty):
+    kind = "faulty_loop"
+    runs_in = "loop"
+
+    async def run(self, parameters, tensors, context):
+        return super().run(parameters, tensors, context)
+
+
+class World(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(-1, 1, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        raise RuntimeError("the world ended")
+
+
+plugin = Plugin(
+    handlers={each.kind: each for each in (Faulty, Apart, Inline, Loop)}, environments={"Faulty-v0": World}
+)
+"""
+
+
+async def test_the_traceback_of_a_users_code_comes_with_the_outcome_and_is_not_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "faulty.py"
+    path.write_text(FAULTY)
+    learner = FakeLearner()
+    await learner.publish("run", 1, random_policy(1))
+    rollout = {"run_id": "run", "environment": {"id": "Faulty-v0"}, "num_envs": 1, "fragment_steps": 8}
+    tasks = [TaskRequest(kind, {"cell": "A1"}) for kind in ("faulty", "faulty_process", "faulty_inline", "faulty_loop")]
+    async with serve(learner.services) as address, PARLController(learner=address) as controller:
+        await controller.initialize(1, actor={"plugins": [f"{path}:plugin"]})
+        *outcomes, world = await controller.execute_parallel([*tasks, TaskRequest("rollout", rollout)])
+    for outcome in outcomes:
+        assert (outcome.state, str(outcome.error), outcome.attempts) == (OutcomeState.FAILED, "KeyError: 'A1'", 1)
+        assert f'File "{path}", line 13, in run: return {{"cell": {{}}[parameters["cell"]]}}' in outcome.traceback
+        with pytest.raises(FleetError) as raised:
+            outcome.unwrap()
+        assert str(path) in "".join(traceback.format_exception(raised.value))
+    assert (str(world.error), world.attempts) == ("RuntimeError: the world ended", 1)
+    assert f'File "{path}", line 43, in step: raise RuntimeError("the world ended")' in world.traceback
 
 
 def test_a_fleet_that_cannot_start_says_why_and_is_gone() -> None:
