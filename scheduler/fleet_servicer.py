@@ -33,6 +33,10 @@ class FleetServicer:
                 writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
                     self._shell.receive(session, request)
+                    if outbox.closed:
+                        # Nothing more is taken from it until it has read why.
+                        self._shell.disconnect(session)
+                        await writer
                 # The actor closed its side in peace; what is still unsent has no reader.
                 writer.cancel()
         finally:

@@ -40,8 +40,6 @@ class Outbox:
         self._patience: asyncio.TimerHandle | None = None
         self._error: FleetError | None = None
         self._ended = False
-        # The task that is inside a write at present, for ever when nobody reads.
-        self._writing: asyncio.Task[Any] | None = None
 
     def put(self, parts: Sequence[Part]) -> None:
         self._keep(parts)
@@ -54,14 +52,17 @@ class Outbox:
             self._patience = asyncio.get_running_loop().call_later(self._patience_seconds, self.ready.set)
 
     def close(self, error: FleetError) -> None:
-        """The stream ends with this error; nothing is taken any more."""
+        """The stream ends with this error once its reader has taken what is under way; nothing else is kept."""
         if self._error is not None:
             return
         self._error = error
         self._parts, self._waiting_bytes = [], 0
         self.ready.set()
-        if self._writing is not None:
-            self._writing.cancel()
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is taken any more."""
+        return self._error is not None
 
     def end(self) -> None:
         """The stream ends in peace once everything is written."""
@@ -70,18 +71,9 @@ class Outbox:
 
     async def write_to(self, context: Any) -> None:
         """Writes whatever is put until the end."""
-        try:
-            while not self._ended or self._parts:
-                for message in await self.take():
-                    self._writing = asyncio.current_task()
-                    await context.write(message)
-                    self._writing = None
-        except asyncio.CancelledError:
-            if self._writing is not None and self._error is not None:
-                raise self._error from None
-            raise
-        finally:
-            self._writing = None
+        while not self._ended or self._parts:
+            for message in await self.take():
+                await context.write(message)
 
     async def take(self) -> Iterator[bytes]:
         """Waits for something, then everything, as messages of bounded size."""

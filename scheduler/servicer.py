@@ -39,9 +39,12 @@ class SchedulerServicer:
         """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
         with self._shell.receipts() as outbox, ExitStack() as followed:
             async with asyncio.TaskGroup() as group:
-                group.create_task(outbox.write_to(context))
+                writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
                     self._accept(request, outbox, followed)
+                    if outbox.closed:
+                        # Nothing more is taken from a client that does not read what became of the last.
+                        await writer
                 await self._shell.committed()
                 outbox.end()
 

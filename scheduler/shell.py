@@ -240,10 +240,8 @@ class Shell:
         tasks = [self.core.task(task_id) for task_id in dict.fromkeys(task_ids)]
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
-        for task in tasks:
-            if task.final:
-                # Its end may be decided and not durable yet.
-                self.after_commit(partial(watch.give, task))
+        # Their ends may be decided and not durable yet.
+        self.after_commit(partial(watch.give_early, [task for task in tasks if task.final]))
         return watch
 
     def unwatch(self, watch: Watch) -> None:

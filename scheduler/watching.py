@@ -7,7 +7,11 @@ from parlmesh.errors import ResourceExhausted
 
 from .task import Task
 
+# What a stream may leave unread before it is ended; whoever comes back asks by id for what it missed.
 MAX_BEHIND = 200_000
+MAX_BEHIND_BYTES = 64 * 1024 * 1024
+# So much is encoded at once; the rest waits as it is, and costs nothing more.
+TAKE_BYTES = 4 * 1024 * 1024
 
 
 class Watch:
@@ -19,40 +23,74 @@ class Watch:
     def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
         self.waiting_for = task_ids
         self.submitter = submitter
+        # Were final before the watch began: the scheduler keeps them anyway. The last is the next to go.
+        self._early: list[Task] = []
         self._ready: list[Task] = []
+        self._bytes = 0
         self._wake = wake or asyncio.Event()
         self._error: Exception | None = None
 
     def give(self, task: Task) -> None:
+        """An outcome that just came."""
+        if self._error is not None:
+            return
         self.waiting_for.discard(task.task_id)
         self._ready.append(task)
+        self._bytes += _size(task)
         self._wake.set()
-        if self.submitter and len(self._ready) > MAX_BEHIND:
+        if len(self._ready) > MAX_BEHIND or self._bytes > MAX_BEHIND_BYTES:
             self.close(
                 ResourceExhausted(
-                    f'the watcher of submitter "{self.submitter}" is {MAX_BEHIND} outcomes behind',
+                    f"{len(self._ready)} outcomes of {self._bytes} bytes wait to be read; "
+                    f"the limits are {MAX_BEHIND} and {MAX_BEHIND_BYTES}",
                     reason="WATCHER_TOO_SLOW",
                 )
             )
 
+    def give_early(self, tasks: Iterable[Task]) -> None:
+        """Outcomes that were there before."""
+        if self._error is not None:
+            return
+        self._early[:0] = reversed(list(tasks))
+        self.waiting_for.difference_update([task.task_id for task in self._early])
+        self._wake.set()
+
     def close(self, error: Exception) -> None:
+        """Ends the stream; nothing is kept for it any more."""
         self._error = error
+        self._early, self._ready, self._bytes = [], [], 0
         self._wake.set()
 
     async def take(self) -> list[Task]:
-        """Waits for outcomes and returns all there are; nothing once every named task was returned."""
-        if not self._ready and not self.waiting_for and not self.submitter and self._error is None:
-            return []
-        await self._wake.wait()
-        self._wake.clear()
-        return self.drain()
+        """Waits for outcomes and returns some; nothing once every named task was returned."""
+        while not (tasks := self.drain()):
+            if not self.waiting_for and not self.submitter:
+                return []
+            await self._wake.wait()
+        return tasks
 
     def drain(self) -> list[Task]:
-        """All there are at present."""
+        """What there is at present, as much as may be encoded at once."""
+        self._wake.clear()
         if self._error is not None:
             raise self._error
-        tasks, self._ready = self._ready, []
-        return tasks
+        if not self._early and self._bytes <= TAKE_BYTES:
+            tasks, self._ready, self._bytes = self._ready, [], 0
+            return tasks
+        taken, size = [], 0
+        while self._early and size <= TAKE_BYTES:
+            taken.append(self._early.pop())
+            size += _size(taken[-1])
+        count = 0
+        while count < len(self._ready) and size <= TAKE_BYTES:
+            size += _size(self._ready[count])
+            self._bytes -= _size(self._ready[count])
+            count += 1
+        taken += self._ready[:count]
+        del self._ready[:count]
+        if self._early or self._ready:
+            self._wake.set()
+        return taken
 
 
 class Watchers:
@@ -93,6 +131,12 @@ class Watchers:
     def close(self, error: Exception) -> None:
         for watch in self._all:
             watch.close(error)
+
+
+def _size(task: Task) -> int:
+    """Of its outcome, about."""
+    failure = task.failure
+    return 100 + len(task.result) + (0 if failure is None else len(failure.message))
 
 
 def _remove(watches: dict[str, list[Watch]], key: str, watch: Watch) -> None:

@@ -92,20 +92,3 @@ async def test_a_reader_that_leaves_too_much_unread_is_told_so_and_costs_no_more
     with pytest.raises(ResourceExhausted, match="bytes wait to be read") as caught:
         await outbox.take()
     assert caught.value.reason == "READER_TOO_SLOW"
-
-
-async def test_closing_ends_a_write_that_nobody_reads() -> None:
-    outbox = Outbox()
-    stuck = asyncio.Event()
-
-    class Stream:
-        async def write(self, message: bytes) -> None:
-            stuck.set()
-            await asyncio.Event().wait()
-
-    outbox.put([b"a"])
-    writer = asyncio.create_task(outbox.write_to(Stream()))
-    await asyncio.wait_for(stuck.wait(), 5)
-    outbox.close(Unavailable("replaced"))
-    with pytest.raises(Unavailable, match="replaced"):
-        await asyncio.wait_for(writer, 5)

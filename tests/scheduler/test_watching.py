@@ -10,8 +10,9 @@ from scheduler.task import Task, TaskState
 from scheduler.watching import Watch, Watchers
 
 
-def ended(task_id: str, submitter: str = "me") -> Task:
+def ended(task_id: str, submitter: str = "me", result: bytes = b"") -> Task:
     task = Task(task_id, "noop", submitter=submitter)
+    task.result = result
     task.state = TaskState.SUCCEEDED
     return task
 
@@ -73,11 +74,36 @@ async def test_closing_ends_every_watch_with_the_reason() -> None:
         await watch.take()
 
 
-async def test_a_watcher_of_a_submitter_that_reads_too_slowly_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_watcher_that_reads_too_slowly_is_ended_and_costs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "MAX_BEHIND", 3)
     watchers = Watchers()
     watch = Watch(set(), "me")
     watchers.add(watch, [])
-    watchers.notify([ended(str(number)) for number in range(5)])
-    with pytest.raises(ResourceExhausted, match="3 outcomes behind"):
+    watchers.notify([ended(str(number)) for number in range(9)])
+    assert watch._ready == []
+    with pytest.raises(ResourceExhausted, match="the limits are 3 and") as caught:
         await watch.take()
+    assert caught.value.reason == "WATCHER_TOO_SLOW"
+
+
+async def test_a_watcher_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "MAX_BEHIND_BYTES", 10_000)
+    watch = Watch({str(number) for number in range(9)})
+    for number in range(9):
+        watch.give(ended(str(number), result=bytes(2000)))
+    assert (watch._ready, watch._bytes) == ([], 0)
+    with pytest.raises(ResourceExhausted, match="outcomes of"):
+        await watch.take()
+
+
+async def test_much_is_taken_in_portions_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "TAKE_BYTES", 1000)
+    names = [f"{number}" for number in range(6)]
+    watch = Watch(set(names))
+    watch.give_early([ended(name, result=bytes(900)) for name in names[:3]])
+    for name in names[3:]:
+        watch.give(ended(name, result=bytes(900)))
+    portions = []
+    while portion := await take(watch):
+        portions.append(portion)
+    assert portions == [["0", "1"], ["2", "3"], ["4", "5"]]
