@@ -29,7 +29,8 @@ def draw_rounds(rounds: Sequence[pb.Round], picture: Path, title: str) -> None:
     below.bar(numbers, refused, bottom=accepted, color="#e45756", label="refused or silent")
     below.set(xlabel="round", ylabel="nodes")
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    below.legend(frameon=False, ncols=2, loc="upper left", fontsize="small")
+    # Beside the picture: inside it would lie on the bars.
+    figure.legend(*below.get_legend_handles_labels(), frameon=False, ncols=2, loc="outside lower center")
     above.set_title(title)
     for axes in (above, below):
         axes.grid(alpha=0.25)

@@ -25,7 +25,12 @@ def fields_of(message: "Message") -> dict[str, Any]:
     """A message as JSON has it, fields without a value included."""
     from google.protobuf.json_format import MessageToDict
 
-    return MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    # JSON has bytes in base64; a digest is compared with what sha256sum prints.
+    for field in message.DESCRIPTOR.fields:
+        if field.name.endswith("digest") and field.type == field.TYPE_BYTES:
+            fields[field.name] = getattr(message, field.name).hex()
+    return fields
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:

@@ -139,6 +139,7 @@ def test_a_run_is_created_started_and_leaves_models_to_promote_export_and_delete
     (model,) = objects("models", "list", "--run", "two", *at)
     version = model["version"]
     assert model["metadata"]["environment"] == "CartPole-v1"
+    assert f"sha256: {model['digest']}" in output("models", "show", "--run", "two", *at)
     assert "CartPole-v1" in output("models", "list", *at)
     assert f"version {version} of two is promoted" in output("models", "promote", version, "--run", "two", *at)
     assert "evaluation_return: " in output("models", "show", "--run", "two", *at)
