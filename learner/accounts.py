@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from parlmesh.telemetry import Waiting
 from parlmesh.training.trainer import Update
-from parlmesh.types import EpisodeColumns, Trajectory
+from parlmesh.types import VALID, EpisodeColumns, Trajectory
 
 from . import metrics
 from .experience import ExperienceQueue
@@ -25,6 +25,8 @@ class Accounts:
     ) -> None:
         self.rate = Rate()
         self.learner_waiting, self.actors_waiting = Waiting(), Waiting()
+        self.step_seconds = 0.0
+        """What one step of one environment takes where it is slowest, by the last trajectories; 0 = not known."""
         self._progress = progress
         self._queue = queue
         self._recorder = recorder
@@ -47,7 +49,10 @@ class Accounts:
         progress.max_policy_lag_seen = max(progress.max_policy_lag_seen, *lags)
         for trajectory in batch:
             progress.episodes += len(trajectory.fragment.episodes)
-            progress.recent_returns.extend(EpisodeColumns.of(trajectory.fragment.episodes).returns.tolist())
+            episodes = EpisodeColumns.of(trajectory.fragment.episodes)
+            if len(episodes):
+                progress.recent_returns.extend(episodes.returns.tolist())
+                progress.longest_episode = max(progress.longest_episode, int(episodes.steps.max()))
         self.rate.mark(progress.elapsed_seconds, progress.steps)
         metrics.UPDATES.labels("applied").inc()
         metrics.STEPS.inc(update.steps)
@@ -67,6 +72,8 @@ class Accounts:
         values["experience/waited_seconds"] = waited
         values["experience/learner_idle_ratio"] = self.learner_waiting.ratio()
         values["experience/actor_idle_ratio"] = self.actors_waiting.ratio()
+        values["failures/rollouts"] = float(progress.failed_rollouts)
+        values["failures/evaluations"] = float(progress.failed_evaluations)
         if progress.episode_return is not None:
             values["return/episodes"] = progress.episode_return
         self._recorder.record(progress.steps, values)
@@ -76,6 +83,8 @@ class Accounts:
         worked = max(0.0, now - self._recorded - waited)
         self._recorded = now
         metrics.IDLE_RATIO.set(self.learner_waiting.add(now, waited, worked))
+        slowest = max(trajectory.collect_seconds / trajectory.fragment.columns[VALID].size for trajectory in batch)
+        self.step_seconds = max(slowest, 0.9 * self.step_seconds)
         for trajectory in batch:
             self.actors_waiting.add(now, trajectory.waited_seconds, trajectory.collect_seconds)
             if trajectory.collect_time:

@@ -10,6 +10,7 @@ import grpc.aio
 
 from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
+from parlmesh.errors import ConfigError
 from parlmesh.plugins import load_plugins
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
@@ -64,6 +65,7 @@ def build_run(
     policy = policy_for(training, environment)
     trainer = trainer_for(training, policy, environment, plugins.algorithms)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
+    checkpoints.tidy()
     found = checkpoints.newest()
     versions = Versions(
         config.run_dir, checkpoint=checkpoints.highest_version, unreserved=training.checkpoint_interval_versions
@@ -100,7 +102,16 @@ def build_run(
         about=_about(training, environment),
     )
     if found is not None:
-        run.restore(found)
+        try:
+            run.restore(found)
+        except Exception as error:
+            recorder.close()
+            folder = checkpoints.path / f"v{found.version:08d}"
+            message = (
+                f"the checkpoint {folder} is of another configuration ({type(error).__name__}: {error}):"
+                " choose another run_dir, or the settings it was made with"
+            )
+            raise ConfigError(message, key="run_dir") from error
     return Parts(run, recorder, found)
 
 

@@ -6,7 +6,6 @@ synced to disk and renamed, so a crash at any moment leaves the older ones as th
 
 import hashlib
 import json
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,11 @@ import safetensors.numpy
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
-from .durable import sync_folder, write_synced
+from .durable import partial_path, remove, sync_folder, write_synced
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."
+_PARTIAL = ".partial-"
 log = get_logger("parlmesh.learner")
 
 
@@ -61,32 +61,39 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> Path:
         """Returns when the checkpoint is on disk."""
         self.path.mkdir(parents=True, exist_ok=True)
-        final, partial = self.path / f"v{checkpoint.version:08d}", self.path / f".partial-v{checkpoint.version:08d}"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir()
+        final, partial = self.path / f"v{checkpoint.version:08d}", self.path / f"{_PARTIAL}v{checkpoint.version:08d}"
         state = safetensors.numpy.save(dict(checkpoint.tensors))
         about = {
             "version": checkpoint.version,
             "counters": dict(checkpoint.counters),
             "sha256": hashlib.sha256(state).hexdigest(),
         }
-        write_synced(partial / _STATE, state)
-        write_synced(partial / _ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-        sync_folder(partial)
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
+        with partial_path(partial):
+            partial.mkdir()
+            write_synced(partial / _STATE, state)
+            write_synced(partial / _ABOUT, json.dumps(about, indent=2, sort_keys=True, allow_nan=False).encode())
+            sync_folder(partial)
+            remove(final)
+            partial.rename(final)
         sync_folder(self.path)
         for old in self._folders()[: -self._kept]:
-            shutil.rmtree(old)
+            remove(old)
         return final
+
+    def tidy(self) -> None:
+        """Removes what crashes left behind; what cannot be removed is in nobody's way."""
+        for left in self.path.glob(f"{_PARTIAL}*"):
+            try:
+                remove(left)
+            except OSError as error:
+                log.warning("partial_checkpoint_left", path=str(left), error=repr(error))
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole; a damaged one is passed over with an error in the log."""
         for folder in reversed(self._folders()):
             try:
                 return _read(folder)
-            except (OSError, ValueError, KeyError, safetensors.SafetensorError) as error:
+            except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
                 log.error("checkpoint_damaged", path=str(folder), error=repr(error))
         return None
 
@@ -104,4 +111,6 @@ def _read(folder: Path) -> Checkpoint:
     state = (folder / _STATE).read_bytes()
     if hashlib.sha256(state).hexdigest() != about["sha256"]:
         raise ValueError(f"{_STATE} does not have the digest that {_ABOUT} names")
+    if not isinstance(about["counters"], dict):
+        raise ValueError(f"the counters of {_ABOUT} are no JSON object")
     return Checkpoint(int(about["version"]), about["counters"], safetensors.numpy.load(state))

@@ -65,6 +65,8 @@ class TrainingConfig(Config):
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
     """Whole episodes of greedy play in one evaluation."""
+    evaluation_seconds: float | None = Field(default=None, gt=0.0, le=1e6)
+    """Longest evaluation; null = 120, or longer where the environment's measured speed asks for it."""
     checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)
     """Versions between two checkpoints."""
     kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
@@ -73,6 +75,8 @@ class TrainingConfig(Config):
     """Older models are deleted, but for the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
     """Updates in a row that were not finite after which the run fails."""
+    max_failed_rollouts: int = Field(default=20, ge=1)
+    """Rollouts that fail in a row, on every actor and over some seconds, after which the run fails."""
     algorithm: str = Field(default="ppo", min_length=1, max_length=100)
     """ppo, dqn, q_learning (a table instead of a network), each with its section; or a plug-in's, with `custom`."""
     ppo: PpoConfig = PpoConfig()

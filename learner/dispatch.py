@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import grpc
 import grpc.aio
 
-from parlmesh.errors import DeadlineExceeded, FleetError, NotFound, ResourceExhausted, Unavailable
+from parlmesh.errors import FleetError, NotFound
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
@@ -27,22 +27,34 @@ _UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNIN
 class Dispatcher:
     """Owns the tasks it submitted until their outcome is known. `run` must be running for anything to happen."""
 
-    def __init__(self, channel: grpc.aio.Channel, submitter: str, on_outcome: Callable[[pb.Outcome], None]) -> None:
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        submitter: str,
+        on_outcome: Callable[[pb.Outcome], None],
+        on_obstacle: Callable[[str], None] = lambda sentence: None,
+    ) -> None:
+        """`on_obstacle` is told why tasks cannot be submitted now, and of nothing when they can again."""
         self._stub = SchedulerServiceStub(channel)
         self._submitter = submitter
         self._on_outcome = on_outcome
+        self._on_obstacle = on_obstacle
         # A life of its own: ids must not meet those of the learner before a restart.
         self._life = secrets.token_hex(4)
         self._count = 0
         self._unsent: list[pb.TaskSpec] = []
+        # Submitted or being submitted; the scheduler need not know those in `_sending` yet.
         self._pending: set[str] = set()
+        self._sending: set[str] = set()
+        self._unwanted: set[str] = set()
         self._submitted = asyncio.Event()
 
     def submit(self, specs: Sequence[pb.TaskSpec]) -> list[str]:
         """Names the tasks and hands them to `run`; never waits."""
         for spec in specs:
             self._count += 1
-            spec.task_id = f"{self._submitter}-{self._life}-{self._count}"
+            # Nobody can guess the id of a task that another actor was given.
+            spec.task_id = f"{self._submitter}-{self._life}-{self._count}-{secrets.token_hex(4)}"
             spec.submitter = self._submitter
             self._pending.add(spec.task_id)
         self._unsent.extend(specs)
@@ -59,6 +71,12 @@ class Dispatcher:
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
         """Best effort: what cannot be cancelled ends by itself."""
+        self._unsent = [spec for spec in self._unsent if spec.task_id not in set(task_ids)]
+        self._pending.difference_update(task_ids)
+        self._unwanted.update(self._sending.intersection(task_ids))
+        await self._cancel(task_ids)
+
+    async def _cancel(self, task_ids: Sequence[str]) -> None:
         try:
             await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=task_ids), timeout=_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
@@ -72,8 +90,13 @@ class Dispatcher:
                 continue
             request = scheduler_pb.SubmitTasksRequest(tasks=self._unsent)
             self._unsent = []
+            self._sending = {spec.task_id for spec in request.tasks}
             # Safe to repeat: the tasks carry ids.
             await self._retried(functools.partial(self._submit, request), "submit")
+            self._sending = set()
+            unwanted, self._unwanted = sorted(self._unwanted), set()
+            if unwanted:
+                await self._cancel(unwanted)
 
     async def _submit(self, request: scheduler_pb.SubmitTasksRequest) -> None:
         await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
@@ -97,7 +120,7 @@ class Dispatcher:
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             unsent = {spec.task_id for spec in self._unsent}
-            for task_id in (before & self._pending) - unsent:
+            for task_id in (before & self._pending) - unsent - self._sending:
                 try:
                     await self._ask(task_id)
                 except FleetError as error:
@@ -131,19 +154,30 @@ class Dispatcher:
     def _settle(self, outcome: pb.Outcome) -> None:
         if outcome.task_id in self._pending:
             self._pending.discard(outcome.task_id)
-            self._on_outcome(outcome)
+            try:
+                self._on_outcome(outcome)
+            except Exception as error:
+                # One odd answer must not end the watch over all others.
+                log.exception("outcome_unusable", error, task_id=outcome.task_id)
 
     async def _retried(self, call: Callable[[], Awaitable[None]], name: str) -> None:
-        """Repeats a call for as long as the scheduler is away or full; other refusals fail the tasks' owner."""
+        """Repeats a call until the scheduler takes it: whatever it refuses today may be right tomorrow, when an actor
+        with the kind is back or a limit was raised."""
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
         while True:
             try:
                 await call()
+                self._on_obstacle("")
                 return
             except grpc.aio.AioRpcError as rpc_error:
                 error = error_from_rpc(rpc_error)
-                if not isinstance(error, (Unavailable, DeadlineExceeded, ResourceExhausted)):
-                    raise error from rpc_error
+                self._on_obstacle(f"the scheduler takes no tasks: {error.message}")
                 delay = max(backoff.next(), getattr(error, "retry_after_seconds", 0.0))
-                log.warning("scheduler_unavailable", call=name, error=error.message, retry_seconds=round(delay, 3))
+                log.warning(
+                    "scheduler_unavailable",
+                    call=name,
+                    reason=error.reason,
+                    error=error.message,
+                    retry_seconds=round(delay, 3),
+                )
                 await asyncio.sleep(delay)

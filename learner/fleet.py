@@ -1,25 +1,50 @@
 """Experience from a fleet: rollouts and evaluations as tasks of the scheduler."""
 
 import asyncio
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.telemetry import get_logger
-from parlmesh.types import Array
+from parlmesh.types import Array, Trajectory
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 from . import metrics
 from .config import ExperienceConfig, TrainingConfig
+from .crew import Crew
 from .dispatch import Dispatcher
+from .failures import Failures
 from .source import Evaluation
 
 log = get_logger("parlmesh.learner")
 
-# So many failures with no success between them are not an accident.
-_MAX_FAILED_IN_A_ROW = 50
+_KIND = "rollout"
+_LOOK_SECONDS = 10
+# A rollout that was meant for one node is free again when that one does not take it.
+_NODE_SECONDS = 10.0
+# No fault of the rollout's.
+_INNOCENT = frozenset({"TASK_LOST", "QUEUE_TIMEOUT", "CANCELLED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom the source tells: its run."""
+
+    changed: Callable[[], None]
+    """Something arrived or failed."""
+    rollout_failed: Callable[[str, str], None]
+    """A sentence, and a traceback or nothing."""
+    hopeless: Callable[[str], None]
+    obstacle: Callable[[str], None]
+    """Why no tasks can be submitted now; nothing when they can."""
+    note: Callable[[str], None]
+    """What would help; nothing when nothing would."""
 
 
 class FleetSource:
@@ -32,20 +57,23 @@ class FleetSource:
         run_uid: str,
         config: TrainingConfig,
         experience: ExperienceConfig,
+        listener: Listener,
         *,
-        on_change: Callable[[], None],
-        on_failure: Callable[[str], None],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._run_id = run_id
         self._run_uid = run_uid
         self._config = config
         self._experience = experience
-        self._on_change = on_change
-        self._on_failure = on_failure
+        self._listener = listener
+        self._clock = clock
         self._rollouts: set[str] = set()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
-        self._failed_in_a_row = 0
-        self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle)
+        self._failures = Failures(config.max_failed_rollouts)
+        self._crew = Crew(channel, _KIND)
+        self._look_soon = False
+        self._last_failure = ""
+        self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, listener.obstacle)
 
     @property
     def outstanding(self) -> int:
@@ -54,35 +82,37 @@ class FleetSource:
 
     async def run(self) -> None:
         """Talks to the scheduler until cancelled."""
-        await self._dispatcher.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatcher.run())
+            group.create_task(self._look())
 
     async def request(self, count: int, min_version: int) -> None:
         """Submits one background task per trajectory."""
-        specs = [self._rollout(min_version) for _ in range(count)]
+        avoided = self._failures.avoided(self._clock())
+        specs = [self._rollout(min_version, self._crew.node_without(avoided)) for _ in range(count)]
         self._rollouts.update(self._dispatcher.submit(specs))
 
-    def delivered(self, task_id: str) -> None:
+    def delivered(self, trajectory: Trajectory) -> None:
         """The trajectory of a rollout is here; its outcome may follow later."""
-        self._rollouts.discard(task_id)
+        self._rollouts.discard(trajectory.task_id)
+        self._failures.forgive(trajectory.actor_id)
 
-    async def evaluate(self, version: int, seed: int) -> Evaluation:
-        """Submits one task of normal priority and waits for it; the caller's deadline bounds the wait."""
-        (task_id,) = self._dispatcher.submit([self._evaluation(version, seed)])
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back."""
+        (task_id,) = self._dispatcher.submit([self._evaluation(version, seed, seconds)])
         future = self._evaluations[task_id] = asyncio.get_running_loop().create_future()
         try:
-            outcome = await future
+            async with asyncio.timeout(seconds):
+                outcome = await future
         finally:
             del self._evaluations[task_id]
+            if not future.done() or future.cancelled():
+                await self._dispatcher.cancel([task_id])
         if outcome.state != pb.TASK_STATE_SUCCEEDED:
-            raise FleetError(outcome.failure.message, reason=outcome.failure.reason)
-        result, _ = payload_from_proto(outcome.result)
-        return Evaluation(
-            version=version,
-            mean_return=float(result["mean_return"]),
-            min_return=float(result["min_return"]),
-            max_return=float(result["max_return"]),
-            episodes=int(result["episodes"]),
-        )
+            raise FleetError(
+                outcome.failure.message, reason=outcome.failure.reason, traceback=traceback_of(outcome.failure)
+            )
+        return evaluation_of(version, outcome)
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
         """Nothing: the actors' environments go on by themselves."""
@@ -94,6 +124,18 @@ class FleetSource:
             await self._dispatcher.cancel(sorted(self._rollouts))
             self._rollouts.clear()
 
+    async def _look(self) -> None:
+        """Keeps an eye on who can collect, and says when more could than are asked."""
+        while True:
+            await self._crew.look()
+            self._listener.note(crowded(self._crew.slots, self._config))
+            self._give_up_if_hopeless()
+            self._look_soon = False
+            for _ in range(_LOOK_SECONDS):
+                await asyncio.sleep(1.0)
+                if self._look_soon:
+                    break
+
     def _settle(self, outcome: pb.Outcome) -> None:
         evaluation = self._evaluations.get(outcome.task_id)
         if evaluation is not None:
@@ -101,43 +143,103 @@ class FleetSource:
                 evaluation.set_result(outcome)
             return
         self._rollouts.discard(outcome.task_id)
-        metrics.ROLLOUTS.labels(pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower()).inc()
-        if outcome.state == pb.TASK_STATE_SUCCEEDED:
-            self._failed_in_a_row = 0
-        elif outcome.state != pb.TASK_STATE_CANCELLED:
-            self._failed_in_a_row += 1
-            log.warning("rollout_failed", reason=outcome.failure.reason, message=outcome.failure.message)
-            if self._failed_in_a_row >= _MAX_FAILED_IN_A_ROW or outcome.failure.reason == "INVALID_PARAMETERS":
-                self._on_failure(f"rollouts fail on the actors: {outcome.failure.message}")
-        self._on_change()
+        state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
+        metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
+        if outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
+            self._failed(outcome)
+        self._listener.changed()
 
-    def _rollout(self, min_version: int) -> pb.TaskSpec:
-        parameters = {
-            "run_id": self._run_id,
-            "environment": self._config.environment.model_dump(),
-            "num_envs": self._config.num_envs,
-            "fragment_steps": self._config.fragment_steps,
-            "fragments": 1,
-            "restart_steps": self._config.restart_steps,
-            "seed": self._config.seed,
-            "min_policy_version": min_version,
-            "run_uid": self._run_uid,
-        }
+    def _failed(self, outcome: pb.Outcome) -> None:
+        failure, now = outcome.failure, self._clock()
+        log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
+        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in failure.message and self._run_uid:
+            # An actor of an older release: it does not need to know.
+            log.warning("old_actor", actor_id=outcome.actor_id, advice="its tasks no longer name the run's uid")
+            self._run_uid = ""
+        before = self._failures.avoided(now)
+        self._failures.add(outcome.actor_id, now)
+        if self._failures.avoided(now) - before:
+            log.warning("actor_avoided", actor_id=outcome.actor_id, message=failure.message)
+        self._look_soon = True
+        sentence = f"rollout on {outcome.actor_id or 'no actor'}: {failure.reason}: {failure.message}"
+        self._listener.rollout_failed(sentence, traceback_of(failure))
+        self._last_failure = failure.message
+
+    def _give_up_if_hopeless(self) -> None:
+        if self._failures.hopeless(self._crew.actors, self._clock()):
+            count = self._failures.in_a_row
+            self._listener.hopeless(f"rollouts fail on the actors, {count} in a row: {self._last_failure}")
+
+    def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
+        parameters = self._named(
+            {
+                "environment": self._config.environment.model_dump(),
+                "num_envs": self._config.num_envs,
+                "fragment_steps": self._config.fragment_steps,
+                "fragments": 1,
+                "restart_steps": self._config.restart_steps,
+                "seed": self._config.seed,
+                "min_policy_version": min_version,
+            }
+        )
+        # One attempt: whoever asks again knows better whom.
         spec = pb.TaskSpec(
-            kind="rollout", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=5
+            kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
         spec.run_timeout.FromNanoseconds(round(self._experience.rollout_timeout_seconds * 1e9))
+        if node_id:
+            spec.placement.node_id = node_id
+            spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))
         return spec
 
-    def _evaluation(self, version: int, seed: int) -> pb.TaskSpec:
-        parameters = {
-            "run_id": self._run_id,
-            "environment": self._config.environment.model_dump(),
-            "episodes": self._config.evaluation_episodes,
-            "seed": seed,
-            "version": version,
-            "run_uid": self._run_uid,
-        }
-        return pb.TaskSpec(
-            kind="evaluate", payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=3
+    def _evaluation(self, version: int, seed: int, seconds: float) -> pb.TaskSpec:
+        parameters = self._named(
+            {
+                "environment": self._config.environment.model_dump(),
+                "episodes": self._config.evaluation_episodes,
+                "seed": seed,
+                "version": version,
+            }
         )
+        # Not before rollouts: a fleet whose slots all evaluate collects nothing.
+        spec = pb.TaskSpec(
+            kind="evaluate", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=2
+        )
+        spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
+        return spec
+
+    def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        uid = {"run_uid": self._run_uid} if self._run_uid else {}
+        return {"run_id": self._run_id, **uid, **parameters}
+
+
+def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
+    """What an actor found, which is a stranger: InvalidInput when it is no evaluation."""
+    result, _ = payload_from_proto(outcome.result)
+    try:
+        mean, least, most = (float(result[f"{name}_return"]) for name in ("mean", "min", "max"))
+        episodes = int(result["episodes"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        message = f"actor {outcome.actor_id} answered with no evaluation: {error!r}"
+        raise InvalidInput(message, reason="INVALID_RESULT") from None
+    if not all(map(math.isfinite, (mean, least, most))) or episodes < 1:
+        message = f"actor {outcome.actor_id} answered with the mean return {mean} of {episodes} episodes"
+        raise InvalidInput(message, reason="INVALID_RESULT")
+    return Evaluation(version, mean, least, most, episodes)
+
+
+def traceback_of(failure: pb.Failure) -> str:
+    """Where the handler raised, if the actor says so."""
+    return str(getattr(failure, "traceback", ""))
+
+
+def crowded(slots: int, config: TrainingConfig) -> str:
+    """A sentence when there are more slots than the run can keep busy; empty otherwise."""
+    used = (config.max_policy_lag + 1) * config.batch_fragments
+    if slots <= used:
+        return ""
+    wanted = -(-slots // (config.max_policy_lag + 1))
+    return (
+        f"{slots} slots could collect, and this run keeps at most {used} busy, which is (training.max_policy_lag + 1) x"
+        f" training.batch_fragments: set batch_fragments to {wanted} to use them all"
+    )

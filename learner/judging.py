@@ -21,7 +21,7 @@ class Candidate:
 
 
 class Judge:
-    """Writes files, and so belongs in the training thread."""
+    """Decides on the event loop; writes files in the training thread, as often as the disk asks for."""
 
     def __init__(
         self, progress: Progress, goal: float | None, models: ModelFolder, recorder: Recorder, about: Mapping[str, Any]
@@ -33,16 +33,22 @@ class Judge:
         self._about = about
         self._kept_version = 0
 
-    def settle(self, candidate: Candidate, evaluation: Evaluation) -> None:
-        """Takes in a verdict."""
+    def decide(self, evaluation: Evaluation) -> bool:
+        """Takes in a verdict; True when it is the best so far."""
         progress = self._progress
         progress.evaluation_return = evaluation.mean_return
         reached = self._goal is not None and evaluation.mean_return >= self._goal
         progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
         best = progress.best_evaluation_return
-        if best is None or evaluation.mean_return > best:
-            progress.best_evaluation_return = evaluation.mean_return
-            progress.best_version = evaluation.version
+        if best is not None and evaluation.mean_return <= best:
+            return False
+        progress.best_evaluation_return = evaluation.mean_return
+        progress.best_version = evaluation.version
+        return True
+
+    def keep(self, candidate: Candidate, evaluation: Evaluation, best: bool) -> None:
+        """Writes an evaluated policy."""
+        if best:
             self._recorder.save_policy(candidate.blob.data)
         self._keep(candidate, {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes})
 

@@ -8,7 +8,7 @@ from parlmesh.types import Trajectory
 
 from .checkpoint import Checkpoint
 from .config import LearnerConfig
-from .fleet import FleetSource
+from .fleet import FleetSource, Listener
 from .recorder import Recorder
 from .run import TrainingRun
 from .serial import SerialSource
@@ -37,8 +37,13 @@ class LiveRun:
                 run.registry.run_uid,
                 config.training,
                 config.experience,
-                on_change=run.wake,
-                on_failure=run.fail,
+                Listener(
+                    changed=run.wake,
+                    rollout_failed=run.note_failed_rollout,
+                    hopeless=run.fail,
+                    obstacle=run.note_scheduler,
+                    note=run.note_crowd,
+                ),
             )
 
     async def drive(self, *, paused: bool) -> None:
@@ -60,7 +65,7 @@ class LiveRun:
         """Queues a trajectory, or raises why not."""
         self.run.receive(trajectory)
         if self._fleet is not None:
-            self._fleet.delivered(trajectory.task_id)
+            self._fleet.delivered(trajectory)
 
     async def _by(self, fleet: FleetSource, *, paused: bool) -> None:
         async with asyncio.TaskGroup() as group:

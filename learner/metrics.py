@@ -8,6 +8,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
+from .experience import ExperienceQueue
+
 if TYPE_CHECKING:
     from .runs import Runs
 
@@ -68,6 +70,10 @@ class RunsCollector(Collector):
 
     def collect(self) -> list[Metric]:
         """The runs as they stand."""
+        with ExperienceQueue.books:
+            return self._collected()
+
+    def _collected(self) -> list[Metric]:
         past, queues = self._runs.past, self._runs.queues()
         reasons = sum((queue.dropped for queue in queues), Tally(past.dropped))
         dropped = CounterMetricFamily(
@@ -80,12 +86,19 @@ class RunsCollector(Collector):
         states = GaugeMetricFamily("parlmesh_learner_runs", "Known runs, by state.", labels=["state"])
         for state, count in Tally(entry.state.value for entry in self._runs.newest_first()).items():
             states.add_metric([state], count)
+        held_up = GaugeMetricFamily("parlmesh_learner_runs_held_up", "Runs that wait, by what for.", labels=["by"])
+        for kind, count in Tally(kind for entry in self._runs.newest_first() for kind in entry.obstacles).items():
+            held_up.add_metric([kind], count)
+        waiting = sum(len(queue) + queue.training for queue in queues)
         return [
             CounterMetricFamily("parlmesh_learner_trajectories_received", "Trajectories received.", received),
             CounterMetricFamily("parlmesh_learner_trajectories_trained", "Trajectories trained on.", trained),
-            GaugeMetricFamily("parlmesh_learner_trajectories_queued", "Trajectories that wait.", sum(map(len, queues))),
+            GaugeMetricFamily(
+                "parlmesh_learner_trajectories_queued", "Trajectories that wait or are being trained on.", waiting
+            ),
             dropped,
             states,
+            held_up,
         ]
 
 

@@ -102,7 +102,7 @@ class ModelFolder:
             return _Promotion.model_validate_json((self._path / _PROMOTED).read_bytes()).version
         except FileNotFoundError:
             return 0
-        except ValidationError as error:
+        except (OSError, ValidationError) as error:
             log.error("promotion_damaged", path=str(self._path / _PROMOTED), error=repr(error))
             return 0
 
@@ -140,7 +140,7 @@ class ModelFolder:
             return Model.model_validate_json(path.read_bytes())
         except FileNotFoundError:
             return None
-        except ValidationError as error:
+        except (OSError, ValidationError) as error:
             log.error("model_damaged", path=str(path), error=repr(error))
             return None
 

@@ -1,4 +1,4 @@
-"""How much experience to ask for, so that no trajectory can grow older than the lag limit in the ordinary course."""
+"""How much experience to ask for, so that none grows older than the lag limit, and how long an evaluation may take."""
 
 
 def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued: int, training: int) -> int:
@@ -8,3 +8,17 @@ def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued
     starts now thus meets at most `max_policy_lag` updates before its own (AReaL, arXiv:2505.24298, eq. 3).
     """
     return max(0, batch * (max_policy_lag + 1) - outstanding - queued - training)
+
+
+_LEAST_EVALUATION_SECONDS = 120.0
+# Greedy play may last longer than any episode that was seen to end, and on a slower machine.
+_LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3
+
+
+def evaluation_seconds(*, episodes: int, longest_episode: int, step_seconds: float) -> float:
+    """A deadline that only an evaluation which will never end should meet.
+
+    `step_seconds` is what one step of one environment takes, 0 before it is known.
+    """
+    steps = max(_LEAST_EPISODE_STEPS, _LONGER * longest_episode)
+    return max(_LEAST_EVALUATION_SECONDS, _SLOWER * episodes * steps * step_seconds)

@@ -47,12 +47,23 @@ class Progress:
     goals_in_a_row: int = 0
     # Steps at which the next evaluation is due; 0 before the run has begun.
     next_evaluation: int = 0
+    failed_rollouts: int = 0
+    failed_evaluations: int = 0
+    # One sentence on the last of them, and its traceback where there is one.
+    last_failure: str = ""
+    last_failure_traceback: str = ""
+    # Steps of the longest episode that was seen to end.
+    longest_episode: int = 0
     recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
     @property
     def episode_return(self) -> float | None:
         """Mean of the last 100 episodes."""
         return sum(self.recent_returns) / len(self.recent_returns) if self.recent_returns else None
+
+    def note_failure(self, sentence: str, traceback: str = "") -> None:
+        """Remembers the last of them."""
+        self.last_failure, self.last_failure_traceback = sentence, traceback
 
     def counters(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
@@ -62,7 +73,9 @@ class Progress:
     def restore(self, counters: Mapping[str, Any]) -> None:
         """The inverse of `counters`."""
         for name in _KEPT:
-            setattr(self, name, counters[name])
+            # Older learners kept fewer.
+            if name in counters:
+                setattr(self, name, counters[name])
         self.recent_returns.extend(counters["recent_returns"])
 
 
@@ -79,6 +92,10 @@ _KEPT = (
     "best_version",
     "goals_in_a_row",
     "next_evaluation",
+    "failed_rollouts",
+    "failed_evaluations",
+    "last_failure",
+    "longest_episode",
 )
 
 

@@ -1,21 +1,26 @@
 """A run's files: metrics.jsonl, TensorBoard events, the best policy, the learning curve, a summary."""
 
 import json
-import os
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
+from parlmesh.telemetry import get_logger
+
 from .curve import draw_learning_curve
+from .durable import remove
+from .lines import Lines
 from .progress import Progress, RunState
 from .tracking import NoTracker, Tracker
 
 METRICS_FILE = "metrics.jsonl"
+log = get_logger("parlmesh.learner")
 
 
 class Recorder:
@@ -30,28 +35,50 @@ class Recorder:
         self._title = title
         self._goal = goal
         self._tracker = tracker or NoTracker()
-        self._metrics: TextIO = _appending(run_dir / METRICS_FILE)
-        self._events = EventFileWriter(str(run_dir / "tensorboard"))
+        self._metrics = Lines(run_dir / METRICS_FILE)
+        self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the disk has refused a line; `write` tries again."""
+        return bool(self._metrics.unwritten)
+
+    def write(self) -> None:
+        """Writes what the disk refused before; OSError when it still does."""
+        self._metrics.flush()
 
     def record(self, step: int, values: Mapping[str, float]) -> None:
-        """One line and one event."""
+        """One line and one event. Values that are not finite are left out: JSON has no word for them."""
         now = time.time()
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         rounded = {name: float(f"{value:.6g}") for name, value in values.items()}
-        self._metrics.write(json.dumps({"time": round(now, 3), "step": step, **rounded}) + "\n")
+        self._metrics.add(json.dumps({"time": round(now, 3), "step": step, **rounded}, allow_nan=False))
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
-        self._events.add_event(Event(wall_time=now, step=step, summary=summary))
+        self._add_event(Event(wall_time=now, step=step, summary=summary))
         self._tracker.record(step, values)
+
+    def _add_event(self, event: Event) -> None:
+        """TensorBoard's writer does not come back from an error: a new one takes its place, with a file of its own."""
+        try:
+            if self._events is None:
+                self._events = EventFileWriter(str(self._dir / "tensorboard"))
+            self._events.add_event(event)
+        except OSError as error:
+            if self._events is not None:
+                log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
+            self._events = None
 
     def save_policy(self, blob: bytes) -> None:
         """The best policy so far, ready for use."""
         partial = self._dir / ".policy.partial"
+        remove(partial)
         partial.write_bytes(blob)
         partial.rename(self._dir / "policy.safetensors")
 
     def finish(self, progress: Progress, state: RunState, reason: str, digest: str, dropped: Mapping[str, int]) -> None:
         """The summary and the picture."""
         self._metrics.flush()
-        self._events.flush()
+        self._flush_events()
         seconds = progress.elapsed_seconds
         summary: dict[str, Any] = {
             "run_id": self._run_id,
@@ -68,25 +95,29 @@ class Recorder:
             "best_version": progress.best_version,
             "max_policy_lag_seen": progress.max_policy_lag_seen,
             "dropped_trajectories": dict(dropped),
+            "failed_rollouts": progress.failed_rollouts,
+            "failed_evaluations": progress.failed_evaluations,
+            "last_failure": progress.last_failure,
         }
-        (self._dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        (self._dir / "summary.json").write_text(json.dumps(finite(summary), indent=2, allow_nan=False) + "\n")
         draw_learning_curve(self._dir / METRICS_FILE, self._dir / "learning-curve.png", self._title, self._goal)
 
     def close(self) -> None:
         """Flushes and frees the files."""
         self._metrics.close()
-        self._events.close()
+        self._flush_events(close=True)
         self._tracker.close()
 
+    def _flush_events(self, *, close: bool = False) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.close() if close else self._events.flush()
+        except OSError as error:
+            log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
+            self._events = None
 
-def _appending(path: Path) -> TextIO:
-    """Open for whole lines; one that a crash cut off is ended first."""
-    cut_off = False
-    if path.exists() and path.stat().st_size:
-        with path.open("rb") as before:
-            before.seek(-1, os.SEEK_END)
-            cut_off = before.read() != b"\n"
-    file = path.open("a", buffering=1)
-    if cut_off:
-        file.write("\n")
-    return file
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with null for every number that is not finite."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

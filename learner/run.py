@@ -4,13 +4,13 @@ The same loop serves a fleet and a serial run; they differ only in their source 
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from parlmesh.errors import FailedPrecondition, FleetError
-from parlmesh.rollouts import evaluation_seed
+from parlmesh.errors import FailedPrecondition
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
@@ -19,14 +19,17 @@ from . import metrics
 from .accounts import Accounts
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import TrainingConfig
+from .disk import Disk, DiskRefuses
+from .evaluations import Evaluations
 from .experience import ExperienceQueue
 from .judging import Candidate, Judge
 from .models import ModelFolder
+from .obstacles import Obstacles
 from .pacing import rollouts_wanted
 from .progress import Progress, RunState
 from .recorder import Recorder
 from .registry import PolicyRegistry
-from .source import Evaluation, Source
+from .source import Source
 from .versions import Versions
 
 log = get_logger("parlmesh.learner")
@@ -34,7 +37,6 @@ T = TypeVar("T")
 
 # A wait this long for one batch is worth a line in the log.
 _PATIENCE_SECONDS = 10.0
-_EVALUATION_SECONDS = 120.0
 
 
 class TrainingRun:
@@ -75,9 +77,21 @@ class TrainingRun:
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._pause_unsaved = False
-        self._evaluation: asyncio.Task[Evaluation | None] | None = None
-        self._candidate: Candidate | None = None
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
+        self.obstacles = Obstacles(registry.run_id, self._notify)
+        self.note = ""
+        self._disk = Disk(self._threads, self.obstacles)
+        self._evaluations = Evaluations(
+            config,
+            self.progress,
+            self.accounts,
+            registry,
+            self._judge,
+            recorder,
+            self._disk,
+            wake=self.wake,
+            changed=self._notify,
+        )
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
         self.on_end: Callable[[RunState, str], None] = lambda state, reason: None
@@ -111,12 +125,16 @@ class TrainingRun:
             self.publish()
             await self._loop(source)
             await self._close(source)
+        except DiskRefuses as error:
+            # The learner leaves; on disk the run is still running, and goes on from its last checkpoint.
+            log.error("run_not_saved", error=str(error), steps=self.progress.steps)
+            self._set_state(RunState.STOPPED)
         except Exception as error:
             log.exception("run_failed", error)
-            await self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
+            with contextlib.suppress(DiskRefuses):
+                await self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
         finally:
-            if self._evaluation is not None:
-                self._evaluation.cancel()
+            self._evaluations.give_up()
             self._threads.shutdown(wait=False, cancel_futures=True)
 
     @property
@@ -133,7 +151,7 @@ class TrainingRun:
     async def _reserve(self) -> None:
         """Written down before it is published: also a learner that is killed now never publishes the version again."""
         if self._versions.lacks(self.progress.version + 1):
-            await self._in_thread(self._versions.reserve, self.progress.version + 1)
+            await self._disk.write(self._versions.reserve, self.progress.version + 1)
 
     def receive(self, trajectory: Trajectory) -> None:
         """Queues a trajectory, or raises why not."""
@@ -147,8 +165,10 @@ class TrainingRun:
         """Lets the loop look again: something arrived or failed."""
         self._wake.set()
 
-    def stop(self, reason: str) -> None:
-        """Ends the run after the update in hand."""
+    def stop(self, reason: str, *, leaving: bool = False) -> None:
+        """Ends the run after the update in hand. A learner that is leaving waits for no disk that refuses."""
+        if leaving:
+            self._disk.leave()
         self._stop_reason = self._stop_reason or reason
         self.wake()
 
@@ -157,18 +177,42 @@ class TrainingRun:
         self._failure = self._failure or reason
         self.wake()
 
+    def note_failed_rollout(self, sentence: str, traceback: str) -> None:
+        """Counts a rollout that failed."""
+        self.progress.failed_rollouts += 1
+        self.progress.note_failure(sentence, traceback)
+        self._notify()
+
+    def note_scheduler(self, sentence: str) -> None:
+        """Why the scheduler takes no tasks now; nothing when it does."""
+        if sentence:
+            self.obstacles.meet("scheduler", sentence)
+        else:
+            self.obstacles.clear("scheduler")
+
+    def note_crowd(self, sentence: str) -> None:
+        """What would help the run; nothing when nothing would."""
+        if sentence != self.note:
+            self.note = sentence
+            if sentence:
+                log.warning("slots_unused", run_id=self.registry.run_id, advice=sentence)
+            self._notify()
+
+    def check_state(self, wanted: RunState, wish: str) -> None:
+        """FailedPrecondition when the run is in another state."""
+        if (state := self.progress.state) is not wanted:
+            raise FailedPrecondition(f"only a {wanted.value} run can be {wish}; this one is {state.value}")
+
     def pause(self) -> None:
         """Asks for nothing and trains on nothing until resumed."""
-        if self.progress.state is not RunState.RUNNING:
-            raise FailedPrecondition(f"only a running run can be paused; this one is {self.progress.state.value}")
+        self.check_state(RunState.RUNNING, "paused")
         self._pause_unsaved = True
         self._set_state(RunState.PAUSED)
         self.wake()
 
     def resume(self) -> None:
         """Goes on after a pause."""
-        if self.progress.state is not RunState.PAUSED:
-            raise FailedPrecondition(f"only a paused run can be resumed; this one is {self.progress.state.value}")
+        self.check_state(RunState.PAUSED, "resumed")
         self._ticked = self._clock()
         self._set_state(RunState.RUNNING)
         self.wake()
@@ -190,14 +234,15 @@ class TrainingRun:
             self._tick()
             await self._reserve()
             self._account(batch, update)
+            await self._write_record()
             if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
                 await self._save(source)
             await self._evaluate_if_due(source)
         # Who stops a run may have stopped the actors too: then there is nobody to evaluate.
         if self.ending or self._goal_reached():
             return
-        if self._evaluation is None:
-            await self._start_evaluation(source)
+        if not self._evaluations.under_way:
+            self._evaluations.start(source)
         await self._await_evaluation()
 
     async def _next_batch(self, source: Source) -> list[Trajectory] | None:
@@ -206,8 +251,8 @@ class TrainingRun:
         try:
             while True:
                 self._wake.clear()
-                if self._evaluation is not None and self._evaluation.done():
-                    await self._settle_evaluation(self._evaluation.result())
+                if self._evaluations.done:
+                    await self._settle_evaluation()
                 if self._over():
                     return None
                 if self.progress.state is RunState.PAUSED and self._pause_unsaved:
@@ -266,60 +311,34 @@ class TrainingRun:
         self._notify()
 
     async def _evaluate_if_due(self, source: Source) -> None:
-        if self.progress.steps >= self.progress.next_evaluation:
-            await self._start_evaluation(source)
-
-    async def _start_evaluation(self, source: Source) -> None:
         """At lag 0 the run waits for the verdict, so that it ends where a serial run ends."""
-        if self._evaluation is not None:
-            return
-        progress = self.progress
-        progress.next_evaluation = progress.steps + self.config.evaluation_interval_steps
-        seed = evaluation_seed(self.config.seed, progress.updates)
-        self._candidate = Candidate(self.registry.get("", progress.version).blob, progress.steps)
-        self._evaluation = self._task(self._evaluate(source, progress.version, seed))
-        if self._max_lag == 0:
-            await self._await_evaluation()
-            self._ticked = self._clock()
+        if self._evaluations.due:
+            self._evaluations.start(source)
+            if self._max_lag == 0:
+                await self._await_evaluation()
+                self._ticked = self._clock()
 
     async def _await_evaluation(self) -> None:
         """Returns with the verdict, or without one when the run is to end: a stop does not wait for whole episodes."""
-        while self._evaluation is not None and not self.ending:
+        while self._evaluations.under_way and not self.ending:
             self._wake.clear()
-            if self._evaluation.done():
-                await self._settle_evaluation(self._evaluation.result())
+            if self._evaluations.done:
+                await self._settle_evaluation()
             else:
                 await self._wake.wait()
 
-    async def _evaluate(self, source: Source, version: int, seed: int) -> Evaluation | None:
-        try:
-            async with asyncio.timeout(_EVALUATION_SECONDS):
-                return await source.evaluate(version, seed)
-        except (FleetError, TimeoutError) as error:
-            metrics.EVALUATIONS.labels("failed").inc()
-            log.warning("evaluation_failed", version=version, error=str(error) or type(error).__name__)
-            return None
-        finally:
-            self.wake()
+    async def _settle_evaluation(self) -> None:
+        await self._evaluations.settle()
+        await self._write_record()
 
-    async def _settle_evaluation(self, evaluation: Evaluation | None) -> None:
-        self._evaluation = None
-        if evaluation is None:
-            return
-        assert self._candidate is not None
-        await self._in_thread(self._judge.settle, self._candidate, evaluation)
-        metrics.EVALUATIONS.labels("done").inc()
-        metrics.EVALUATION_RETURN.set(evaluation.mean_return)
-        steps = self.progress.steps
-        self._recorder.record(steps, {"return/evaluation": evaluation.mean_return})
-        log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=steps)
-        self._notify()
+    async def _write_record(self) -> None:
+        """A point of a curve that the disk refused holds the run up: no gap is left in the curves."""
+        if self._recorder.unwritten:
+            await self._disk.write(self._recorder.write)
 
     async def _close(self, source: Source) -> None:
         progress = self.progress
-        if self._evaluation is not None:
-            # Nobody waits for it any more: it is due again when the run goes on.
-            progress.next_evaluation = progress.steps
+        self._evaluations.give_up()
         await self._save(source)
         if self._failure is not None:
             state, reason = RunState.FAILED, self._failure
@@ -331,16 +350,16 @@ class TrainingRun:
         else:
             state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
         last = self.registry.get("", progress.version).blob
-        await self._in_thread(self._judge.keep_last, Candidate(last, progress.steps))
-        await self._in_thread(self._versions.give_back, progress.version)
+        await self._disk.write(self._judge.keep_last, Candidate(last, progress.steps))
+        await self._disk.write(self._versions.give_back, progress.version)
         digest = last.digest.hex()
-        await self._in_thread(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
+        await self._disk.write(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         await self._end(state, reason)
 
     async def _save(self, source: Source) -> None:
         # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
         counters = {**self.progress.counters(), "goal_return": self.config.goal_return}
-        await self._in_thread(self._write, source, counters, len(self.queue))
+        await self._disk.write(self._write, source, counters, len(self.queue))
 
     def _write(self, source: Source, counters: Mapping[str, Any], untrained: int) -> None:
         of_source = source.tensors(untrained=untrained)
@@ -349,7 +368,7 @@ class TrainingRun:
 
     async def _end(self, state: RunState, reason: str) -> None:
         # Written down before anybody is told.
-        await self._in_thread(self.on_end, state, reason)
+        await self._disk.write(self.on_end, state, reason)
         self.progress.reason = reason
         self._set_state(state)
         log.info("run_ended", state=state.value, reason=reason, steps=self.progress.steps)
@@ -371,7 +390,3 @@ class TrainingRun:
 
     async def _in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
-
-    def _task(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        # Held in self._evaluation until it is settled or cancelled.
-        return asyncio.get_running_loop().create_task(coroutine)

@@ -29,6 +29,8 @@ class Entry:
     live: LiveRun | None = None
     news: asyncio.Event = field(default_factory=asyncio.Event)
     writing: threading.Lock = field(default_factory=threading.Lock)
+    # Why it cannot even be made ready.
+    held_up: str = ""
 
     @property
     def run_id(self) -> str:
@@ -45,6 +47,23 @@ class Entry:
     def reason(self) -> str:
         """Why it ended."""
         return self.live.run.progress.reason if self.live is not None else self.record.reason
+
+    @property
+    def obstacle(self) -> str:
+        """Why it does not get on now; empty when it does."""
+        return self.live.run.obstacles.sentence if self.live is not None else self.held_up
+
+    @property
+    def obstacles(self) -> tuple[str, ...]:
+        """The same by kind."""
+        if self.live is not None:
+            return self.live.run.obstacles.kinds
+        return ("disk",) if self.held_up else ()
+
+    @property
+    def notes(self) -> list[str]:
+        """What would help it."""
+        return [self.live.run.note] if self.live is not None and self.live.run.note else []
 
     @property
     def standing(self) -> Mapping[str, Any]:
@@ -82,5 +101,5 @@ class Totals:
         self.received += queue.received
         self.trained += queue.trained
         self.dropped.update(queue.dropped)
-        if waiting := len(queue):
+        if waiting := len(queue) + queue.training:
             self.dropped["RUN_ENDED"] += waiting

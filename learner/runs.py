@@ -19,12 +19,15 @@ from parlmesh.errors import (
     InvalidInput,
     NotFound,
     ResourceExhausted,
+    Unavailable,
 )
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Trajectory
 
 from .config import RUN_ID, LearnerConfig, TrainingConfig
+from .disk import sentence_of
 from .experience import ExperienceQueue
+from .folder_lock import FolderLock
 from .live_run import LiveRun
 from .models import ModelFolder
 from .progress import RunState
@@ -35,6 +38,9 @@ from .standing import standing_of
 from .versions import uid_of
 
 log = get_logger("parlmesh.learner")
+
+# Between two tries to make a run ready that the disk holds up.
+_DISK_SECONDS = 1.0
 
 Launch = Callable[[LearnerConfig, PolicyRegistry, ModelFolder], LiveRun]
 
@@ -60,9 +66,20 @@ class Runs:
         # One change at a time: none is decided on what another is about to change.
         self._changing = asyncio.Lock()
         self.past = Totals()
+        self._locks: list[FolderLock] = []
 
     def open(self) -> None:
         """Reads what was written down, and makes the configured run ready; ConfigError when it cannot be."""
+        try:
+            # The lock on run_dir speaks for what lies in it.
+            for folder in filter(None, (self._config.run_dir, self._config.runs_dir)):
+                self._locks.append(FolderLock(folder))
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
         for folder in sorted(self._config.created_runs_dir.glob("*/")):
             record = read_record(folder)
             if record is not None and record.run_id == folder.name:
@@ -80,27 +97,44 @@ class Runs:
                 created_time=self._clock(),
                 configuration=configuration,
             )
-        elif record.state.final and not config.reopen_ended and record.configuration == configuration:
+        elif record.state.final and not config.reopen_ended and _completed(record.configuration) == configuration:
             self._enter(record, config)
             return
         state = RunState.PAUSED if record.state is RunState.PAUSED else RunState.RUNNING
         changes = {"state": state, "configuration": configuration, "reason": "", "end_time": None, "standing": {}}
         entry = self._enter(record.model_copy(update=changes), config)
-        entry.live = self._launch(entry.config, entry.registry, entry.models)
+        try:
+            entry.live = self._launch(entry.config, entry.registry, entry.models)
+        except (FleetError, OSError):
+            # The operator's to mend, who is told before anything is served.
+            raise
+        except Exception as error:
+            log.exception("run_failed", error, run_id=entry.run_id)
+            reason = f"{type(error).__name__}: {error}"
+            failed = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
+            entry.record = entry.record.model_copy(update=failed)
         entry.record.write(config.run_dir)
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Trains what is to be trained until `stop`; then every run has a checkpoint and goes on at the next start."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            for entry in list(self._entries.values()):
-                if entry.record.state in (RunState.RUNNING, RunState.PAUSED):
-                    await self._go_on(entry, group)
-            await stop.wait()
-            self._closing = True
-            for entry in self._entries.values():
-                if entry.live is not None:
-                    entry.live.run.stop("the learner was told to stop")
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for entry in list(self._entries.values()):
+                    if entry.record.state in (RunState.RUNNING, RunState.PAUSED):
+                        await self._go_on(entry, group)
+                await stop.wait()
+                self._closing = True
+                for entry in self._entries.values():
+                    if entry.live is not None:
+                        entry.live.run.stop("the learner was told to stop", leaving=True)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Lets another learner have the folders."""
+        while self._locks:
+            self._locks.pop().release()
 
     # Finding
 
@@ -194,6 +228,9 @@ class Runs:
             try:
                 await asyncio.to_thread(self._check, training)
                 await asyncio.to_thread(entry.record.write, entry.config.run_dir)
+            except OSError as error:
+                del self._entries[run_id]
+                raise Unavailable(sentence_of(error), reason="DISK") from error
             except BaseException:
                 del self._entries[run_id]
                 raise
@@ -209,7 +246,7 @@ class Runs:
             self._check_room()
             if self._group is None or self._closing:
                 raise FailedPrecondition("the learner is stopping", reason="STOPPING")
-            await asyncio.to_thread(entry.rewrite, state=RunState.RUNNING)
+            await self._rewrite(entry, state=RunState.RUNNING)
             await self._go_on(entry, self._group)
             return entry
 
@@ -217,8 +254,10 @@ class Runs:
         """Stops collecting and training until resumed, also over a restart."""
         async with self._changing:
             entry = self.get(run_id)
-            self._living(entry, "paused").run.pause()
-            await asyncio.to_thread(entry.rewrite, state=RunState.PAUSED)
+            run = self._living(entry, "paused").run
+            run.check_state(RunState.RUNNING, "paused")
+            await self._rewrite(entry, state=RunState.PAUSED)
+            run.pause()
             return entry
 
     async def resume(self, run_id: str) -> Entry:
@@ -228,8 +267,9 @@ class Runs:
             live = self._living(entry, "resumed")
             if entry.state is RunState.PAUSED:
                 self._check_room()
+            live.run.check_state(RunState.PAUSED, "resumed")
+            await self._rewrite(entry, state=RunState.RUNNING)
             live.run.resume()
-            await asyncio.to_thread(entry.rewrite, state=RunState.RUNNING)
             return entry
 
     async def stop(self, run_id: str) -> Entry:
@@ -240,24 +280,64 @@ class Runs:
             if entry.live is not None:
                 entry.live.run.stop(reason)
             elif not entry.state.final:
-                await asyncio.to_thread(entry.rewrite, state=RunState.STOPPED, reason=reason, end_time=self._clock())
+                await self._rewrite(entry, state=RunState.STOPPED, reason=reason, end_time=self._clock())
+                entry.held_up = ""
                 entry.tell()
             return entry
 
     async def _go_on(self, entry: Entry, group: asyncio.TaskGroup) -> None:
         """Trains a run from wherever it is; one that cannot even be built has failed."""
-        if entry.live is None:
-            try:
-                entry.live = await asyncio.to_thread(self._launch, entry.config, entry.registry, entry.models)
-            except FleetError as error:
-                log.error("run_failed", run_id=entry.run_id, error=error.message)
-                changes = {"state": RunState.FAILED, "reason": error.message, "end_time": self._clock()}
-                await asyncio.to_thread(entry.rewrite, **changes)
-                entry.tell()
-                return
-        group.create_task(self._drive(entry, entry.live), name=f"run {entry.run_id}")
+        if entry.live is None and not await self._made_ready(entry):
+            return
+        group.create_task(self._drive(entry), name=f"run {entry.run_id}")
 
-    async def _drive(self, entry: Entry, live: LiveRun) -> None:
+    async def _made_ready(self, entry: Entry) -> bool:
+        """False when it has failed. One that the disk holds up is tried again by `_drive`."""
+        try:
+            entry.live = await asyncio.to_thread(self._launch, entry.config, entry.registry, entry.models)
+            entry.held_up = ""
+        except OSError as error:
+            entry.held_up = sentence_of(error)
+            log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=entry.held_up)
+        except Exception as error:
+            await self._fail(entry, error)
+            return False
+        return True
+
+    async def _drive(self, entry: Entry) -> None:
+        """Whatever goes wrong in a run is its own end, and nobody else's."""
+        try:
+            while entry.live is None:
+                await asyncio.sleep(_DISK_SECONDS)
+                if self._closing or entry.record.state.final or not await self._made_ready(entry):
+                    return
+            await self._train(entry, entry.live)
+        except Exception as error:
+            await self._fail(entry, error)
+        finally:
+            self._put_away(entry)
+
+    async def _fail(self, entry: Entry, error: Exception) -> None:
+        reason = error.message if isinstance(error, FleetError) else f"{type(error).__name__}: {error}"
+        log.exception("run_failed", error, run_id=entry.run_id)
+        changes = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
+        try:
+            await asyncio.to_thread(entry.rewrite, **changes)
+        except OSError as refused:
+            log.error("run_record_not_written", run_id=entry.run_id, error=sentence_of(refused))
+            entry.record = entry.record.model_copy(update=changes)
+        entry.tell()
+
+    def _put_away(self, entry: Entry) -> None:
+        """A run that has ended; one of a learner that stops goes on at the next start."""
+        if entry.live is not None and not self._closing:
+            with ExperienceQueue.books:
+                self.past.add(entry.live.run.queue)
+                entry.live = None
+            entry.registry.keep_newest()
+            entry.tell()
+
+    async def _train(self, entry: Entry, live: LiveRun) -> None:
         def on_end(state: RunState, reason: str) -> None:
             if not self._closing:
                 changes = {
@@ -271,11 +351,13 @@ class Runs:
         live.run.on_change = entry.tell
         live.run.on_end = on_end
         await live.drive(paused=entry.record.state is RunState.PAUSED)
-        if not self._closing:
-            self.past.add(live.run.queue)
-            entry.live = None
-            entry.registry.keep_newest()
-            entry.tell()
+
+    async def _rewrite(self, entry: Entry, **changes: Any) -> None:
+        """Unavailable, and nothing has changed, when the disk refuses."""
+        try:
+            await asyncio.to_thread(entry.rewrite, **changes)
+        except OSError as error:
+            raise Unavailable(sentence_of(error), reason="DISK") from error
 
     def _living(self, entry: Entry, wish: str) -> LiveRun:
         if entry.live is None:
@@ -291,8 +373,9 @@ class Runs:
             raise ResourceExhausted(message, reason="TOO_MANY_RUNNING")
 
     def _refuse(self, error: FleetError) -> None:
-        self.past.received += 1
-        self.past.dropped[error.reason] += 1
+        with ExperienceQueue.books:
+            self.past.received += 1
+            self.past.dropped[error.reason] += 1
 
     def _remember(self, record: RunRecord) -> Entry:
         """A run that was created over gRPC, with a folder of its own."""
@@ -323,3 +406,11 @@ class Runs:
     def _names(self) -> str:
         names = [repr(entry.run_id) for entry in self.newest_first()]
         return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"
+
+
+def _completed(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As an older learner wrote it down, with the defaults of settings that are new since."""
+    try:
+        return effective(TrainingConfig.model_validate(dict(configuration)))
+    except ValidationError:
+        return configuration

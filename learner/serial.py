@@ -1,12 +1,15 @@
 """Experience without a fleet: this process collects, with the same collector and the same checks."""
 
 import asyncio
+import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate
 from parlmesh.telemetry import get_logger
@@ -46,6 +49,9 @@ class SerialSource:
         self._marks: deque[Mark] = deque(maxlen=config.batch_fragments)
         self._sequence = 0
         self._refused_in_a_row = 0
+        # Of its own: an evaluation that does not end takes no thread from the collector.
+        self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluating")
+        self._evaluating: Future[Array] | None = None
 
     @property
     def outstanding(self) -> int:
@@ -71,6 +77,7 @@ class SerialSource:
                 return
             self._marks.append(self._collector.mark())
             blob = self._registry.get("").blob
+            started = time.perf_counter()
             fragment = await asyncio.to_thread(self._collect, blob.data)
             self._sequence += 1
             self._deliver(
@@ -81,14 +88,27 @@ class SerialSource:
                     sequence=self._sequence,
                     policy_version=blob.version,
                     fragment=fragment,
+                    collect_seconds=time.perf_counter() - started,
                 )
             )
 
-    async def evaluate(self, version: int, seed: int) -> Evaluation:
-        """Greedy play in a worker thread."""
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Greedy play in a worker thread, which ends at the next step when nobody waits for it any more."""
+        if self._evaluating is not None and not self._evaluating.done():
+            raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
-        policy = load_policy(blob.data)
-        returns = await asyncio.to_thread(evaluate, policy, self._environment, episodes, seed, cancelled=self._ending)
+        policy, over = load_policy(blob.data), threading.Event()
+
+        def play() -> Array:
+            unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
+            return evaluate(policy, self._environment, episodes, seed, cancelled=unwanted)
+
+        self._evaluating = self._evaluator.submit(play)
+        try:
+            async with asyncio.timeout(seconds):
+                returns = await asyncio.wrap_future(self._evaluating)
+        finally:
+            over.set()
         return Evaluation(version, float(returns.mean()), float(returns.min()), float(returns.max()), len(returns))
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
@@ -101,6 +121,7 @@ class SerialSource:
     def close(self) -> None:
         """Frees the environments."""
         self._collector.close()
+        self._evaluator.shutdown(wait=False, cancel_futures=True)
 
     def _deliver(self, trajectory: Trajectory) -> None:
         try:

@@ -28,8 +28,8 @@ class Source(Protocol):
     async def request(self, count: int, min_version: int) -> None:
         """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
 
-    async def evaluate(self, version: int, seed: int) -> Evaluation:
-        """Plays whole episodes greedily with exactly this version."""
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Plays whole episodes greedily with this version alone; TimeoutError after `seconds`, and nobody plays on."""
 
     def tensors(self, *, untrained: int) -> Mapping[str, Array]:
         """What decides the next trajectories, for a checkpoint; `untrained` of the last ones are not learnt from yet.

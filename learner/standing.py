@@ -25,5 +25,9 @@ def standing_of(run: TrainingRun) -> dict[str, Any]:
         "actor_idle_ratio": accounts.actors_waiting.ratio(),
         "best_evaluation_return": progress.best_evaluation_return,
         "best_version": progress.best_version,
+        "failed_rollouts": progress.failed_rollouts,
+        "failed_evaluations": progress.failed_evaluations,
+        "last_failure": progress.last_failure,
+        "last_failure_traceback": progress.last_failure_traceback,
         "policy_digest": run.registry.get("").blob.digest.hex() if run.registry.version else "",
     }

@@ -74,6 +74,8 @@ def training_to_proto(entry: Entry) -> pb.Training:
         progress=pb.TrainingProgress(step_budget=config.step_budget, goal_return=config.goal_return, **standing),
         reason=entry.reason,
         run_uid=entry.registry.run_uid,
+        obstacle=entry.obstacle,
+        notes=entry.notes,
     )
     training.create_time.FromNanoseconds(round(entry.record.created_time * 1e9))
     if entry.record.state.final:

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import Field
 
+from parlmesh.errors import Unavailable
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
@@ -37,7 +38,18 @@ class Evaluate:
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
         held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         context.check()
-        returns = evaluate(held.policy, wanted.environment, wanted.episodes, wanted.seed)
+        try:
+            returns = evaluate(
+                held.policy,
+                wanted.environment,
+                wanted.episodes,
+                wanted.seed,
+                cancelled=lambda: context.cancelled,
+            )
+        except Unavailable:
+            # Cancelled, says whoever played; if not, the error stands.
+            context.check()
+            raise
         return Result(
             {
                 "version": held.version,

@@ -107,7 +107,7 @@ class Admission:
         self._first_version = first_version
         self._origins: OrderedDict[str, _Origin] = OrderedDict()
 
-    def admit(self, trajectory: Trajectory, newest_version: int) -> None:
+    def admit(self, trajectory: Trajectory, newest_version: int, node: str = "") -> None:
         """Raises, and changes nothing, when the trajectory must not be trained on."""
         if trajectory.run_id != self._run_id:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import threading
 
 import numpy as np
 
@@ -22,9 +24,9 @@ class Serial(SerialSource):
 
     verdict = None
 
-    async def evaluate(self, version, seed):
+    async def evaluate(self, version, seed, seconds):
         if self.verdict is None:
-            return await super().evaluate(version, seed)
+            return await super().evaluate(version, seed, seconds)
         outcome = self.verdict(version)
         if isinstance(outcome, Exception):
             raise outcome
@@ -86,6 +88,46 @@ async def test_an_evaluation_that_fails_costs_only_itself(tmp_path):
     progress = await train(parts, source)
     assert progress.state is RunState.FINISHED
     assert progress.evaluation_return is None
+
+
+async def test_an_evaluation_that_hangs_takes_no_thread_from_the_collector_and_ends_when_it_can(tmp_path, monkeypatch):
+    parts, source = build(
+        tmp_path, evaluation_interval_steps=32, evaluation_seconds=0.05, step_budget=10**9, num_envs=4
+    )
+    free, begun, ended = threading.Event(), [], []
+
+    def hanging(policy, environment, episodes, seed, *, cancelled):
+        begun.append(seed)
+        free.wait(60)
+        ended.append(cancelled())
+        raise Unavailable("cancelled")
+
+    monkeypatch.setattr("learner.serial.evaluate", hanging)
+    running = asyncio.ensure_future(train(parts, source))
+    while parts.run.progress.failed_evaluations < 12:
+        await parts.run.changed()
+    assert len(begun) == 1, "no other begins while the first does not end"
+    assert "does not end" in parts.run.progress.last_failure
+    steps = parts.run.progress.steps
+    while parts.run.progress.steps < steps + 500:
+        await parts.run.changed()
+    free.set()
+    await wait_until_async(lambda: len(begun) > 1, 30)
+    assert ended[0], "the thread was told"
+    parts.run.stop("enough")
+    await running
+
+
+async def test_an_environment_that_raises_in_an_evaluation_costs_only_that(tmp_path):
+    parts, source = build(tmp_path, evaluation_interval_steps=100)
+    source.verdict = lambda version: ArithmeticError("the world broke")
+    progress = await train(parts, source)
+    assert progress.state is RunState.FINISHED
+    assert progress.failed_evaluations >= 3
+    assert "ArithmeticError: the world broke" in progress.last_failure
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["failed_evaluations"] == progress.failed_evaluations
+    assert summary["last_failure"] == progress.last_failure
 
 
 async def test_updates_that_are_not_finite_are_never_published_and_end_the_run(tmp_path, monkeypatch):

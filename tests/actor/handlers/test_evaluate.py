@@ -15,6 +15,7 @@ from actor.metrics import ActorMetrics
 from actor.policy_cache import PolicyCache
 from actor.policy_fetch import policy_stub
 from actor.uploads import Uploads, upload_stream
+from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate
@@ -80,3 +81,20 @@ async def test_a_cancelled_evaluation_does_not_start_to_play() -> None:
         context.cancelled = True
         with pytest.raises(Cancelled):
             await asyncio.to_thread(handler.run, _WANTED, {}, context)
+
+
+async def test_an_evaluation_that_is_cancelled_ends_at_its_next_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    context, steps = _context(), 0
+    real = Environments.step
+
+    def step(envs: Environments, actions: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        context.cancelled = steps == 3
+        return real(envs, actions)
+
+    monkeypatch.setattr(Environments, "step", step)
+    async with _handler() as handler:
+        with pytest.raises(Cancelled):
+            await asyncio.to_thread(handler.run, _WANTED, {}, context)
+    assert steps == 3

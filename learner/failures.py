@@ -1,0 +1,52 @@
+"""Rollouts that fail: whom to ask no more for a while, and when the run has no hope. Pure; the clock is passed in."""
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+# Failures of one actor in a row after which others are asked, and for how long.
+_AVOIDED_AFTER = 3
+_AVOIDED_SECONDS = 60.0
+# Every actor fails once when a network blinks: only failures over a longer time are no accident.
+_LEAST_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class Failures:
+    """Since the last trajectory that was taken, by actor."""
+
+    most: int
+    in_a_row: int = 0
+    _since: float = 0.0
+    _by_actor: Counter[str] = field(default_factory=Counter)
+    _last: dict[str, float] = field(default_factory=dict)
+    _failed_now: set[str] = field(default_factory=set)
+
+    def add(self, actor_id: str, now: float) -> None:
+        """A rollout failed on this actor."""
+        if not self.in_a_row:
+            self._since = now
+        self.in_a_row += 1
+        self._by_actor[actor_id] += 1
+        self._last[actor_id] = now
+        self._failed_now.add(actor_id)
+
+    def forgive(self, actor_id: str) -> None:
+        """A trajectory of this actor was taken."""
+        if self.in_a_row:
+            self.in_a_row = 0
+            self._failed_now.clear()
+        if self._by_actor:
+            self._by_actor.pop(actor_id, None)
+            self._last.pop(actor_id, None)
+
+    def avoided(self, now: float) -> frozenset[str]:
+        """Actors that are better left alone for now; each gets another chance after a while."""
+        for actor_id in [each for each, last in self._last.items() if now - last >= _AVOIDED_SECONDS]:
+            del self._by_actor[actor_id], self._last[actor_id]
+        return frozenset(each for each, count in self._by_actor.items() if count >= _AVOIDED_AFTER)
+
+    def hopeless(self, actors: Collection[str], now: float) -> bool:
+        """Whether so many failed in a row, on every one of the `actors` that could have done better."""
+        enough = self.in_a_row >= self.most and now - self._since >= _LEAST_SECONDS
+        return enough and self._failed_now.issuperset(actors)

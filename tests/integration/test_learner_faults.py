@@ -1,0 +1,167 @@
+"""What a learner may find when it starts: odd files, other settings, plug-ins that raise. A run ends alone."""
+
+import asyncio
+import contextlib
+import json
+
+import pytest
+
+from learner.build import build_run, build_runs
+from learner.config import LearnerConfig
+from learner.progress import RunState
+from parlmesh.errors import ConfigError, FailedPrecondition
+from parlmesh.rpc import open_channel
+from parlmesh.testing import wait_until_async
+
+pytestmark = pytest.mark.usefixtures("without_pictures")
+
+WAIT = 30.0
+SMALL = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "evaluation_episodes": 2, "goal_return": None}
+ENDLESS = {**SMALL, "step_budget": 10**9, "checkpoint_interval_versions": 2}
+PLUGIN = """
+from pathlib import Path
+from parlmesh.plugins import Plugin
+
+def algorithm(policy, environment, settings, rng):
+    raise ValueError("this algorithm has a defect")
+
+plugin = Plugin(algorithms={"broken": algorithm})
+"""
+
+
+@contextlib.asynccontextmanager
+async def learner(folder, training=ENDLESS, **settings):
+    config = LearnerConfig(mode="serial", run_dir=folder, training=training, **settings)
+    async with open_channel("127.0.0.1:1") as scheduler:
+        runs, stop = build_runs(config, scheduler), asyncio.Event()
+        runs.open()
+        keeping = asyncio.ensure_future(runs.keep(stop))
+        try:
+            yield runs
+            stop.set()
+            await asyncio.wait_for(keeping, WAIT)
+        finally:
+            keeping.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeping
+
+
+async def trains(runs, run_id="run", more=100):
+    entry = runs.get(run_id)
+    before = entry.standing.get("steps", 0)
+    await wait_until_async(lambda: entry.standing.get("steps", 0) > before + more, WAIT)
+
+
+@pytest.fixture(scope="module")
+def plugin(tmp_path_factory):
+    file = tmp_path_factory.mktemp("plugins") / "broken_plugin.py"
+    file.write_text(PLUGIN)
+    return (f"{file}:plugin",)
+
+
+async def test_a_plugin_that_raises_fails_its_run_alone_and_later_starts_are_fine(tmp_path, plugin):
+    async with learner(tmp_path / "run", plugins=plugin) as runs:
+        await runs.create("broken", {**SMALL, "algorithm": "broken"})
+        entry = await runs.start("broken")
+        assert (entry.state, entry.reason) == (RunState.FAILED, "ValueError: this algorithm has a defect")
+        await trains(runs)
+    async with learner(tmp_path / "run", plugins=plugin) as runs:
+        assert runs.get("broken").state is RunState.FAILED
+        await trains(runs)
+
+
+async def test_so_does_one_of_the_configured_run(tmp_path, plugin):
+    broken = {**SMALL, "algorithm": "broken"}
+    for _ in range(2):
+        async with learner(tmp_path / "run", training=broken, plugins=plugin) as runs:
+            entry = runs.get("run")
+            assert (entry.state, entry.reason) == (RunState.FAILED, "ValueError: this algorithm has a defect")
+            if len(runs.newest_first()) == 1:
+                await runs.create("other", ENDLESS)
+                await runs.start("other")
+            await trains(runs, "other")
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "failed"
+
+
+async def test_a_run_that_raises_while_it_trains_ends_alone(tmp_path):
+    async with learner(tmp_path / "run") as runs:
+        await runs.create("other", ENDLESS)
+        other = await runs.start("other")
+        await trains(runs, "other")
+
+        live = runs.get("run").live
+        live.run.on_end = None  # raises in the middle of its end
+        live.run.stop("enough")
+        await wait_until_async(lambda: runs.get("run").state is RunState.FAILED, WAIT)
+        await trains(runs, "other")
+        assert other.state is RunState.RUNNING
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden": [16]}, {"environment": {"id": "Acrobot-v1"}}, {"algorithm": "dqn"}],
+    ids=["hidden", "environment", "algorithm"],
+)
+async def test_a_checkpoint_of_another_configuration_is_refused_in_one_sentence(tmp_path, changes):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+    with pytest.raises(ConfigError, match=r"checkpoint .*v\d+ is of another configuration .*: choose another run_dir"):
+        build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, **changes}))
+
+
+@pytest.mark.parametrize("content", ["[]", "null", '{"version": 1}', '{"version": 1, "sha256": "", "counters": 7}'])
+async def test_a_checkpoint_with_odd_words_is_passed_over(tmp_path, content):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+    newest = max((tmp_path / "checkpoints").iterdir())
+    (newest / "checkpoint.json").write_text(content)
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+
+
+async def test_what_crashes_left_behind_is_cleaned_up_and_stops_no_start(tmp_path):
+    left = tmp_path / "run" / "checkpoints"
+    left.mkdir(parents=True)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "theirs").write_text("theirs")
+    for version in range(1, 60):
+        (left / f".partial-v{version:08d}").symlink_to(tmp_path / "elsewhere")
+    (left / ".partial-v00000000").mkdir()
+    (left / ".partial-v00000000" / "state.safetensors").write_text("half")
+    async with learner(tmp_path / "run") as runs:
+        assert not list(left.glob(".partial-*"))
+        await trains(runs)
+    assert (tmp_path / "elsewhere" / "theirs").read_text() == "theirs"
+
+
+async def test_two_learners_never_share_a_folder(tmp_path):
+    async with learner(tmp_path / "run") as runs:
+        with pytest.raises(FailedPrecondition, match="in use by another learner"):
+            async with learner(tmp_path / "run"):
+                pass
+        with pytest.raises(FailedPrecondition, match="in use by another learner"):
+            async with learner(tmp_path / "other", runs_dir=tmp_path / "run"):
+                pass
+        await trains(runs)
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+
+
+async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_path):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+        entry = runs.get("run")
+        saved = tmp_path / "checkpoints"
+        saved.rename(tmp_path / "aside")
+        saved.write_text("in the way")
+        await wait_until_async(lambda: entry.obstacle, WAIT)
+        assert f"cannot write {saved}" in entry.obstacle
+        assert entry.obstacles == ("disk",)
+        assert entry.state is RunState.RUNNING
+        steps = entry.standing["steps"]
+        await asyncio.sleep(0.3)
+        assert entry.standing["steps"] == steps, "it waits"
+        saved.unlink()
+        (tmp_path / "aside").rename(saved)
+        await trains(runs)
+        assert (entry.obstacle, entry.obstacles) == ("", ())
