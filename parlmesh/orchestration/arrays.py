@@ -1,0 +1,91 @@
+"""One set of operations over numpy arrays and torch tensors. torch is used where a tensor was given, never imported."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+
+Values: TypeAlias = Any
+"""A number, a sequence of numbers, a numpy array or a torch tensor."""
+
+
+def like(values: Sequence[Values | None], device: str | None = None) -> Any:
+    """What the results are made of: the module `torch` when one of the values is a tensor, `numpy` otherwise."""
+    torch = sys.modules.get("torch")
+    if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
+        return _Torch(torch, _device(torch, values, device))
+    return _Numpy()
+
+
+def _device(torch: Any, values: Sequence[Values | None], device: str | None) -> Any:
+    if device is not None:
+        return torch.device(device)
+    return next(value.device for value in values if isinstance(value, torch.Tensor))
+
+
+class _Numpy:
+    """numpy, with the few names that torch spells otherwise."""
+
+    def array(self, name: str, value: Values) -> Any:
+        return _finite(name, np.asarray(value, np.float64), np)
+
+    def clip(self, value: Any, low: float, high: float) -> Any:
+        return np.clip(value, low, high)
+
+    def mean(self, value: Any) -> Any:
+        return value.mean(axis=-1)
+
+    def largest(self, value: Any) -> Any:
+        """Over the last axis; nothing is zero."""
+        return value.max(axis=-1) if value.shape[-1] else np.zeros(value.shape[:-1])
+
+    def zeros_like(self, value: Any) -> Any:
+        return np.zeros_like(value)
+
+    def where(self, condition: Any, value: Any, other: Any) -> Any:
+        return np.where(condition, value, other)
+
+
+class _Torch:
+    """torch, on one device."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self._torch, self._device = torch, device
+
+    def array(self, name: str, value: Values) -> Any:
+        tensor = self._torch.as_tensor(value, device=self._device)
+        if not tensor.is_floating_point():
+            tensor = tensor.to(self._torch.float32)
+        return _finite(name, tensor, self._torch)
+
+    def clip(self, value: Any, low: float, high: float) -> Any:
+        return self._torch.clamp(value, low, high)
+
+    def mean(self, value: Any) -> Any:
+        return value.mean(dim=-1)
+
+    def largest(self, value: Any) -> Any:
+        """Over the last axis; nothing is zero."""
+        return value.amax(dim=-1) if value.shape[-1] else value.new_zeros(value.shape[:-1])
+
+    def zeros_like(self, value: Any) -> Any:
+        return self._torch.zeros_like(value)
+
+    def where(self, condition: Any, value: Any, other: Any) -> Any:
+        return self._torch.where(condition, value, other)
+
+
+def _finite(name: str, values: Any, library: Any) -> Any:
+    if not bool(library.isfinite(values).all()):
+        raise InvalidInput(f"{name} must be finite, got {values.tolist()}")
+    return values
+
+
+def at_least_zero(name: str, values: Any) -> Any:
+    """The values; a negative count or step number is a mistake of the caller's."""
+    if bool((values < 0).any()):
+        raise InvalidInput(f"{name} must be >= 0, got {values.tolist()}")
+    return values

@@ -1,0 +1,52 @@
+"""What a job may cost: critical steps, sub-agents and coordinated steps, counted as they are spent."""
+
+from collections.abc import Sequence
+
+from parlmesh.errors import InvalidInput
+
+from .critical_steps import critical_steps
+
+
+class BudgetExceeded(Exception):
+    """A stage that the budget does not bear; nothing of it was counted."""
+
+
+class Budget:
+    """Counts one job. A stage that would go beyond a limit is refused whole."""
+
+    def __init__(self, critical_steps: float = 1_500, sub_agents: int = 100, coordinated_steps: float = 1_500) -> None:
+        limits = {"critical_steps": critical_steps, "sub_agents": sub_agents, "coordinated_steps": coordinated_steps}
+        for name, limit in limits.items():
+            if limit <= 0:
+                raise InvalidInput(f"{name} must be > 0, got {limit}")
+        self._limits = limits
+        self._spent = dict.fromkeys(limits, 0.0)
+
+    @property
+    def spent(self) -> dict[str, float]:
+        """What was spent of each."""
+        return dict(self._spent)
+
+    @property
+    def left(self) -> dict[str, float]:
+        """What is left of each."""
+        return {name: limit - self._spent[name] for name, limit in self._limits.items()}
+
+    def create(self, sub_agents: int = 1) -> None:
+        """Counts sub-agents that are made."""
+        if sub_agents < 0:
+            raise InvalidInput(f"sub_agents must be >= 0, got {sub_agents}")
+        self._spend({"sub_agents": sub_agents})
+
+    def stage(self, main: float, group: Sequence[float] = ()) -> None:
+        """Counts one stage: the orchestrator's own steps and those of each sub-agent of its group."""
+        self._spend({"critical_steps": critical_steps([(main, group)]), "coordinated_steps": main + sum(group)})
+
+    def _spend(self, costs: dict[str, float]) -> None:
+        for name, cost in costs.items():
+            if self._spent[name] + cost > self._limits[name]:
+                raise BudgetExceeded(
+                    f"{name}: {self._spent[name]:g} are spent and {cost:g} more are above {self._limits[name]:g}"
+                )
+        for name, cost in costs.items():
+            self._spent[name] += cost
