@@ -18,6 +18,7 @@ from parlmesh.federation.updates import Updates, block_columns
 from parlmesh.types import Array
 
 from .models import ModelFiles, StoredModel
+from .noise_key import NOISE_KEY, NoiseKey
 from .records import Counted
 from .spool import Spool, SpooledUpdates
 
@@ -36,12 +37,12 @@ class Joined:
 class Aggregator:
     """Makes versions of one federation. Used in one thread at a time."""
 
-    def __init__(self, config: FederationConfig, models: ModelFiles, spool: Spool, folder: Path, secret: bytes) -> None:
+    def __init__(self, config: FederationConfig, models: ModelFiles, spool: Spool, folder: Path) -> None:
         self._config = config
         self._models = models
         self._spool = spool
         self._folder = folder
-        self._secret = secret
+        self._noise_key = NoiseKey(folder / NOISE_KEY)
         server = config.server
         self._server: ServerOptimiser = server_optimiser(
             server.optimiser,
@@ -59,7 +60,7 @@ class Aggregator:
         moments = self._moments(base)
         squares: list[float] = []
         reader = self._models.reader(base)
-        noise = self._noise(round_number, len(ordered))
+        noise = self._noise(base, len(ordered))
 
         def parts() -> Iterator[memoryview]:
             for start, stop, joint in combined(updates, combination):
@@ -78,12 +79,17 @@ class Aggregator:
             self._keep_moments(base + 1, moments)
         return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))})
 
-    def _noise(self, round_number: int, count: int) -> "_Noise | None":
+    def forget_noise(self, base: int) -> None:
+        """Once the version that was made of `base` is written down."""
+        if self._config.privacy.mode == "central":
+            self._noise_key.forget(base)
+
+    def _noise(self, base: int, count: int) -> "_Noise | None":
         privacy = self._config.privacy
         if privacy.mode != "central":
             return None
         deviation = mean_noise_deviation(privacy.noise_multiplier, privacy.clip_norm, count)
-        return _Noise(noise_stream(self._secret, round_number), deviation)
+        return _Noise(noise_stream(self._noise_key.seed(base)), deviation)
 
     def _moments(self, base: int) -> dict[str, Array]:
         """Those that belong to the base: a round that is made again starts from the same ones."""

@@ -1,9 +1,8 @@
 """All federations of a learner: started on request, found again on disk after a restart."""
 
 import asyncio
-import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,25 +11,30 @@ import grpc.aio
 from pydantic import ValidationError
 
 from parlmesh.config.complaints import describe_errors
-from parlmesh.errors import AlreadyExists, FleetError, InvalidInput, NotFound, ResourceExhausted, Unavailable
+from parlmesh.errors import (
+    AlreadyExists,
+    FailedPrecondition,
+    FleetError,
+    InvalidInput,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import make_task
-from parlmesh.federation.virtual_nodes import count_in, nodes_of
-from parlmesh.rpc import error_from_rpc
 from parlmesh.security.identity import check_name
 from parlmesh.telemetry import get_logger
-from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 from ..config import FederationsConfig
 from ..registry import PolicyRegistry
+from . import about
 from .federation import Federation
-from .requests import FIT
+from .nodes import NodesFound, list_nodes
 from .rounds import Phase
+from .troubles import sentence_of
 
 log = get_logger("parlmesh.learner")
-
-_CALL_SECONDS = 10.0
 
 
 class Federations:
@@ -44,17 +48,22 @@ class Federations:
         self._federations: dict[str, Federation] = {}
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
+        self._starting = asyncio.Lock()
+        # Folders that cannot be read, and why.
+        self._damaged: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
-        for folder in sorted(self._folder.glob(".partial-*")):
-            shutil.rmtree(folder)
-        found = [path for path in self._folder.glob("*") if (path / "federation.json").exists()]
+        for folder in sorted(self._folder.glob(f"{about.PARTIAL}*")):
+            self._tidy(folder)
+        found = [path for path in self._folder.glob("*") if (path / about.ABOUT).exists()]
         for folder in found:
             try:
                 federation = Federation(folder, self._channel, self._list_nodes)
-            except FleetError as error:
-                log.error("federation_damaged", path=str(folder), message=error.message)
+            except Exception as error:
+                # One that is broken in whatever way costs itself, not the learner.
+                self._damaged[folder.name] = sentence_of(error)
+                log.error("federation_damaged", path=str(folder), message=sentence_of(error))
                 continue
             self._federations[federation.federation_id] = federation
         for federation in sorted(self._federations.values(), key=lambda each: each.created):
@@ -77,6 +86,9 @@ class Federations:
         if not federation_id and self._federations:
             return max(self._federations.values(), key=lambda federation: federation.created)
         if federation_id not in self._federations:
+            if federation_id in self._damaged:
+                text = f"federation {federation_id} is damaged on disk: {self._damaged[federation_id]}"
+                raise FailedPrecondition(text, reason="FEDERATION_DAMAGED")
             known = ", ".join(sorted(self._federations)) or "none"
             raise NotFound(f"federation {federation_id!r} is not here; there are: {known}", reason="UNKNOWN_FEDERATION")
         return self._federations[federation_id]
@@ -89,6 +101,10 @@ class Federations:
 
     async def start(self, federation_id: str, values: Mapping[str, Any]) -> Federation:
         """Begins one; the same id with the same configuration is the same federation."""
+        async with self._starting:
+            return await self._start(federation_id, values)
+
+    async def _start(self, federation_id: str, values: Mapping[str, Any]) -> Federation:
         federation_id = federation_id or f"federation-{time.time_ns() // 1_000_000}"
         check_name(federation_id)
         try:
@@ -102,6 +118,11 @@ class Federations:
             raise AlreadyExists(
                 f"federation {federation_id} exists with another configuration", reason="ALREADY_EXISTS"
             )
+        if federation_id in self._damaged:
+            raise AlreadyExists(
+                f"federation {federation_id} is damaged on disk: {self._damaged[federation_id]}",
+                reason="FEDERATION_DAMAGED",
+            )
         self._check_room()
         task = await asyncio.to_thread(make_task, config.task, config.settings, self._config.learning_tasks)
         first = await asyncio.to_thread(task.first, config.seed)
@@ -113,8 +134,12 @@ class Federations:
                 reason="MODEL_TOO_LARGE",
             )
         folder = self._folder / federation_id
-        await asyncio.to_thread(Federation.create, folder, federation_id, config, first)
-        federation = self._federations[federation_id] = Federation(folder, self._channel, self._list_nodes)
+        try:
+            await asyncio.to_thread(about.create, folder, federation_id, config, first)
+            federation = self._federations[federation_id] = Federation(folder, self._channel, self._list_nodes)
+        except OSError as error:
+            text = f"federation {federation_id} cannot be written: {sentence_of(error)}"
+            raise Unavailable(text, reason="DISK") from error
         self._launch(federation)
         log.info("federation_started", federation_id=federation_id, task=config.task, rounds=config.rounds)
         return federation
@@ -139,24 +164,17 @@ class Federations:
             raise
         except BaseException as error:
             log.exception("federation_failed", error, federation_id=federation.federation_id)
-            federation.fail(f"a defect ended it: {type(error).__name__}")
+            try:
+                federation.fail(f"a defect ended it: {type(error).__name__}")
+            except FleetError as again:
+                log.error("federation_failure_not_kept", federation_id=federation.federation_id, cause=again.message)
 
-    async def _list_nodes(self, config: FederationConfig) -> Sequence[str]:
-        """Nodes that are ready and can train; none while the scheduler is away."""
-        request = scheduler_pb.ListActorsRequest(states=[scheduler_pb.ACTOR_STATE_READY])
+    @staticmethod
+    def _tidy(folder: Path) -> None:
         try:
-            answer = await self._scheduler.ListActors(request, timeout=_CALL_SECONDS)
-        except grpc.aio.AioRpcError as rpc_error:
-            error = error_from_rpc(rpc_error)
-            if not isinstance(error, Unavailable):
-                log.warning("list_nodes_failed", error=error.message)
-            return ()
-        wanted = config.selection.labels.items()
-        return sorted(
-            {
-                node
-                for actor in answer.actors
-                if FIT in actor.kinds and wanted <= dict(actor.labels).items()
-                for node in nodes_of(actor.node_id, count_in(actor.labels))
-            }
-        )
+            about.remove(folder)
+        except OSError as error:
+            log.warning("partial_federation_stays", path=str(folder), cause=sentence_of(error))
+
+    async def _list_nodes(self, config: FederationConfig) -> NodesFound:
+        return await list_nodes(self._scheduler, config.selection)

@@ -1,7 +1,7 @@
 """What can happen to a federation, and what it wants done. A journal keeps the events; a restart replays them."""
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .records import Answer, Assignment, Counted, FederationState
 
@@ -34,11 +34,13 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A node's task ended without an update."""
+    """A node's task ended without an update; `bad` when that is the node's own doing."""
 
     node_id: str
     round: int
     message: str
+    nonce: str = ""
+    bad: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,12 @@ class Aggregated:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A node judged the newest model; no samples when it could not."""
+    """A node judged the newest model; no samples when it could not. `bad` says what is wrong with its answer."""
 
     node_id: str
     samples: int
     metrics: dict[str, float]
+    bad: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +76,21 @@ class Tick:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The end is asked for."""
+    """The end is asked for: after the round in hand, or at once."""
 
     reason: str
     failed: bool = False
+    at_once: bool = False
 
 
-Event: TypeAlias = Begin | Delivered | Refused | TaskFailed | Damaged | Aggregated | Evaluated | Tick | Stop
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """All events before it in one: the state that they led to."""
+
+    state: dict[str, Any]
+
+
+Event: TypeAlias = Begin | Delivered | Refused | TaskFailed | Damaged | Aggregated | Evaluated | Tick | Stop | Restored
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,39 +1,43 @@
-"""One federation at work: performs what the rounds decide, keeps it on disk, and goes on after a restart."""
+"""One federation at work: performs what the rounds decide, keeps it on disk, and goes on after a restart.
+
+A cause that passes ends a life of the federation, not the federation: memory is made anew from the journal, nodes are
+asked again with the same nonces, and the next life goes on as after a restart of the learner.
+"""
 
 import asyncio
 import functools
-import json
-import math
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import NotFound
+from parlmesh.errors import FleetError, NotFound, Unavailable
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.learning import FirstModel
-from parlmesh.federation.privacy import epsilon
-from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.virtual_nodes import host_of
+from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import task_pb2 as pb
 
 from ..dispatch import Dispatcher
 from ..registry import PolicyRegistry
+from . import about as about_files
 from . import events, metrics
 from .aggregation import Aggregator
 from .events import Action, Event
-from .gate import finite_metrics
-from .journal import Journal, read_journal
+from .journal import Journal, encode, read_journal
 from .models import ModelFiles, StoredModel
+from .nodes import NodesFound
+from .noise_key import NOISE_KEY
 from .reception import Reception
-from .records import RoundState
+from .records import LONGEST_MESSAGE, RoundState
 from .requests import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
 from .rounds import Phase, Rounds
+from .snapshot import state_of
 from .spool import Spool
+from .troubles import passing, scheduler_trouble, sentence_of
 from .watching import Watcher, Watchers
 
 log = get_logger("parlmesh.learner")
@@ -41,61 +45,50 @@ log = get_logger("parlmesh.learner")
 # How long a list of connected nodes is good for the next round.
 _NODES_SECONDS = 1.0
 _SEEK_SECONDS = 0.1
-_ABOUT = "federation.json"
+# Between two lives; the longest pause is also the longest that a cause that has gone is waited for.
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_STOP_SECONDS = 10.0
+# The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
+_ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")
 
-ListNodes = Callable[[FederationConfig], Awaitable[Sequence[str]]]
+ListNodes = Callable[[FederationConfig], Awaitable[NodesFound]]
 
 
 class Federation:
     """Lives on the event loop; only models are made elsewhere."""
 
     def __init__(self, folder: Path, channel: grpc.aio.Channel, list_nodes: ListNodes) -> None:
-        about = json.loads((folder / _ABOUT).read_bytes())
-        self.federation_id: str = about["federation_id"]
-        self.created: float = about["created"]
-        self.config = FederationConfig.model_validate(about["config"])
-        self.schema = ModelSchema.from_list(about["schema"])
+        about = about_files.read(folder)
+        self.federation_id, self.created = about.federation_id, about.created
+        self.config, self.schema = about.config, about.schema
         self.core = Rounds(self.config)
+        # Why it does not go on at present; empty while it does.
+        self.trouble = ""
         self._folder = folder
+        self._channel = channel
         self._list_nodes = list_nodes
-        self._models = ModelFiles(folder / "models", self.schema, about["metadata"])
-        self._spool = Spool(folder / "updates.bin", self.schema.size)
-        self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle)
-        self.watchers = Watchers()
-        self._aggregator = Aggregator(self.config, self._models, self._spool, folder, bytes.fromhex(about["secret"]))
-        self._age, self._actions = self._replay()
+        self._models = ModelFiles(folder / "models", self.schema, about.metadata)
+        self._age = self._replay(self.core)
         self._born = time.monotonic()
         self._journal = Journal(folder / "journal.jsonl")
-        self._dispatcher = Dispatcher(channel, f"federation-{self.federation_id}", self._outcome)
+        self._model = self._load_newest()
+        self._spool = Spool(folder / "updates.bin", self.schema.size)
+        self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle, self._stumble)
+        self.watchers = Watchers()
+        self._aggregator = Aggregator(self.config, self._models, self._spool, folder)
         self._tasks: dict[str, NodesTask] = {}
         self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._resumed = asyncio.Event()
-        self._nodes: Sequence[str] = ()
+        self._found = NodesFound()
         self._nodes_until = 0.0
+        self._dispatcher: Dispatcher | None = None
         self._group: asyncio.TaskGroup | None = None
-        self._model = self._load_newest()
+        # Set while memory and journal may be apart: nothing may happen before one is made from the other.
+        self._torn: OSError | None = None
+        self._fallen = asyncio.Event()
         # A model that is a policy can be acted with, as any run's.
-        self.policies = PolicyRegistry(self.federation_id) if "policy" in about["metadata"] else None
+        self.policies = PolicyRegistry(self.federation_id) if "policy" in about.metadata else None
         self._publish()
-
-    @staticmethod
-    def create(folder: Path, federation_id: str, config: FederationConfig, first: FirstModel) -> None:
-        """Writes down a new federation with its first model; InvalidInput when the model cannot be federated."""
-        schema = ModelSchema.of(first.tensors, first.rules)
-        partial = folder.with_name(f".partial-{folder.name}")
-        partial.mkdir(parents=True)
-        metadata = {"federation": federation_id, **first.metadata}
-        ModelFiles(partial / "models", schema, metadata).first(first.tensors)
-        about = {
-            "federation_id": federation_id,
-            "created": time.time(),
-            "config": config.model_dump(mode="json"),
-            "schema": schema.to_list(),
-            "metadata": metadata,
-            "secret": secrets.token_hex(16),
-        }
-        (partial / _ABOUT).write_text(json.dumps(about, indent=2))
-        partial.rename(folder)
 
     @property
     def model(self) -> StoredModel:
@@ -120,33 +113,32 @@ class Federation:
         return watcher
 
     async def run(self) -> None:
-        """Until the federation has ended or the learner stops."""
-        if self.core.phase is Phase.ENDED:
-            self._resumed.set()
-            self.watchers.close()
-            return
+        """Until the federation has ended or the learner stops; raises only what is the federation's own fault."""
+        backoff = Backoff(first=_SHORTEST_PAUSE, limit=_LONGEST_PAUSE)
         metrics.RUNNING.inc()
         try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
-                for nonce in await asyncio.to_thread(self._damaged):
-                    self._handle(events.Damaged(nonce))
-                self._perform(self.core.resume(self._now()))
-                self._resumed.set()
-                loops = [self._dispatcher.run(), self._seek(), self._watch_time()]
-                tasks = [group.create_task(loop) for loop in loops]
-                await self._ended.wait()
-                await self._withdraw(list(self._tasks))
-                for task in tasks:
-                    task.cancel()
+            while True:
+                error = await self._life()
+                if error is None:
+                    return
+                self._resumed.clear()
+                while cause := passing(error):
+                    self._pause(cause if self._torn is None else sentence_of(self._torn))
+                    await asyncio.sleep(_SHORTEST_PAUSE + backoff.next())
+                    try:
+                        self._restore()
+                        break
+                    except (OSError, FleetError) as again:
+                        error = again
+                else:
+                    raise error
         finally:
-            self._group = None
             metrics.RUNNING.dec()
 
     def stop(self, reason: str) -> None:
-        """Ends after the round in hand."""
+        """Ends after the round in hand, or at once when that waits for something to pass."""
         if self.core.phase is not Phase.ENDED:
-            self._handle(events.Stop(reason))
+            self._handle(events.Stop(reason, at_once=bool(self.trouble)))
 
     def fail(self, reason: str) -> None:
         """Ends at once."""
@@ -164,14 +156,102 @@ class Federation:
         """Until a resumed federation knows what is left to do: before that, an update could have it done twice."""
         await self._resumed.wait()
 
-    def _replay(self) -> tuple[float, int]:
+    async def _life(self) -> BaseException | None:
+        """In a task of its own, so that one that failed leaves no cancellation behind. The error that ended it."""
+        life = asyncio.get_running_loop().create_task(self._live())
+        try:
+            await asyncio.wait({life})
+        finally:
+            if not life.done():
+                life.cancel()
+                await asyncio.wait({life}, timeout=_STOP_SECONDS)
+            found = life.exception() if life.done() and not life.cancelled() else None
+        return found
+
+    async def _live(self) -> None:
+        if self.core.phase is Phase.ENDED:
+            self._resumed.set()
+            self._tidy()
+            self.watchers.close()
+            return
+        self._dispatcher = Dispatcher(self._channel, f"federation-{self.federation_id}", self._outcome)
+        self._tasks.clear()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for nonce in await asyncio.to_thread(self._damaged):
+                    self._handle(events.Damaged(nonce))
+                self._perform(self.core.resume(self._now()))
+                self._resumed.set()
+                loops = [self._dispatch(self._dispatcher), self._seek(), self._watch_time(), self._fall()]
+                tasks = [group.create_task(loop) for loop in loops]
+                await self._ended.wait()
+                await self._withdraw(list(self._tasks))
+                for task in tasks:
+                    task.cancel()
+            self._tidy()
+        finally:
+            self._group = None
+            self._dispatcher = None
+
+    def _tidy(self) -> None:
+        """An ended federation needs neither its updates nor its noise."""
+        self._spool.shrink(0)
+        (self._folder / NOISE_KEY).unlink(missing_ok=True)
+
+    async def _fall(self) -> None:
+        """Ends a life when somebody outside of it met a passing cause."""
+        await self._fallen.wait()
+        if self._torn is not None:
+            raise self._torn
+
+    async def _dispatch(self, dispatcher: Dispatcher) -> None:
+        """A scheduler that does not want the tasks now may want them later: an actor that knows them must be back."""
+        try:
+            await dispatcher.run()
+        except (FleetError, BaseExceptionGroup) as error:
+            trouble = scheduler_trouble(error)
+            if trouble is None:
+                raise
+            raise trouble from error
+
+    def _pause(self, cause: str) -> None:
+        if self.trouble != cause:
+            log.warning("federation_paused", federation_id=self.federation_id, cause=cause)
+            metrics.PAUSES.inc()
+        self.trouble = cause
+
+    def _clear(self) -> None:
+        if self.trouble:
+            log.info("federation_goes_on", federation_id=self.federation_id)
+        self.trouble = ""
+
+    def _stumble(self, error: OSError) -> Unavailable:
+        """Ends this life; the caller raises what it is given."""
+        self._resumed.clear()
+        self._torn = error
+        self._fallen.set()
+        return Unavailable(f"the federation is paused: {sentence_of(error)}", reason="PAUSED")
+
+    def _restore(self) -> None:
+        """Memory as the journal has it. The core stays the same object: others know it."""
+        self._journal.reopen()
+        core = Rounds(self.config)
+        self._replay(core)
+        core.digest = core.digest or self._model.digest
+        vars(self.core).update(vars(core))
+        self._torn = None
+        self._fallen.clear()
+        self._seeking.clear()
+
+    def _replay(self, core: Rounds) -> float:
         age, count = 0.0, 0
         for event, now in read_journal(self._folder / "journal.jsonl"):
-            self.core.handle(event, now)
+            core.handle(event, now)
             age, count = now, count + 1
         if count:
-            log.info("federation_resumed", federation_id=self.federation_id, events=count, round=self.core.round)
-        return age, count
+            log.info("federation_resumed", federation_id=self.federation_id, events=count, round=core.round)
+        return age
 
     def _damaged(self) -> list[str]:
         """Updates that are not in the spool as they were accepted."""
@@ -199,16 +279,41 @@ class Federation:
         return self._age + time.monotonic() - self._born
 
     def _handle(self, event: Event) -> None:
+        self._perform(self._record(event))
+
+    def _record(self, event: Event) -> list[Action]:
+        """What is to be done about it, which nobody is told before the event is on disk."""
+        if self._torn is not None:
+            raise Unavailable(f"the federation is paused: {sentence_of(self._torn)}", reason="PAUSED")
         now = self._now()
+        line = encode(event, now)
         actions = self.core.handle(event, now)
         if actions or not isinstance(event, events.Tick):
-            self._journal.append(event, now)
-        self._perform(actions)
+            try:
+                self._journal.append(event, line)
+            except OSError as error:
+                raise self._stumble(error) from error
         self._changed.set()
+        if isinstance(event, events.Begin) and self._journal.long:
+            self._condense(now)
+        return actions
+
+    def _condense(self, now: float) -> None:
+        try:
+            self._journal.condense(encode(events.Restored(state_of(self.core)), now))
+        except OSError as error:
+            log.warning("journal_not_condensed", federation_id=self.federation_id, cause=sentence_of(error))
 
     def _perform(self, actions: Sequence[Action]) -> None:
+        """Between two lives only the end is performed: all else is told again by the rounds when they resume."""
         for action in actions:
             match action:
+                case events.End(state, reason):
+                    log.info("federation_ended", federation_id=self.federation_id, state=state.value, reason=reason)
+                    self._ended.set()
+                    self.watchers.close()
+                case _ if self._group is None:
+                    continue
                 case events.SeekNodes():
                     self._seeking.set()
                 case events.Ask(assignments):
@@ -224,20 +329,16 @@ class Federation:
                     self._spawn(functools.partial(self._withdraw, names))
                 case events.Aggregate(number, counted):
                     self._spawn(functools.partial(self._aggregate, number, counted))
-                case events.End(state, reason):
-                    log.info("federation_ended", federation_id=self.federation_id, state=state.value, reason=reason)
-                    self._ended.set()
-                    self.watchers.close()
 
     def _offer(self, nodes: Iterable[str]) -> None:
         self.watchers.offer(map(host_of, nodes), self._model)
 
     def _submit(self, tasks: Sequence[NodesTask]) -> None:
-        names = self._dispatcher.submit([task.spec for task in tasks])
-        self._tasks.update(zip(names, tasks, strict=True))
+        if self._dispatcher is not None:
+            names = self._dispatcher.submit([task.spec for task in tasks])
+            self._tasks.update(zip(names, tasks, strict=True))
 
     def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        # A federation that a defect ended has no loops any more: its tasks end by their deadlines.
         if self._group is not None:
             self._group.create_task(work())
 
@@ -246,10 +347,17 @@ class Federation:
         started = time.perf_counter()
         joined = await asyncio.to_thread(self._aggregator.aggregate, base, number, counted)
         model = joined.model
-        shown = {**joined.metrics, "update/seconds": time.perf_counter() - started, **await self._privacy()}
+        shown = {**joined.metrics, "update/seconds": time.perf_counter() - started, **self.core.spending.metrics(base)}
+        actions = self._record(events.Aggregated(model.version, model.digest, shown))
+        if "privacy/epsilon" in shown:
+            metrics.EPSILON.set(shown["privacy/epsilon"])
+        # Nobody sees a version before it is written down that there is one.
         self._model = model
         self._publish()
-        self._handle(events.Aggregated(model.version, model.digest, shown))
+        self._clear()
+        self._perform(actions)
+        if self.config.privacy.mode == "central":
+            await asyncio.to_thread(self._aggregator.forget_noise, base)
         record = self.core.history[-1]
         metrics.ROUNDS.labels(RoundState.AGGREGATED.value).inc()
         metrics.ROUND_SECONDS.observe(record.seconds)
@@ -261,25 +369,11 @@ class Federation:
             updates=len(counted),
             seconds=round(record.seconds, 4),
         )
-        budget = self.config.privacy.epsilon_budget
-        if budget and shown["privacy/next_epsilon"] > budget:
-            self._handle(events.Stop(f"another round would give away more than the budget of epsilon {budget:g}"))
-
-    async def _privacy(self) -> dict[str, float]:
-        privacy = self.config.privacy
-        if privacy.mode == "none":
-            return {}
-        rounds = self.core.aggregated + 1
-        spend = functools.partial(epsilon, privacy.noise_multiplier, delta=privacy.delta)
-        spent, more = await asyncio.to_thread(lambda: (spend(rounds=rounds), spend(rounds=rounds + 1)))
-        metrics.EPSILON.set(spent)
-        shown = {"privacy/epsilon": spent, "privacy/delta": privacy.delta, "privacy/next_epsilon": more}
-        return {name: value for name, value in shown.items() if math.isfinite(value)}
 
     async def _withdraw(self, task_ids: Sequence[str]) -> None:
         for task_id in task_ids:
             self._tasks.pop(task_id, None)
-        if task_ids:
+        if task_ids and self._dispatcher is not None:
             await self._dispatcher.cancel(list(task_ids))
 
     def _outcome(self, outcome: pb.Outcome) -> None:
@@ -288,19 +382,34 @@ class Federation:
             return
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
         if task.spec.kind == EVALUATE:
-            self._judged(task, judgements_in(outcome.result) if succeeded else {})
+            silent = [events.Evaluated(node, 0, {}) for node in task.nodes]
+            self._judged(task, judgements_in(outcome.result, task.nodes) if succeeded else silent)
             return
-        failure = f"{outcome.failure.reason}: {outcome.failure.message}"
-        failed = failures_in(outcome.result) if succeeded else dict.fromkeys(task.nodes, failure)
+        if not succeeded and outcome.failure.reason in _ASK_AGAIN:
+            self._spawn(functools.partial(self._ask_again, task, outcome.failure.reason))
+            return
+        failure = f"{outcome.failure.reason}: {outcome.failure.message}"[:LONGEST_MESSAGE]
+        failed = failures_in(outcome.result, task.nodes) if succeeded else dict.fromkeys(task.nodes, failure)
         for node in task.nodes:
+            nonce = task.nonces[node]
             if node in failed:
-                self._handle(events.TaskFailed(node, task.number, failed[node]))
+                self._handle(events.TaskFailed(node, task.number, failed[node], nonce))
+            elif self.core.waits_for(node, nonce):
+                # The receipt of an update comes before the end of its task.
+                self._handle(events.TaskFailed(node, task.number, "BAD_ANSWER: no update came", nonce, bad=True))
 
-    def _judged(self, task: NodesTask, judged: Mapping[str, tuple[int, dict[str, float]]]) -> None:
-        for node in task.nodes:
-            if task.number == self.core.version:
-                samples, found = judged.get(node, (0, {}))
-                self._handle(events.Evaluated(node, samples, finite_metrics(found)))
+    async def _ask_again(self, task: NodesTask, reason: str) -> None:
+        """The scheduler's trouble is not the node's: it is asked for the same update until the round closes."""
+        self._pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
+        await asyncio.sleep(_NODES_SECONDS)
+        open_ = [self.core.assignments[node] for node in task.nodes if self.core.waits_for(node, task.nonces[node])]
+        if open_:
+            self._perform([events.Ask(tuple(open_))])
+
+    def _judged(self, task: NodesTask, judged: Sequence[events.Evaluated]) -> None:
+        if task.number == self.core.version:
+            for event in judged:
+                self._handle(event)
 
     async def _seek(self) -> None:
         """Begins a round as soon as enough nodes are there; a buffer takes up nodes that come later."""
@@ -311,14 +420,33 @@ class Federation:
             except TimeoutError:
                 if self.core.phase is not Phase.COLLECTING:
                     continue
-            if time.monotonic() >= self._nodes_until or len(self._nodes) < self.config.selection.min_nodes:
-                self._nodes = await self._list_nodes(self.config)
+            least = self.config.selection.min_nodes
+            if time.monotonic() >= self._nodes_until or len(self._found.nodes) < least:
+                if not await self._look():
+                    await asyncio.sleep(_SEEK_SECONDS)
+                    continue
                 self._nodes_until = time.monotonic() + _NODES_SECONDS
-            if len(self._nodes) < self.config.selection.min_nodes:
+            if len(self._found.nodes) < least:
+                self._wait_for_nodes(least)
                 await asyncio.sleep(_SEEK_SECONDS)
                 continue
+            self._clear()
             self._seeking.clear()
-            self._handle(events.Begin(tuple(self._nodes), secrets.token_hex(16), time.time()))
+            if self.core.phase is Phase.WAITING or self.core.idle(self._found.nodes):
+                self._handle(events.Begin(self._found.nodes, secrets.token_hex(16), time.time()))
+
+    def _wait_for_nodes(self, least: int) -> None:
+        text = f"{len(self._found.nodes)} of {least} nodes are connected"
+        self._pause("; ".join(filter(None, [text, self._found.sentence()])))
+
+    async def _look(self) -> bool:
+        """Asks for the connected nodes; False when the scheduler does not say."""
+        try:
+            self._found = await self._list_nodes(self.config)
+        except FleetError as error:
+            self._pause(f"the scheduler does not say which nodes are there: {error.message}")
+            return False
+        return True
 
     async def _watch_time(self) -> None:
         """Deadlines are a timer's business: a round must close also when nobody says anything any more."""
@@ -327,6 +455,10 @@ class Federation:
             left = self.core.deadline - self._now()
             timed = self.core.phase in (Phase.WAITING, Phase.COLLECTING, Phase.EVALUATING)
             if timed and left <= 0.0:
+                if self.core.would_suffer and not await self._look():
+                    # Without a scheduler no node can answer: that is not counted against anybody.
+                    self.core.postpone(self._now())
+                    continue
                 before = self.core.history[-1].state if self.core.history else None
                 self._handle(events.Tick())
                 if self.core.history and before != self.core.history[-1].state:

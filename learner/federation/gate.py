@@ -3,7 +3,6 @@
 Identity comes before (the servicer knows the caller), outliers and weights after, when the round closes. Pure.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
@@ -14,6 +13,9 @@ from parlmesh.federation.schema import ModelSchema, TensorSpec
 from .records import Answer
 
 MOST_METRICS = 64
+MOST_SAMPLES = 1 << 53
+# Beyond it a mean of some of them might not be finite.
+_LARGEST_METRIC = 1e100
 
 
 def check_shape(
@@ -31,8 +33,8 @@ def check_shape(
 
 def check_claims(samples: int, metrics: dict[str, float]) -> None:
     """What a node says besides its update."""
-    if samples < 1:
-        raise InvalidInput(f"an update must be of at least 1 sample, got {samples}", reason="NO_SAMPLES")
+    if not 1 <= samples <= MOST_SAMPLES:
+        raise InvalidInput(f"an update must be of 1 to {MOST_SAMPLES} samples, got {samples}", reason="NO_SAMPLES")
     if len(metrics) > MOST_METRICS:
         raise InvalidInput(f"an update may have {MOST_METRICS} metrics, got {len(metrics)}", reason="UPDATE_METRICS")
 
@@ -53,8 +55,31 @@ def finite_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
     return {
         name[:100]: float(value)
         for name, value in metrics.items()
-        if isinstance(value, (int, float)) and math.isfinite(value)
+        if isinstance(value, (int, float)) and abs(value) <= _LARGEST_METRIC
     }
+
+
+def judgement(found: object) -> tuple[int, dict[str, float]]:
+    """Samples and metrics as a node gives them; InvalidInput when they cannot be."""
+    samples = found.get("samples") if isinstance(found, Mapping) else None
+    if not isinstance(samples, (int, float)) or isinstance(samples, bool) or not 0 <= samples <= MOST_SAMPLES:
+        raise _bad(f"samples must be a number from 0 to {MOST_SAMPLES}, got {_shown(samples)}")
+    if samples != int(samples):
+        raise _bad(f"samples must be whole, got {samples}")
+    metrics = found.get("metrics") if isinstance(found, Mapping) else None
+    if not isinstance(metrics, Mapping) or len(metrics) > MOST_METRICS:
+        raise _bad(f"metrics must be up to {MOST_METRICS} numbers by name, got {_shown(metrics)}")
+    if len(finite_metrics(metrics)) < len(metrics):
+        raise _bad(f"metrics must be numbers of at most {_LARGEST_METRIC:g}, got {_shown(dict(metrics))}")
+    return int(samples), finite_metrics(metrics)
+
+
+def _bad(message: str) -> InvalidInput:
+    return InvalidInput(message, reason="BAD_ANSWER")
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:60]
 
 
 def refusal(reason: str, message: str) -> FleetError:

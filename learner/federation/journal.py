@@ -1,4 +1,8 @@
-"""The events of a federation on disk: one JSON line each, with a checksum. Only a torn last line is dropped."""
+"""The events of a federation on disk: one JSON line each, with a checksum. Only a torn last line is dropped.
+
+A line is there whole or it is taken back: a disk that is full for a moment leaves nothing that a later line could be
+glued to. A long journal is put in place by one line that has the state of the rounds.
+"""
 
 import json
 import os
@@ -11,6 +15,7 @@ from parlmesh.errors import FailedPrecondition
 
 from . import events
 from .events import Event
+from .files import sync_folder, write_all, write_whole
 from .records import Answer
 
 _KINDS = {
@@ -25,10 +30,18 @@ _KINDS = {
         events.Evaluated,
         events.Tick,
         events.Stop,
+        events.Restored,
     )
 }
 # What the next step stands on is on disk before that step; single updates are told by their digests.
 _SYNCED = (events.Begin, events.Aggregated, events.Stop)
+_CONDENSED_BYTES = 4 << 20
+
+
+def encode(event: Event, now: float) -> bytes:
+    """One line. Made before the rounds change, since it may fail."""
+    body = json.dumps([type(event).__name__, round(now, 6), _values(event)], separators=(",", ":")).encode()
+    return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
 class Journal:
@@ -36,22 +49,58 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("ab", buffering=0)
+        self._descriptor = -1
+        self._condensed = 0
+        self._open()
 
-    def append(self, event: Event, now: float) -> None:
-        """Adds one event."""
-        body = json.dumps([type(event).__name__, round(now, 6), _values(event)], separators=(",", ":")).encode()
-        self._file.write(b"%08x %s\n" % (zlib.crc32(body), body))
-        if isinstance(event, _SYNCED):
-            os.fdatasync(self._file.fileno())
+    @property
+    def long(self) -> bool:
+        """Whether it is worth condensing."""
+        return self._size > max(_CONDENSED_BYTES, 2 * self._condensed)
+
+    def append(self, event: Event, line: bytes) -> None:
+        """Adds an event that was encoded; OSError when it could not be written, and then it is not there."""
+        try:
+            write_all(self._descriptor, line)
+            if isinstance(event, _SYNCED):
+                os.fdatasync(self._descriptor)
+        except OSError:
+            # Also possible on a full disk. What a broken one leaves behind is cut off when it is next opened.
+            os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(line)
+
+    def condense(self, line: bytes) -> None:
+        """The line takes the place of all others; OSError leaves the journal as it was."""
+        write_whole(self._path, line)
+        self.close()
+        self._open()
+        self._condensed = len(line)
+
+    def reopen(self) -> None:
+        """After trouble with the disk: only whole lines are kept."""
+        self.close()
+        for _ in read_journal(self._path):
+            pass
+        self._open()
 
     def close(self) -> None:
         """Lets go of the file."""
-        self._file.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def _open(self) -> None:
+        self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._size = os.fstat(self._descriptor).st_size
+        sync_folder(self._path.parent)
 
 
 def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
-    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged."""
+    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged.
+
+    What is left of a torn last line is cut off; one that lacks its newline alone is given it.
+    """
     if not path.exists():
         return
     lines = path.read_bytes().split(b"\n")
@@ -64,6 +113,8 @@ def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
                 raise FailedPrecondition(f"line {index + 1} of {path} is damaged", reason="JOURNAL_DAMAGED")
             _cut(path, sum(len(earlier) + 1 for earlier in lines[:index]))
             return
+        if index == len(lines) - 1:
+            _end_line(path)
         yield found
 
 
@@ -99,3 +150,8 @@ def _event(kind: str, values: dict[str, Any]) -> Event:
 def _cut(path: Path, size: int) -> None:
     with path.open("r+b") as file:
         file.truncate(size)
+
+
+def _end_line(path: Path) -> None:
+    with path.open("ab", buffering=0) as file:
+        write_all(file.fileno(), b"\n")

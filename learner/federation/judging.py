@@ -10,7 +10,7 @@ class Judging:
     """Who is still to judge, and what the others found."""
 
     _waiting: set[str] = field(default_factory=set)
-    _found: list[Evaluated] = field(default_factory=list)
+    found: list[Evaluated] = field(default_factory=list)
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -27,12 +27,13 @@ class Judging:
         if event.node_id not in self._waiting:
             return False
         self._waiting.discard(event.node_id)
-        self._found.append(event)
+        if not event.bad:
+            self.found.append(event)
         return True
 
     def metrics(self) -> dict[str, float]:
         """Means by samples, over the nodes that could judge."""
-        good = sorted((each for each in self._found if each.samples > 0), key=lambda each: each.node_id)
+        good = sorted((each for each in self.found if each.samples > 0), key=lambda each: each.node_id)
         shown: dict[str, float] = {}
         for name in sorted({name for each in good for name in each.metrics}):
             rows = [(each.samples, each.metrics[name]) for each in good if name in each.metrics]

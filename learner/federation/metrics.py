@@ -6,11 +6,16 @@ ROUNDS = Counter("parlmesh_learner_federation_rounds_total", "Federated rounds t
 UPDATES = Counter(
     "parlmesh_learner_federation_updates_total", "Federated updates, by result (accepted, or the reason).", ["result"]
 )
+UNLISTED = Counter(
+    "parlmesh_learner_federation_unlisted_refusals_total",
+    "Refused updates that are in no history: of callers who may not send them, and beyond what a round lists.",
+)
 UPDATE_BYTES = Counter("parlmesh_learner_federation_update_bytes_total", "Bytes of federated updates received.")
 ROUND_SECONDS = Histogram(
     "parlmesh_learner_federation_round_seconds",
     "Time from the begin of a federated round to its new model.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000),
 )
+PAUSES = Counter("parlmesh_learner_federation_pauses_total", "Times that federations waited for something to pass.")
 RUNNING = Gauge("parlmesh_learner_federations_running", "Federations that have not ended.")
 EPSILON = Gauge("parlmesh_learner_federation_epsilon", "Privacy given away by the last private round (epsilon).")

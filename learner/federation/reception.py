@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from parlmesh.errors import FleetError, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.federation.schema import ModelSchema, TensorSpec
@@ -14,11 +15,13 @@ from . import events, metrics
 from .events import Event
 from .gate import check_claims, check_shape
 from .receiving import Receiver
-from .records import Offer
+from .records import LONGEST_MESSAGE, Offer
 from .rounds import Rounds
 from .spool import Spool
 
 log = get_logger("parlmesh.learner")
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +39,23 @@ class Reception:
     """The updates of one federation, whatever call brings them."""
 
     def __init__(
-        self, federation_id: str, core: Rounds, schema: ModelSchema, spool: Spool, handle: Callable[[Event], None]
+        self,
+        federation_id: str,
+        core: Rounds,
+        schema: ModelSchema,
+        spool: Spool,
+        handle: Callable[[Event], None],
+        stumble: Callable[[OSError], FleetError],
     ) -> None:
         self._federation_id = federation_id
         self._core = core
         self._schema = schema
         self._spool = spool
         self._handle = handle
+        # What is to be raised when the disk does not take an update.
+        self._stumble = stumble
+        # By nonce: a node that connects anew goes on with one upload, not with two.
+        self._open_uploads: dict[str, Arrival] = {}
         self._in_flight: set[int] = set()
         self._free: Iterator[int] = iter(())
         self._returned: list[int] = []
@@ -64,9 +77,13 @@ class Reception:
 
     def refuse(self, offer: Offer, error: FleetError) -> None:
         """Says so in the history."""
-        if self._closed:
+        if self._closed or isinstance(error, Unavailable):
             return
         metrics.UPDATES.labels(error.reason.lower()).inc()
+        # What strangers do is not this federation's history, and nobody makes it long by being refused.
+        if isinstance(error, PermissionDenied) or not self._core.lists(offer.round, offer.node_id):
+            metrics.UNLISTED.inc()
+            return
         log.warning(
             "update_refused",
             federation_id=self._federation_id,
@@ -75,7 +92,7 @@ class Reception:
             reason=error.reason,
             message=error.message,
         )
-        self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message))
+        self._handle(events.Refused(offer.node_id, offer.round, error.reason, error.message[:LONGEST_MESSAGE]))
 
     def close(self) -> None:
         """Nothing comes in any more, and nothing is said of what was on its way."""
@@ -96,12 +113,17 @@ class Reception:
         wanted = self._core.config.compression.encoding
         same_schema = about.schema_digest == self._schema.digest
         check_shape(self._schema, None if same_schema else about.tensors, about.size_bytes, about.encoding, wanted)
+        earlier = self._open_uploads.get(offer.nonce)
+        if earlier is not None:
+            earlier.give_way()
         slot = self._take_slot()
         try:
-            return Arrival(self, offer, about, Receiver(self._spool, slot, offer, about.size_bytes, about.encoding))
+            receiver = Receiver(self._spool, slot, offer, about.size_bytes, about.encoding)
         except FleetError:
             self._return_slot(slot)
             raise
+        arrival = self._open_uploads[offer.nonce] = Arrival(self, offer, about, receiver)
+        return arrival
 
     def _take_slot(self) -> int:
         """A place that neither an accepted update nor one on its way has."""
@@ -109,9 +131,21 @@ class Reception:
             used = self._core.used_slots() | self._in_flight
             self._free = (slot for slot in itertools.count() if slot not in used)
             self._free_of_round, self._returned = self._core.round, []
+            self._spool.shrink(max(len(self._core.assignments), 1 + max(used, default=0)))
         slot = self._returned.pop() if self._returned else next(self._free)
         self._in_flight.add(slot)
         return slot
+
+    def _stored(self, work: Callable[[], _T]) -> _T:
+        """A full disk is nobody's fault: the node is told to come again."""
+        try:
+            return work()
+        except OSError as error:
+            raise self._stumble(error) from error
+
+    def _ended(self, arrival: "Arrival") -> None:
+        if self._open_uploads.get(arrival.nonce) is arrival:
+            del self._open_uploads[arrival.nonce]
 
     def _return_slot(self, slot: int) -> None:
         self._in_flight.discard(slot)
@@ -120,7 +154,7 @@ class Reception:
     def _deliver(self, receiver: Receiver, about: UpdateAbout) -> None:
         self._check_open()
         metrics.UPDATE_BYTES.inc(about.size_bytes)
-        self._handle(events.Delivered(receiver.finish(about.metrics)))
+        self._handle(events.Delivered(self._stored(lambda: receiver.finish(about.metrics))))
         self._in_flight.discard(receiver.slot)
         metrics.UPDATES.labels("accepted").inc()
 
@@ -135,11 +169,17 @@ class Arrival:
         # None: the same update is here already, and its data is not wanted again.
         self._receiver = receiver
         self._unread = about.size_bytes
+        self._gave_way = False
 
     @property
     def round(self) -> int:
         """The round it counts in."""
         return self._offer.round
+
+    @property
+    def nonce(self) -> str:
+        """What it is bound to."""
+        return self._offer.nonce
 
     @property
     def missing(self) -> int:
@@ -148,16 +188,27 @@ class Arrival:
 
     def take(self, data: memoryview) -> None:
         """A stretch of its data."""
-        if self._receiver is not None:
+        if self._gave_way:
+            raise superseded()
+        receiver = self._receiver
+        if receiver is not None:
             try:
-                self._receiver.take(data)
+                self._reception._stored(lambda: receiver.take(data))
             except FleetError as error:
-                self._refuse(self._receiver, error)
+                self._refuse(receiver, error)
                 raise
         self._unread -= len(data)
 
+    def give_way(self) -> None:
+        """The node sends the same update anew; the place of this one is the next one's."""
+        if self._receiver is not None:
+            self._reception._return_slot(self._receiver.slot)
+        self._receiver, self._gave_way = None, True
+
     def finish(self) -> None:
         """All of it is here and counts from now on."""
+        if self._gave_way:
+            raise superseded()
         receiver = self._receiver
         if receiver is None:
             return
@@ -167,6 +218,7 @@ class Arrival:
             self._refuse(receiver, error)
             raise
         self._receiver = None
+        self._reception._ended(self)
 
     def break_off(self) -> InvalidInput:
         """No more of it will come."""
@@ -180,5 +232,11 @@ class Arrival:
 
     def _refuse(self, receiver: Receiver, error: FleetError) -> None:
         self._receiver = None
+        self._reception._ended(self)
         self._reception._return_slot(receiver.slot)
         self._reception.refuse(self._offer, error)
+
+
+def superseded() -> Unavailable:
+    """For a stream whose node sends the same update by another."""
+    return Unavailable("the same update is sent by another stream", reason="SUPERSEDED")

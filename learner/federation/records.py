@@ -1,8 +1,14 @@
 """What is known of a federation's rounds: plain data, as the history shows it."""
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+# An answer of one round must fit in a message: 10,000 records of 128 + 200 characters are 4 MB.
+_MOST_UPDATES = 10_000
+_MOST_REFUSALS, _MOST_REFUSALS_PER_NODE = 1_000, 20
+LONGEST_MESSAGE = 200
 
 
 class RoundState(enum.StrEnum):
@@ -95,15 +101,34 @@ class RoundRecord:
     digest: str = ""
     updates: list[UpdateRecord] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
-    # Refusals beyond what the record holds.
+    # Beyond what the record holds.
     unrecorded: int = 0
+    # Of those, the ones that came one by one, by node.
+    refusals: dict[str, int] = field(default_factory=dict)
 
-    def refuse(self, node_id: str, reason: str, message: str, *, most: int) -> None:
-        """Adds a refusal; past `most` it is only counted."""
-        if len(self.updates) >= most:
+    def takes(self, node_id: str) -> bool:
+        """Whether one more refusal of a node is listed: nobody fills a history by being refused."""
+        total = sum(self.refusals.values())
+        return total < _MOST_REFUSALS and self.refusals.get(node_id, 0) < _MOST_REFUSALS_PER_NODE
+
+    def refuse(self, node_id: str, reason: str, message: str) -> None:
+        """Adds a refusal; past some it is only counted."""
+        if not self.takes(node_id):
             self.unrecorded += 1
-        else:
-            self.updates.append(UpdateRecord(node_id, refusal=reason, message=message))
+            return
+        self.refusals[node_id] = self.refusals.get(node_id, 0) + 1
+        self.updates.append(UpdateRecord(node_id, refusal=reason, message=message[:LONGEST_MESSAGE]))
+
+    def add(self, updates: Sequence[UpdateRecord]) -> None:
+        """What became of the updates of a round that closes; past some they are only counted."""
+        room = max(0, _MOST_UPDATES - len(self.updates))
+        self.updates.extend(updates[:room])
+        self.unrecorded += max(0, len(updates) - room)
+
+    def forget_updates(self) -> None:
+        """Only their number stays."""
+        self.unrecorded += len(self.updates)
+        self.updates = []
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,17 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from parlmesh.errors import InvalidInput
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.v1 import task_pb2 as pb
-from parlmesh.wire import payload_from_proto, payload_to_proto, struct_to_proto
+from parlmesh.wire import payload_to_proto, struct_from_proto, struct_to_proto
 
+from .events import Evaluated
+from .gate import judgement
 from .records import Assignment
 
 FIT, EVALUATE = "federated_fit", "federated_evaluate"
@@ -17,6 +20,7 @@ FIT, EVALUATE = "federated_fit", "federated_evaluate"
 _MOST_NODES = 32
 _MOST_BYTES = 8 << 20
 _ATTEMPTS = 3
+_LONGEST_TEXT = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class NodesTask:
     spec: pb.TaskSpec
     nodes: tuple[str, ...]
     number: int
+    # What each node's update is bound to, when it is to train.
+    nonces: Mapping[str, str] = field(default_factory=dict)
 
 
 def fit_tasks(
@@ -46,7 +52,8 @@ def fit_tasks(
         }
         for nodes in _grouped(list(asked), most):
             members = [{"node_id": n, "number": asked[n].number, "nonce": asked[n].nonce} for n in nodes]
-            found.append(NodesTask(_with_members(shared, nodes, members), nodes, number))
+            nonces = {node: asked[node].nonce for node in nodes}
+            found.append(NodesTask(_with_members(shared, nodes, members), nodes, number, nonces))
     return found
 
 
@@ -62,24 +69,28 @@ def evaluation_tasks(
     return found
 
 
-def failures_in(result: pb.Payload) -> dict[str, str]:
-    """Nodes of a done task that sent no update that counts, and why; usually none, and then nothing is unpacked."""
+def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
+    """Those of these nodes that sent no update that counts, and why; usually none, and then nothing is unpacked."""
     if "failed" not in result.parameters.fields:
         return {}
-    failed = payload_from_proto(result)[0]["failed"]
-    return {str(node): str(text) for node, text in failed.items()} if isinstance(failed, Mapping) else {}
+    failed = struct_from_proto(result.parameters)["failed"]
+    if not isinstance(failed, Mapping):
+        return dict.fromkeys(nodes, "its list of failures cannot be read")
+    return {node: str(failed[node])[:_LONGEST_TEXT] for node in nodes if node in failed}
 
 
-def judgements_in(result: pb.Payload) -> dict[str, tuple[int, dict[str, Any]]]:
-    """Samples and metrics of each node that judged."""
-    judged = payload_from_proto(result)[0].get("judged")
-    if not isinstance(judged, Mapping):
-        return {}
-    return {
-        str(node): (int(each.get("samples", 0)), dict(each.get("metrics", {})))
-        for node, each in judged.items()
-        if isinstance(each, Mapping)
-    }
+def judgements_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
+    """What each of these nodes found. An answer that cannot be says so, and counts against its node alone."""
+    judged = struct_from_proto(result.parameters).get("judged")
+    found = []
+    for node in nodes:
+        try:
+            samples, metrics = judgement(judged.get(node) if isinstance(judged, Mapping) else None)
+        except InvalidInput as error:
+            found.append(Evaluated(node, 0, {}, f"{error.reason}: {error.message}"[:_LONGEST_TEXT]))
+        else:
+            found.append(Evaluated(node, samples, metrics))
+    return found
 
 
 def _common(federation_id: str, config: FederationConfig) -> dict[str, Any]:

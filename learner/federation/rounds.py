@@ -6,6 +6,7 @@ node that has answered is asked again at once, and every `buffer_size` updates m
 
 import enum
 from collections import deque
+from collections.abc import Sequence
 
 from parlmesh.errors import AlreadyExists
 from parlmesh.federation.config import FederationConfig
@@ -24,6 +25,7 @@ from .events import (
     Evaluated,
     Event,
     Refused,
+    Restored,
     SeekNodes,
     Stop,
     TaskFailed,
@@ -34,6 +36,7 @@ from .gate import check_values, refusal
 from .judging import Judging
 from .nonces import Nonces
 from .records import (
+    LONGEST_MESSAGE,
     Answer,
     Assignment,
     Counted,
@@ -44,9 +47,14 @@ from .records import (
     UpdateRecord,
 )
 from .selection import select
+from .snapshot import restore
+from .spending import Spending
+from .strikes import BAD_REASONS, Strikes
+from .voters import voter_of
 
 KEPT_ROUNDS = 1_000
-_MOST_RECORDS_PER_ROUND = 100_000
+# What is said of single updates, over all rounds that are kept; the oldest rounds lose theirs first.
+_MOST_RECORDS = 20_000
 
 
 class Phase(enum.StrEnum):
@@ -78,6 +86,8 @@ class Rounds:
         self._numbers: dict[str, int] = {}
         self._nonces = Nonces()
         self._failed: dict[str, str] = {}
+        self._strikes = Strikes(config.gate.max_strikes)
+        self.spending = Spending(config.privacy)
         self._wanted = 0
         self._abandoned_in_a_row = 0
         self._started = 0.0
@@ -101,6 +111,9 @@ class Rounds:
 
     def handle(self, event: Event, now: float) -> list[Action]:
         """What is to be done about it; FleetError when an update is refused."""
+        if isinstance(event, Restored):
+            restore(self, event.state)
+            return []
         if self.phase is Phase.ENDED:
             return []
         match event:
@@ -109,9 +122,12 @@ class Rounds:
             case Delivered(answer):
                 return self._deliver(answer, now)
             case Refused():
-                self._record_of(event.round).refuse(
-                    event.node_id, event.reason, event.message, most=_MOST_RECORDS_PER_ROUND
-                )
+                self._record_of(event.round).refuse(event.node_id, event.reason, event.message)
+                if event.reason == "ANSWERED_TWICE":
+                    # It has left the node all the same.
+                    self.spending.ask(event.node_id)
+                if event.reason in BAD_REASONS:
+                    self._strike(event.node_id, f"{event.reason}: {event.message}")
                 return []
             case TaskFailed():
                 return self._task_failed(event, now)
@@ -131,21 +147,65 @@ class Rounds:
 
     def resume(self, now: float) -> list[Action]:
         """What is to be done again after a restart; waits begin anew."""
+        open_ = tuple(a for node, a in self.assignments.items() if not self._settled(node))
+        # With a buffer nodes are at work in every phase.
+        asked: list[Action] = [Ask(open_)] if open_ and self.config.buffer_size else []
         match self.phase:
             case Phase.WAITING:
                 self.deadline = now + self.config.wait_seconds
-                return [SeekNodes()]
+                return [*asked, SeekNodes()]
             case Phase.COLLECTING:
                 self.deadline = now + self.config.round_seconds
-                open_ = [a for node, a in self.assignments.items() if not self._settled(node)]
-                return [Ask(tuple(open_))] if open_ else self._maybe_close(now)
+                return [Ask(open_)] if open_ else self._maybe_close(now)
             case Phase.AGGREGATING:
-                return [Aggregate(self.round, self._counted)]
+                return [*asked, Aggregate(self.round, self._counted)]
             case Phase.EVALUATING:
                 self.deadline = now + self.config.evaluation.seconds
-                return [AskEvaluation(self.version, self._judging.waiting)]
+                return [*asked, AskEvaluation(self.version, self._judging.waiting)]
             case Phase.ENDED:
                 return []
+
+    def postpone(self, now: float) -> None:
+        """Waits begin anew: what was waited for could not come. A replay without it ends the same."""
+        seconds = {
+            Phase.WAITING: self.config.wait_seconds,
+            Phase.COLLECTING: self.config.round_seconds,
+            Phase.EVALUATING: self.config.evaluation.seconds,
+        }
+        if self.phase in seconds:
+            self.deadline = now + seconds[self.phase]
+
+    def able(self, nodes: Sequence[str]) -> tuple[str, ...]:
+        """Those that may be asked: without the ones that were left out, unless too few would remain."""
+        nodes = tuple(node for node in nodes if self.spending.affords(node))
+        good = tuple(node for node in nodes if not self._strikes.out(voter_of(node, self.config), self.round + 1))
+        return good if len(good) >= self.config.selection.min_nodes else nodes
+
+    def lists(self, number: int, node_id: str) -> bool:
+        """Whether one more refusal of a node in a round is listed; one that is not is only counted."""
+        if not self.history:
+            return True
+        record = self._record_of(number)
+        if not record.takes(node_id):
+            record.unrecorded += 1
+            return False
+        return True
+
+    def idle(self, nodes: Sequence[str]) -> bool:
+        """Whether a buffer that is open has nobody at work on some of them."""
+        return any(node not in self.assignments for node in self.able(nodes))
+
+    @property
+    def would_suffer(self) -> bool:
+        """Whether the end of the present wait would count against the federation."""
+        if self.phase is Phase.WAITING:
+            return True
+        return self.phase is Phase.COLLECTING and len(self.answers) < self.config.fewest_updates
+
+    def waits_for(self, node_id: str, nonce: str) -> bool:
+        """Whether the update with this nonce has not come."""
+        assignment = self.assignments.get(node_id)
+        return assignment is not None and assignment.nonce == nonce and not self._settled(node_id)
 
     def check(self, offer: Offer) -> Answer | None:
         """Whether the data of an update is wanted: None = yes; the answer = it is here already. FleetError = no."""
@@ -189,15 +249,19 @@ class Rounds:
 
     def _begin(self, event: Begin, now: float) -> list[Action]:
         self._wall_time = event.wall_time
-        self._nodes, self._entropy = tuple(sorted(event.nodes)), event.entropy
-        for node in self._nodes:
+        connected, self._entropy = tuple(sorted(event.nodes)), event.entropy
+        for node in connected:
             self._numbers.setdefault(node, len(self._numbers) + 1)
+        self._nodes = self.able(connected)
         if self.config.buffer_size:
             return self._begin_buffered(now)
         if self.phase is not Phase.WAITING:
             return []
+        if len(self._nodes) < self.config.quorum <= len(connected):
+            return self._end(FederationState.STOPPED, self.spending.reason())
         asked, self._wanted = select(self._nodes, self.config.selection, self.config.seed, self.round + 1)
         self._open_round(now)
+        self._name_left_out(connected)
         self.assignments = {}
         return [Ask(tuple(self._assign(node) for node in asked))]
 
@@ -206,9 +270,23 @@ class Rounds:
             self._open_round(now)
         if self.phase is not Phase.COLLECTING:
             return []
+        if not self._nodes and not self.assignments:
+            return self._end(FederationState.STOPPED, self.spending.reason())
         idle = [node for node in self._nodes if node not in self.assignments]
         actions: list[Action] = [Ask(tuple(self._assign(node) for node in idle))] if idle else []
         return actions + self._maybe_close(now)
+
+    def _name_left_out(self, connected: Sequence[str]) -> None:
+        asked = set(self._nodes)
+        for node in connected:
+            if node not in asked:
+                why = self._strikes.out(voter_of(node, self.config), self.round)
+                self.history[-1].refuse(node, "LEFT_OUT", why)
+
+    def _strike(self, node_id: str, reason: str) -> None:
+        """Only against nodes that were ever asked: others cannot be left out."""
+        if node_id in self._numbers:
+            self._strikes.bad(voter_of(node_id, self.config), reason, self.round)
 
     def _open_round(self, now: float) -> None:
         self.round += 1
@@ -217,16 +295,24 @@ class Rounds:
         self._failed = {}
         self.answers, self._early = self._early, {}
         self.history.append(RoundRecord(self.round, self.version, self._wall_time))
+        listed = sum(len(record.updates) for record in self.history)
+        for record in self.history:
+            if listed <= _MOST_RECORDS:
+                break
+            listed -= len(record.updates)
+            record.forget_updates()
 
     def _assign(self, node: str) -> Assignment:
         number = self._numbers[node]
         assignment = self._nonces.assign(self._entropy, node, number, self.round, self.version)
         self.assignments[node] = assignment
+        self.spending.ask(node)
         return assignment
 
     def _accept(self, answer: Answer, answers: dict[str, Answer]) -> None:
         answers[answer.nonce] = answer
         self._nonces.accept(answer.nonce)
+        self._strikes.good(voter_of(answer.node_id, self.config))
 
     def _deliver(self, answer: Answer, now: float) -> list[Action]:
         offer = Offer(answer.node_id, answer.round, answer.base_version, answer.nonce, answer.samples, answer.digest)
@@ -245,18 +331,25 @@ class Rounds:
             return []
         self._accept(answer, self.answers)
         # Asked again at once, unless a new version is about to be there.
-        return self._maybe_close(now) or [Ask((self._assign(answer.node_id),))]
+        closed = self._maybe_close(now)
+        if closed or not self.spending.affords(answer.node_id):
+            return closed
+        return [Ask((self._assign(answer.node_id),))]
 
     def _task_failed(self, event: TaskFailed, now: float) -> list[Action]:
         assignment = self.assignments.get(event.node_id)
-        if assignment is None or assignment.round != event.round or self.phase is not Phase.COLLECTING:
+        if assignment is None or assignment.round != event.round or self._settled(event.node_id):
             return []
-        if self._settled(event.node_id):
+        if event.nonce and event.nonce != assignment.nonce:
             return []
+        if event.bad:
+            self._strike(event.node_id, event.message)
         if self.config.buffer_size:
-            # It is asked again when nodes are next looked at.
+            # In whatever phase: it is asked again when nodes are next looked at.
             del self.assignments[event.node_id]
-            self.history[-1].refuse(event.node_id, "TASK_FAILED", event.message, most=_MOST_RECORDS_PER_ROUND)
+            self.history[-1].refuse(event.node_id, "TASK_FAILED", event.message)
+            return []
+        if self.phase is not Phase.COLLECTING:
             return []
         self._failed[event.node_id] = event.message
         return self._maybe_close(now)
@@ -279,16 +372,17 @@ class Rounds:
     def _close(self, now: float) -> list[Action]:
         record = self.history[-1]
         closing = close(list(self.answers.values()), self.config, self.version)
-        record.updates.extend(closing.records)
+        said = list(closing.records)
         actions: list[Action] = []
         if not self.config.buffer_size:
             silent = [node for node, assignment in self.assignments.items() if assignment.nonce not in self.answers]
             for node in silent:
                 reason = "TASK_FAILED" if node in self._failed else "NO_ANSWER"
-                record.updates.append(UpdateRecord(node, refusal=reason, message=self._failed.get(node, "")))
+                said.append(UpdateRecord(node, refusal=reason, message=self._failed.get(node, "")[:LONGEST_MESSAGE]))
             open_ = tuple(node for node in silent if node not in self._failed)
             if open_:
                 actions.append(Withdraw(open_))
+        record.add(said)
         record.metrics.update(closing.metrics)
         if len(closing.counted) < self.config.fewest_updates:
             return [*actions, *self._abandon(len(closing.counted), now)]
@@ -330,6 +424,9 @@ class Rounds:
     def _evaluated(self, event: Evaluated, now: float) -> list[Action]:
         if self.phase is not Phase.EVALUATING or not self._judging.take(event):
             return []
+        if event.bad:
+            self.history[-1].refuse(event.node_id, "BAD_ANSWER", event.bad)
+            self._strike(event.node_id, event.bad)
         return self._end_evaluation(now) if self._judging.over else []
 
     def _end_evaluation(self, now: float) -> list[Action]:
@@ -343,6 +440,8 @@ class Rounds:
             return self._end(state, self._stop.reason)
         if self.aggregated >= self.config.rounds:
             return self._end(FederationState.FINISHED, f"all {self.config.rounds} rounds are done")
+        if not self.spending.affords_round(self.aggregated):
+            return self._end(FederationState.STOPPED, self.spending.reason())
         self.phase, self.deadline = Phase.WAITING, now + self.config.wait_seconds
         return [SeekNodes()]
 
@@ -365,7 +464,7 @@ class Rounds:
 
     def _stopped(self, event: Stop, now: float) -> list[Action]:
         self._stop = event
-        if self.phase is Phase.WAITING or event.failed:
+        if self.phase is Phase.WAITING or event.failed or event.at_once:
             return self._next(now)
         return []
 

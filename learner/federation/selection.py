@@ -12,7 +12,7 @@ from parlmesh.federation.config import SelectionConfig
 def select(nodes: Sequence[str], config: SelectionConfig, seed: int, number: int) -> tuple[tuple[str, ...], int]:
     """The nodes to ask, sorted, and how many of their updates are wanted."""
     ordered = sorted(nodes)
-    wanted = max(1, math.ceil(config.fraction * len(ordered) - 1e-9))
+    wanted = config.wanted(len(ordered))
     asked = min(len(ordered), math.ceil(wanted * config.over_selection - 1e-9))
     if asked == len(ordered):
         return tuple(ordered), wanted

@@ -47,6 +47,11 @@ class Spool:
             found.update(part.data)
         return found.hexdigest()
 
+    def shrink(self, places: int) -> None:
+        """Gives space back that is beyond so many places."""
+        if os.fstat(self._descriptor).st_size > places * self._bytes:
+            os.ftruncate(self._descriptor, places * self._bytes)
+
     def close(self) -> None:
         """Lets go of the file."""
         os.close(self._descriptor)

@@ -35,6 +35,9 @@ _ENCODINGS = {
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1_000
 _MOST_TENSORS, _MOST_RANK = 10_000, 8
 _LONGEST_NAME = 128
+_LONGEST_TOKEN = 20
+# Messages may have 8 MiB; a single round has at most half of that.
+_LARGEST_ANSWER_BYTES = 4 << 20
 
 
 def federation_to_proto(federation: Federation) -> pb.Federation:
@@ -45,7 +48,7 @@ def federation_to_proto(federation: Federation) -> pb.Federation:
         configuration=struct_to_proto(effective(federation.config)),
         round=core.round,
         policy_version=core.version,
-        reason=core.reason,
+        reason=core.reason or federation.trouble,
         digest=core.digest,
         aggregated_rounds=core.aggregated,
     )
@@ -55,14 +58,22 @@ def federation_to_proto(federation: Federation) -> pb.Federation:
 
 def rounds_to_proto(history: Sequence[RoundRecord], page_size: int, page_token: str) -> pb.ListRoundsResponse:
     """Newest first; the token is the number of the round above the page."""
-    size = min(page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
-    if page_token and not page_token.isdigit():
-        raise InvalidInput(f"page_token must be one of an earlier answer, got {page_token!r}")
+    most = min(page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
+    if page_token and not (page_token.isascii() and page_token.isdigit() and len(page_token) <= _LONGEST_TOKEN):
+        raise InvalidInput(f"page_token must be one of an earlier answer, got {page_token[:_LONGEST_TOKEN]!r}")
     below = int(page_token) if page_token else None
     wanted = [record for record in reversed(history) if below is None or record.number < below]
-    page = wanted[:size]
-    token = str(page[-1].number) if len(wanted) > size else ""
-    return pb.ListRoundsResponse(rounds=[_round(record) for record in page], next_page_token=token)
+    answer = pb.ListRoundsResponse()
+    size = 0
+    for record in wanted[:most]:
+        found = _round(record)
+        size += found.ByteSize()
+        if answer.rounds and size > _LARGEST_ANSWER_BYTES:
+            break
+        answer.rounds.append(found)
+    if len(answer.rounds) < len(wanted):
+        answer.next_page_token = str(answer.rounds[-1].number)
+    return answer
 
 
 def offer_from_proto(header: pb.UpdateHeader) -> Offer:
@@ -109,6 +120,8 @@ def _tensor(tensor: tensor_pb2.Tensor) -> TensorSpec:
             f"tensor {tensor.name} must have 0 to {_MOST_RANK} dimensions >= 0, got {list(tensor.shape)}",
             reason="UPDATE_SCHEMA",
         )
+    if tensor.dtype not in tensor_pb2.DataType.values():
+        raise InvalidInput(f"tensor {tensor.name} has an unknown type {tensor.dtype}", reason="UPDATE_SCHEMA")
     dtype = tensor_pb2.DataType.Name(tensor.dtype).removeprefix("DATA_TYPE_").lower()
     return TensorSpec(tensor.name, tuple(tensor.shape), dtype)
 
@@ -122,6 +135,7 @@ def _round(record: RoundRecord) -> pb.Round:
         digest=record.digest,
         seconds=record.seconds,
         metrics=struct_to_proto(record.metrics),
+        unlisted_updates=record.unrecorded,
         updates=[
             pb.UpdateRecord(
                 node_id=update.node_id,

@@ -39,13 +39,18 @@ def print_rounds(rounds: Sequence[pb.Round]) -> None:
                 enum_word(pb.RoundState.Name(each.state), "ROUND_STATE_"),
                 f"{each.seconds:.3f}",
                 str(accepted),
-                ", ".join(f"{count} {reason}" for reason, count in sorted(refused.items())) or "–",
+                ", ".join([*(f"{count} {reason}" for reason, count in sorted(refused.items())), *_unlisted(each)])
+                or "–",
                 f"{shown[0]} {shown[1]:.4g}" if shown else "–",
                 str(each.policy_version or "–"),
             )
         )
     columns = (">round", "state", ">seconds", ">accepted", "refused", "model", ">version")
     print_table(columns, rows, nothing="no rounds yet")
+
+
+def _unlisted(each: pb.Round) -> list[str]:
+    return [f"{each.unlisted_updates} not listed"] if each.unlisted_updates else []
 
 
 def print_updates(rounds: Sequence[pb.Round]) -> None:

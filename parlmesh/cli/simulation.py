@@ -81,7 +81,7 @@ async def _rounds(
     await fleet.start()
     request = pb.StartFederationRequest(
         federation_id="simulation",
-        configuration=struct_to_proto({"wait_seconds": _CONNECT_SECONDS, **simulation.configuration}),
+        configuration=struct_to_proto(_settings(simulation)),
     )
     async with federations_at(fleet.learner, SecurityConfig()) as stub:
         started = await _started(stub, request)
@@ -121,13 +121,24 @@ def cost(nodes: int, rounds: "list[pb.Round]") -> str:
     )
 
 
+def _settings(simulation: Simulation) -> dict[str, Any]:
+    """All hosts are this command's own, so each of their nodes is believed to be one."""
+    virtual = {"virtual_nodes": _nodes_per_process(simulation), "virtual_voters": True}
+    selection = {**virtual, **simulation.configuration.get("selection", {})}
+    return {"wait_seconds": _CONNECT_SECONDS, **simulation.configuration, "selection": selection}
+
+
+def _nodes_per_process(simulation: Simulation) -> int:
+    return math.ceil(simulation.nodes / simulation.processes)
+
+
 def _fleet_config(simulation: Simulation) -> UpConfig:
     return UpConfig(
         actors=simulation.processes,
         ports=PortsConfig(scheduler=0, learner=0, metrics=0),
         learner={"mode": "federation", "federations": {"learning_tasks": simulation.installed}},
         actor={
-            "virtual_nodes": math.ceil(simulation.nodes / simulation.processes),
+            "virtual_nodes": _nodes_per_process(simulation),
             "kinds": ["federated_fit", "federated_evaluate"],
             "learning_tasks": simulation.installed,
         },

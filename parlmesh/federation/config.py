@@ -1,5 +1,6 @@
 """What a federation can be told; the string under a field is its help text. Impossible settings are refused here."""
 
+import math
 from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
@@ -8,6 +9,7 @@ from parlmesh.config import Config
 from parlmesh.errors import InvalidInput
 
 from .aggregators import check_krum, check_trim
+from .privacy import check_budget
 
 
 class SelectionConfig(Config):
@@ -21,6 +23,14 @@ class SelectionConfig(Config):
     """So many times more nodes are asked than wanted; the round closes when the wanted number has answered."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Only nodes with all of these labels."""
+    virtual_nodes: int = Field(default=0, ge=0, le=100_000)
+    """Most nodes that one actor may stand for; an actor that claims more is left out. 0 = none may, as in real life."""
+    virtual_voters: bool = False
+    """Each virtual node has a vote of its own: where all hosts are yours, as in a simulation. Else a host has one."""
+
+    def wanted(self, nodes: int) -> int:
+        """Updates that a round of so many connected nodes closes with."""
+        return max(1, math.ceil(self.fraction * nodes - 1e-9))
 
 
 class RuleConfig(Config):
@@ -64,6 +74,8 @@ class GateConfig(Config):
     """Most samples a node is believed; 0 = any number."""
     weight_cap_factor: float = Field(default=4.0, ge=0.0)
     """A node weighs at most so many times the median; 0 = no cap."""
+    max_strikes: int = Field(default=3, ge=0, le=1_000)
+    """Bad answers in a row after which a node is left out of 20 rounds, if enough others are there; 0 = any number."""
 
 
 class PrivacyConfig(Config):
@@ -151,12 +163,23 @@ class FederationConfig(Config):
             raise ValueError(f"{error.message}; {name} is {fewest}") from error
         if self.quorum > self.selection.min_nodes and not self.buffer_size:
             raise ValueError(f"quorum must be <= selection.min_nodes, got {self.quorum} and {self.selection.min_nodes}")
+        wanted = self.selection.wanted(self.selection.min_nodes)
+        if self.quorum > wanted and not self.buffer_size:
+            raise ValueError(
+                f"quorum must be <= {wanted}, got {self.quorum}: a round of {self.selection.min_nodes} nodes"
+                f" (selection.min_nodes) closes with a fraction of {self.selection.fraction:g} of them"
+            )
         if self.privacy.mode == "central" and self.rule.name != "mean":
             raise ValueError(
                 f"central privacy bounds what one node adds to a mean; rule.name must be mean, got {self.rule.name}"
             )
         if self.privacy.mode == "central" and self.buffer_size:
             raise ValueError("central privacy needs rounds, in which a node counts once; buffer_size must be 0")
+        if self.privacy.mode != "none" and self.privacy.epsilon_budget:
+            try:
+                check_budget(self.privacy.noise_multiplier, self.privacy.delta, self.privacy.epsilon_budget)
+            except InvalidInput as error:
+                raise ValueError(error.message) from error
         if self.privacy.mode != "none" and self.compression.encoding != "none":
             raise ValueError("error feedback would carry what privacy cut off; compression.encoding must be none")
         return self

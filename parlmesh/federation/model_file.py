@@ -96,6 +96,6 @@ def _layout(header: bytes) -> tuple[ModelSchema, Mapping[str, str], Mapping[str,
             if start < 0 or stop - start != math.prod(spec.shape) * np.dtype(spec.dtype).itemsize:
                 raise ValueError(f"{spec.name} has {stop - start} bytes")
             places[spec.name] = (start, stop)
-    except (KeyError, TypeError, ValueError, AssertionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, AssertionError, RecursionError) as error:
         raise InvalidInput(f"a federated model cannot be read: {error!r}", reason="MODEL_FILE") from error
     return schema, metadata, places

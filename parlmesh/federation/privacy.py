@@ -1,15 +1,26 @@
 """Differential privacy of rounds: clipping, Gaussian noise, and an accountant that says what has been given away.
 
-A neighbour is a federation with one node more or less. The accountant takes every node to be in every round:
-rounds here choose a number of nodes, not each node by a coin of its own, so nothing is gained by sampling.
+Neighbours are two federations of the same nodes of which one node has other data (replace-one). Two updates that are
+clipped to C are at most 2 C apart, so that is the sensitivity of what a node sends, and of the sum of a round, in both
+modes. Nothing is gained by sampling: rounds choose a number of nodes, not each node by a coin of its own.
+
+Releases with noise of deviation z C compose to one Gaussian mechanism with μ = 2 √T / z, exactly (Dong, Roth and Su
+2022, arXiv:1905.02383); its δ(ε) has a closed form (Balle and Wang 2018, arXiv:1805.06530).
 """
 
 import math
+from functools import lru_cache
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
+
+SENSITIVITY = 2.0
+"""Of a clipped update, in units of the clip norm."""
+
+_BISECTIONS = 60
+_ROOT_TWO = math.sqrt(2.0)
 
 
 def clip(vector: Array, limit: float) -> Array:
@@ -29,34 +40,23 @@ def mean_noise_deviation(noise_multiplier: float, clip_norm: float, updates: int
     return noise_multiplier * clip_norm / updates
 
 
-def noise_stream(secret: bytes, round_number: int) -> np.random.Generator:
-    """Noise that only the holder of the secret can repeat: a resumed round adds the same."""
-    return np.random.Generator(
-        np.random.Philox(np.random.SeedSequence([int.from_bytes(secret, "little"), round_number]))
-    )
+def noise_stream(seed: bytes) -> np.random.Generator:
+    """Noise that only the holder of the seed can repeat. It is 16 bytes or more of a cryptographic source."""
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(seed[:16], "little")))
 
 
-def epsilon(noise_multiplier: float, rounds: int, delta: float) -> float:
-    """ε of so many rounds at δ, by Rényi differential privacy (dp-accounting); infinite without noise."""
-    if rounds == 0:
+def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
+    """ε at δ of so many releases with noise of z times the clip norm; infinite without noise."""
+    if releases == 0:
         return 0.0
     if noise_multiplier <= 0.0:
         return math.inf
-    # Slow to import and needed by private federations only.
-    try:
-        import dp_accounting
-        from dp_accounting import rdp
-    except ImportError as error:
-        raise InvalidInput(
-            "privacy needs the package dp-accounting: pip install parlmesh[federation]", reason="PRIVACY"
-        ) from error
-    accountant = rdp.RdpAccountant()
-    accountant.compose(dp_accounting.GaussianDpEvent(noise_multiplier), rounds)
-    return float(accountant.get_epsilon(delta))
+    return gaussian_epsilon(SENSITIVITY * math.sqrt(releases) / noise_multiplier, delta)
 
 
-def rounds_within(noise_multiplier: float, delta: float, budget: float, most: int) -> int:
-    """How many rounds stay within ε = `budget`, at most `most`."""
+@lru_cache(maxsize=16)
+def releases_within(noise_multiplier: float, delta: float, budget: float, most: int) -> int:
+    """How many releases stay within ε = `budget`, at most `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -65,3 +65,57 @@ def rounds_within(noise_multiplier: float, delta: float, budget: float, most: in
         else:
             high = middle - 1
     return low
+
+
+def check_budget(noise_multiplier: float, delta: float, budget: float) -> None:
+    """InvalidInput when not even one release is within it."""
+    first = epsilon(noise_multiplier, 1, delta)
+    if first <= budget:
+        return
+    low, high = noise_multiplier, noise_multiplier
+    while epsilon(high, 1, delta) > budget:
+        low, high = high, 2.0 * high
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if epsilon(middle, 1, delta) > budget else (low, middle)
+    raise InvalidInput(
+        f"the first round would give away epsilon {first:.4g} of a budget of {budget:g};"
+        f" noise_multiplier must be at least {high:.4g}, got {noise_multiplier:g}",
+        reason="PRIVACY",
+    )
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The smallest ε that a Gaussian mechanism of sensitivity over deviation μ has at δ; never too small."""
+    if gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    low, high = 0.0, 1.0
+    while gaussian_delta(high, mu) > delta:
+        low, high = high, 2.0 * high
+    for _ in range(_BISECTIONS):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if gaussian_delta(middle, mu) > delta else (low, middle)
+    return high
+
+
+def gaussian_delta(epsilon_: float, mu: float) -> float:
+    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), written as φ(b) (R(b) − R(a)), which neither over- nor underflows.
+
+    R is Mills' ratio Φ(−x)/φ(x), b = ε/μ − μ/2 and a = ε/μ + μ/2.
+    """
+    a, b = epsilon_ / mu + mu / 2.0, epsilon_ / mu - mu / 2.0
+    density = math.exp(-0.5 * b * b) / math.sqrt(2.0 * math.pi)
+    if b > 0.0:
+        return density * (_mills(b) - _mills(a))
+    return 0.5 * math.erfc(b / _ROOT_TWO) - density * _mills(a)
+
+
+def _mills(x: float) -> float:
+    """Φ(−x) / φ(x) for x ≥ 0."""
+    if x < 10.0:
+        return 0.5 * math.erfc(x / _ROOT_TWO) * math.sqrt(2.0 * math.pi) * math.exp(0.5 * x * x)
+    # Laplace's continued fraction, from its end.
+    tail = x
+    for step in range(40, 0, -1):
+        tail = x + step / tail
+    return 1.0 / tail

@@ -41,7 +41,7 @@ def split_file(data: bytes) -> tuple[dict[str, Any], memoryview]:
         raise InvalidInput(f"policy header has {length} bytes; the limit is {_LARGEST_HEADER_BYTES}")
     try:
         header = json.loads(data[_LENGTH_BYTES : _LENGTH_BYTES + length])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput(f"policy of {len(data)} bytes is not a safetensors file: {error}") from error
     if not isinstance(header, dict):
         raise InvalidInput(f"policy header must be an object, got {type(header).__name__}")

@@ -115,7 +115,7 @@ class Federation(_message.Message):
     round: _builtins.int
     policy_version: _builtins.int
     reason: _builtins.str
-    """One sentence on why it ended."""
+    """One sentence on why it ended, or, while it runs, on what it waits for."""
     digest: _builtins.str
     """SHA-256 of the newest model's file, in hexadecimal digits."""
     aggregated_rounds: _builtins.int
@@ -209,6 +209,7 @@ class Round(_message.Message):
     SECONDS_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
+    UNLISTED_UPDATES_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     state: Global___RoundState.ValueType
     base_version: _builtins.int
@@ -217,6 +218,8 @@ class Round(_message.Message):
     """Version that the round made; 0 when it made none."""
     digest: _builtins.str
     """SHA-256 of that model's file, in hexadecimal digits."""
+    unlisted_updates: _builtins.int
+    """Updates and refusals that are not in the list: beyond what a round lists, or of a round long ago."""
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateRecord]: ...
     @_builtins.property
@@ -235,10 +238,11 @@ class Round(_message.Message):
         seconds: _builtins.float = ...,
         policy_version: _builtins.int = ...,
         digest: _builtins.str = ...,
+        unlisted_updates: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "metrics", b"metrics", "number", b"number", "policy_version", b"policy_version", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "metrics", b"metrics", "number", b"number", "policy_version", b"policy_version", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "unlisted_updates", b"unlisted_updates", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -348,7 +352,7 @@ class ListRoundsRequest(_message.Message):
     federation_id: _builtins.str
     """Empty = the one started last."""
     page_size: _builtins.int
-    """0 = 100; at most 1,000."""
+    """0 = 100; at most 1,000. A page ends earlier when it is large."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(

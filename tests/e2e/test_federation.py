@@ -97,7 +97,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
                 "rounds": 3,
                 "quorum": 4,
                 "round_seconds": 4.0,
-                "selection": {"min_nodes": 4},
+                "selection": {"min_nodes": 4, "virtual_nodes": 3, "virtual_voters": True},
                 "gate": {"weight_cap_factor": 2.0},
                 "evaluation": {"interval_rounds": 0},
             }
@@ -162,7 +162,7 @@ def test_a_coordinator_killed_in_mid_round_ends_with_the_model_of_one_that_was_n
         "settings": {"nodes": 6},
         "rounds": 6,
         "quorum": 6,
-        "selection": {"min_nodes": 6},
+        "selection": {"min_nodes": 6, "virtual_nodes": 6, "virtual_voters": True},
         "server": {"optimiser": "fedavgm"},
     }
 

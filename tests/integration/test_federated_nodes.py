@@ -16,6 +16,7 @@ from actor.learning_tasks import LearningTasks
 from actor.participants import Participants
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
+from learner.federation.nodes import NodesFound
 from learner.federation.records import FederationState
 from learner.federation.requests import evaluation_tasks, fit_tasks
 from learner.federation.servicer import FederationServicer
@@ -37,7 +38,7 @@ class Fleet:
 
     async def start(self, nodes, **values):
         async def list_nodes(_):
-            return list(nodes)
+            return NodesFound(tuple(nodes))
 
         self.federations._list_nodes = list_nodes
         for node in nodes:

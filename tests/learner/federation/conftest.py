@@ -1,21 +1,28 @@
 """A federation whose nodes are the test: the updates go over real gRPC, the nodes' tasks are read from the rounds."""
 
 import asyncio
+import contextlib
 import hashlib
+import resource
 from contextlib import asynccontextmanager
 
+import grpc.aio
 import numpy as np
 import pytest
 
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
+from learner.federation.nodes import NodesFound
+from learner.federation.records import FederationState
 from learner.federation.servicer import FederationServicer
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb
+from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
 from parlmesh.v1 import tensor_pb2
 from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 
 NOWHERE = "127.0.0.1:1"
 SIZE = 20
@@ -30,7 +37,7 @@ class Bench:
 
     async def start(self, nodes=("a", "b", "c"), **values):
         async def list_nodes(_):
-            return list(nodes)
+            return NodesFound(tuple(nodes))
 
         self.federations._list_nodes = list_nodes
         values = {
@@ -45,6 +52,17 @@ class Bench:
     async def until(self, condition):
         async with asyncio.timeout(60.0):
             while not condition():  # noqa: ASYNC110 - a condition of many things, each with its own event or none
+                await asyncio.sleep(0.005)
+
+    async def finish(self, federation, vector):
+        """Answers whatever is asked, again and again while the learner cannot take it."""
+        core = federation.core
+        async with asyncio.timeout(60.0):
+            while core.state is FederationState.RUNNING:
+                for node, assignment in list(core.assignments.items()):
+                    if assignment.nonce not in core.answers and core.phase == "collecting":
+                        with contextlib.suppress(grpc.aio.AioRpcError):
+                            await self.submit(assignment, vector(node, assignment.base_version))
                 await asyncio.sleep(0.005)
 
     async def assignments(self, federation, number):
@@ -80,8 +98,8 @@ def update_messages(assignment, vector, *, chunk=16, encoded=None, **changes):
 
 
 @asynccontextmanager
-async def serving(folder):
-    channel = open_channel(NOWHERE)
+async def serving(folder, scheduler=NOWHERE):
+    channel = open_channel(scheduler)
     federations = Federations(folder, channel, FederationsConfig())
     server = FleetServer(
         listen=ListenConfig(port=0, drain_seconds=0.0),
@@ -96,7 +114,59 @@ async def serving(folder):
         finally:
             await client.close()
             await server.drain()
-            await channel.close()
+    await channel.close()
+
+
+class Scheduler(SchedulerServiceServicer):
+    """Takes tasks and never runs them; `refusal` is raised instead while there is one."""
+
+    def __init__(self):
+        self.refusal = None
+        self.submits = 0
+        self.tasks = {}
+        self.cancelled = set()
+
+    @property
+    def service(self):
+        return Service(
+            "parlmesh.v1.SchedulerService", lambda server: add_SchedulerServiceServicer_to_server(self, server)
+        )
+
+    async def SubmitTasks(self, request, context):
+        self.submits += 1
+        if self.refusal is not None:
+            raise self.refusal
+        self.tasks.update((task.task_id, task) for task in request.tasks)
+        return scheduler_pb.SubmitTasksResponse()
+
+    async def ListTasks(self, request, context):
+        if self.refusal is not None:
+            raise self.refusal
+        return scheduler_pb.ListTasksResponse()
+
+    async def ListActors(self, request, context):
+        if self.refusal is not None:
+            raise self.refusal
+        return scheduler_pb.ListActorsResponse()
+
+    async def CancelTasks(self, request, context):
+        self.cancelled.update(request.task_ids)
+        return scheduler_pb.CancelTasksResponse()
+
+    async def WatchTasks(self, request, context):
+        await asyncio.sleep(3600.0)
+        yield scheduler_pb.WatchTasksResponse()
+
+
+@contextlib.contextmanager
+def files_no_longer_than(size):
+    """A disk that is full: what does not fit is written short, then refused (EFBIG)."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.fixture

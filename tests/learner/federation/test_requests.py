@@ -1,3 +1,9 @@
+import math
+from typing import Any
+
+import pytest
+
+from learner.federation.events import Evaluated
 from learner.federation.records import Assignment
 from learner.federation.requests import evaluation_tasks, failures_in, fit_tasks, judgements_in
 from parlmesh.federation.config import FederationConfig
@@ -50,9 +56,46 @@ def test_evaluations_are_grouped_the_same_way() -> None:
     assert (parameters["version"], task.number) == (3, 3)
 
 
-def test_results_of_any_shape_can_be_read() -> None:
-    assert failures_in(payload_to_proto({"failed": {"a": "refused: NORM"}})) == {"a": "refused: NORM"}
-    assert failures_in(payload_to_proto({"sent": 2})) == failures_in(payload_to_proto({"failed": 3})) == {}
-    judged = {"a": {"samples": 2, "metrics": {"loss": 0.5}}, "b": 1}
-    assert judgements_in(payload_to_proto({"judged": judged})) == {"a": (2, {"loss": 0.5})}
-    assert judgements_in(payload_to_proto({"judged": None})) == {}
+def test_failures_are_those_of_the_tasks_own_nodes_and_short() -> None:
+    result = payload_to_proto({"failed": {"a": "refused: NORM", "z": "not asked", "b": "x" * 10_000}})
+    found = failures_in(result, ["a", "b", "c"])
+    assert found == {"a": "refused: NORM", "b": "x" * 200}
+    assert failures_in(payload_to_proto({"failed": 7}), ["a"]) == {"a": "its list of failures cannot be read"}
+    assert failures_in(payload_to_proto({"sent": 1}), ["a"]) == {}
+
+
+GOOD = {"samples": 3, "metrics": {"loss": 0.5}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"judged": 5},
+        {"judged": {"other": GOOD}},
+        {"judged": {"a": None}},
+        {"judged": {"a": {}}},
+        {"judged": {"a": {**GOOD, "samples": "x"}}},
+        {"judged": {"a": {**GOOD, "samples": math.inf}}},
+        {"judged": {"a": {**GOOD, "samples": math.nan}}},
+        {"judged": {"a": {**GOOD, "samples": 1.5e308}}},
+        {"judged": {"a": {**GOOD, "samples": -1}}},
+        {"judged": {"a": {**GOOD, "samples": 1.5}}},
+        {"judged": {"a": {**GOOD, "samples": True}}},
+        {"judged": {"a": {"samples": 3}}},
+        {"judged": {"a": {**GOOD, "metrics": [1]}}},
+        {"judged": {"a": {**GOOD, "metrics": {"loss": "x"}}}},
+        {"judged": {"a": {**GOOD, "metrics": {"loss": math.inf}}}},
+        {"judged": {"a": {**GOOD, "metrics": {"loss": 1.5e308}}}},
+        {"judged": {"a": {**GOOD, "metrics": {f"m{k}": 1.0 for k in range(100)}}}},
+    ],
+)
+def test_a_judgement_that_cannot_be_costs_its_node_and_no_other(answer: dict[str, Any]) -> None:
+    if isinstance(answer.get("judged"), dict):
+        answer["judged"]["b"] = GOOD
+    bad, other = judgements_in(payload_to_proto(answer), ["a", "b"])
+    assert bad.node_id == "a"
+    assert bad.bad.startswith("BAD_ANSWER: ")
+    assert bad.samples == 0
+    if "judged" in answer and isinstance(answer["judged"], dict):
+        assert other == Evaluated("b", 3, {"loss": 0.5})

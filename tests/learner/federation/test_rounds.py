@@ -262,3 +262,114 @@ def test_replaying_the_events_gives_the_same_state_at_every_point():
         handle(events.Tick(), 10.0 * number + 11)
         handle(events.Aggregated(number + 1, "ff"), 10.0 * number + 12)
     assert core.state is FederationState.FINISHED
+
+
+@pytest.mark.parametrize("phase", [Phase.AGGREGATING, Phase.EVALUATING, Phase.WAITING])
+def test_a_buffer_asks_a_node_again_whose_task_failed_in_any_phase(phase):
+    core, asked = begun(nodes=("a", "b"), buffer_size=1, quorum=1, evaluation={"interval_rounds": 1})
+    deliver(core, asked["a"])
+    if phase is not Phase.AGGREGATING:
+        core.handle(events.Aggregated(2, "ff"), 3.0)
+    if phase is Phase.WAITING:
+        core.handle(events.Tick(), 99.0)
+    assert core.phase is phase
+    core.handle(events.TaskFailed("b", 1, "HANDLER_ERROR: no data", asked["b"].nonce), 99.0)
+    if phase is Phase.AGGREGATING:
+        core.handle(events.Aggregated(2, "ff"), 99.0)
+    if core.phase is Phase.EVALUATING:
+        core.handle(events.Tick(), 199.0)
+    (ask,) = core.handle(events.Begin(("a", "b"), "more", 0.0), 200.0)
+    assert sorted(each.node_id for each in ask.assignments) == ["a", "b"]
+
+
+def test_a_failure_of_an_earlier_task_does_not_take_the_next_one_with_it():
+    core, asked = begun(nodes=("a", "b"), buffer_size=5, quorum=1)
+    (again,) = deliver(core, asked["a"])
+    core.handle(events.TaskFailed("a", 1, "late", asked["a"].nonce), 3.0)
+    assert core.assignments["a"] == again.assignments[0]
+
+
+def test_a_buffer_that_is_resumed_asks_its_nodes_again_in_any_phase():
+    core, asked = begun(nodes=("a", "b"), buffer_size=1, quorum=1, evaluation={"interval_rounds": 1})
+    deliver(core, asked["a"])
+    for event in (None, events.Aggregated(2, "ff"), events.Tick()):
+        if event is not None:
+            core.handle(event, 99.0)
+        assert events.Ask((asked["b"],)) in core.resume(99.0)
+
+
+def strike_out(core, asked, node, times):
+    for _ in range(times):
+        core.handle(events.Refused(node, core.round, "NOT_FINITE", "a number is not finite"), 2.0)
+
+
+def test_a_node_that_answers_badly_again_and_again_is_left_out_and_comes_back():
+    core, asked = begun(gate={"max_strikes": 3}, rounds=100)
+    strike_out(core, asked, "a", 3)
+    for number in range(2, 30):
+        core.handle(events.TaskFailed("a", core.round, "refused"), 2.0)
+        for node in core.busy_nodes():
+            deliver(core, core.assignments[node])
+        core.handle(events.Aggregated(number, "ff"), 3.0)
+        (ask,) = core.handle(events.Begin(NODES, "more", 0.0), 4.0)
+        present = "a" in {each.node_id for each in ask.assignments}
+        assert present == (core.round >= 22), core.round
+        if not present:
+            (out,) = [update for update in core.history[-1].updates if update.node_id == "a"]
+            assert out.refusal == "LEFT_OUT"
+            assert "3 bad answers in a row, the last NOT_FINITE" in out.message
+
+
+def test_a_good_answer_forgives_and_nobody_is_left_out_who_is_needed():
+    core, asked = begun(gate={"max_strikes": 3})
+    strike_out(core, asked, "a", 2)
+    deliver(core, asked["a"])
+    strike_out(core, asked, "a", 2)
+    assert core.able(NODES) == NODES
+    strike_out(core, asked, "a", 1)
+    assert core.able(NODES) == ("b", "c", "d", "e")
+    strike_out(core, asked, "stranger", 99)
+    # Late or cut off is not bad.
+    for _ in range(9):
+        core.handle(events.Refused("b", 1, "LATE", "too late"), 2.0)
+    assert core.able(("a", "b")) == ("b",)
+    few, asked = begun(selection={"min_nodes": 5}, gate={"max_strikes": 1})
+    strike_out(few, asked, "a", 5)
+    assert few.able(NODES) == NODES
+
+
+def test_a_bad_judgement_counts_against_its_node_and_not_in_the_mean():
+    core, asked = begun(nodes=("a", "b"), evaluation={"interval_rounds": 1}, gate={"max_strikes": 1})
+    for node in "ab":
+        deliver(core, asked[node])
+    core.handle(events.Aggregated(2, "ff"), 3.0)
+    core.handle(events.Evaluated("a", 0, {}, "BAD_ANSWER: samples must be a number"), 3.5)
+    assert core.handle(events.Evaluated("b", 30, {"accuracy": 0.9}), 3.6) == [events.SeekNodes()]
+    assert core.history[-1].metrics["evaluation/accuracy"] == pytest.approx(0.9)
+    assert core.able(("a", "b")) == ("b",)
+    assert refusals(core)["a"] == "BAD_ANSWER"
+
+
+def test_what_is_listed_of_refusals_is_bounded():
+    core, _ = begun()
+    for number in range(3_000):
+        core.handle(events.Refused("a", 1, "NOT_FINITE", "x" * 5_000), 2.0)
+        core.handle(events.Refused(f"stranger{number}", 1, "NOT_ASKED", "x"), 2.0)
+    record = core.history[-1]
+    assert len(record.updates) == 1_000
+    assert record.unrecorded == 5_000
+    assert sum(update.node_id == "a" for update in record.updates) == 20
+    assert max(len(update.message) for update in record.updates) == 200
+
+
+def test_the_oldest_rounds_lose_what_they_say_of_single_updates():
+    nodes = tuple(f"n{k}" for k in range(3_000))
+    core, _ = begun(nodes=nodes, max_abandoned=100)
+    for number in range(1, 11):
+        core.handle(events.Tick(), 100.0 * number)
+        core.handle(events.Begin(nodes, "more", 0.0), 100.0 * number)
+    kept = [len(record.updates) for record in core.history]
+    assert sum(kept) <= 20_000
+    assert [record.unrecorded + len(record.updates) for record in core.history][:-1] == [3_000] * 10
+    assert kept[0] == 0
+    assert kept[-2] == 3_000

@@ -14,6 +14,11 @@ from parlmesh.federation.config import FederationConfig
         ({"quorum": 5, "selection": {"min_nodes": 4}}, "quorum must be <= selection.min_nodes, got 5 and 4"),
         ({"privacy": {"mode": "central"}, "rule": {"name": "median"}}, "rule.name must be mean, got median"),
         ({"privacy": {"mode": "central"}, "buffer_size": 4}, "buffer_size must be 0"),
+        ({"quorum": 8, "selection": {"min_nodes": 10, "fraction": 0.1}}, "quorum must be <= 1, got 8"),
+        (
+            {"privacy": {"mode": "local", "epsilon_budget": 1.0}},
+            r"would give away epsilon 9.997 of a budget of 1; noise_multiplier must be at least 7.46",
+        ),
         ({"privacy": {"mode": "local"}, "compression": {"encoding": "top_k"}}, "encoding must be none"),
     ],
 )

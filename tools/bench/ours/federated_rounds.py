@@ -34,7 +34,7 @@ async def measure(parameters: int, nodes: int, rounds: int) -> dict[str, Any]:
         "settings": {"parameters": parameters},
         "rounds": rounds,
         "quorum": nodes,
-        "selection": {"min_nodes": nodes},
+        "selection": {"min_nodes": nodes, "virtual_nodes": 1},
         "evaluation": {"interval_rounds": 0},
     }
     with tempfile.TemporaryDirectory() as folder:

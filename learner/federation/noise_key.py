@@ -1,0 +1,63 @@
+"""What the noise of private rounds is drawn from: a key that is hashed on with every version: old noise is lost.
+
+Whoever reads the file cannot subtract the noise of versions that were published; a round that is made again after a
+kill draws the same noise, since the key moves on only when its version is written down.
+"""
+
+import hashlib
+import json
+import secrets
+from pathlib import Path
+
+from parlmesh.telemetry import get_logger
+
+from .files import write_whole
+
+log = get_logger("parlmesh.learner")
+
+NOISE_KEY = "noise.key"
+_KEY_BYTES = 32
+
+
+class NoiseKey:
+    """In a file of its own that its owner alone can read. Used in one thread at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def seed(self, version: int) -> bytes:
+        """For the version that is made of this one; always the same until `forget`. OSError when it cannot be kept."""
+        step, key = self._read()
+        if step < 0 or step > version:
+            step, key = version, secrets.token_bytes(_KEY_BYTES)
+            self._write(step, key)
+        elif step < version:
+            key = _onward(key, version - step)
+            self._write(version, key)
+        return hashlib.sha256(b"noise" + key).digest()
+
+    def forget(self, version: int) -> None:
+        """The version that was made of this one is written down: its noise can never be drawn again."""
+        step, key = self._read()
+        if 0 <= step <= version:
+            self._write(version + 1, _onward(key, version + 1 - step))
+
+    def _read(self) -> tuple[int, bytes]:
+        try:
+            found = json.loads(self._path.read_bytes())
+            step, key = int(found["version"]), bytes.fromhex(found["key"])
+        except FileNotFoundError:
+            return -1, b""
+        except (ValueError, TypeError, KeyError):
+            log.error("noise_key_damaged", path=str(self._path))
+            return -1, b""
+        return (step, key) if len(key) == _KEY_BYTES else (-1, b"")
+
+    def _write(self, version: int, key: bytes) -> None:
+        write_whole(self._path, json.dumps({"version": version, "key": key.hex()}).encode())
+
+
+def _onward(key: bytes, steps: int) -> bytes:
+    for _ in range(steps):
+        key = hashlib.sha256(b"next" + key).digest()
+    return key

@@ -1,0 +1,56 @@
+"""What a private federation has given away, and whether it may give away more. Pure.
+
+Central: every version is a release in which each node counts at most once. Local: every update that a node was asked
+for is one, whether it came, counted, or was left behind by a round that was abandoned.
+"""
+
+from dataclasses import dataclass, field
+
+from parlmesh.federation.config import PrivacyConfig
+from parlmesh.federation.privacy import epsilon, releases_within
+
+# More than any federation asks of a node.
+_MOST = 1 << 40
+
+
+@dataclass(slots=True)
+class Spending:
+    """`by_node` counts what local nodes were asked for."""
+
+    config: PrivacyConfig
+    by_node: dict[str, int] = field(default_factory=dict)
+    _allowed: int = _MOST
+
+    def __post_init__(self) -> None:
+        config = self.config
+        if config.mode != "none" and config.epsilon_budget:
+            self._allowed = releases_within(config.noise_multiplier, config.delta, config.epsilon_budget, _MOST)
+
+    def affords(self, node_id: str) -> bool:
+        """Whether a node may be asked for one more update."""
+        return self.config.mode != "local" or self.by_node.get(node_id, 0) < self._allowed
+
+    def affords_round(self, versions: int) -> bool:
+        """Whether a version may follow so many."""
+        return self.config.mode != "central" or versions < self._allowed
+
+    def ask(self, node_id: str) -> None:
+        """One more release of a node."""
+        if self.config.mode == "local":
+            self.by_node[node_id] = self.by_node.get(node_id, 0) + 1
+
+    def reason(self) -> str:
+        """Why it ended."""
+        return f"another round would give away more than the budget of epsilon {self.config.epsilon_budget:g}"
+
+    def metrics(self, versions: int) -> dict[str, float]:
+        """What the node that gave most has given away after so many versions, and would with one more release."""
+        if self.config.mode == "none":
+            return {}
+        releases = versions if self.config.mode == "central" else max(self.by_node.values(), default=0)
+        noise, delta = self.config.noise_multiplier, self.config.delta
+        return {
+            "privacy/epsilon": epsilon(noise, releases, delta),
+            "privacy/delta": delta,
+            "privacy/next_epsilon": epsilon(noise, releases + 1, delta),
+        }

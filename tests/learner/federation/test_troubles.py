@@ -1,0 +1,140 @@
+"""Causes that pass: a full disk, a scheduler that refuses or is away. A federation waits them out."""
+
+import asyncio
+import json
+import shutil
+import stat
+
+import numpy as np
+import pytest
+
+from learner.federation.records import FederationState
+from learner.federation.troubles import passing
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.testing import serve
+from parlmesh.v1 import federation_service_pb2 as pb
+
+from .conftest import SIZE, Scheduler, files_no_longer_than, serving
+
+
+def vector_of(node, version):
+    return np.random.default_rng([ord(node), version]).standard_normal(SIZE).astype(np.float32)
+
+
+def test_only_what_can_go_away_by_itself_is_waited_out():
+    assert passing(OSError(28, "No space left on device")) == "the learner's disk: No space left on device"
+    assert passing(ExceptionGroup("", [Unavailable("away"), OSError(5, "I/O error")])) == "away"
+    assert passing(MemoryError())
+    assert not passing(InvalidInput("a rule that cannot work"))
+    assert not passing(ExceptionGroup("", [OSError(28, "full"), KeyError("a defect")]))
+
+
+async def digest_of_a_quiet_run(folder, **values):
+    async with serving(folder) as bench:
+        federation = await bench.start(**values)
+        await bench.finish(federation, vector_of)
+        return federation.core.digest
+
+
+async def shown(bench):
+    found = (await bench.stub.GetFederation(pb.GetFederationRequest(), timeout=60.0)).federation
+    return found.state, found.reason
+
+
+@pytest.mark.parametrize("moment", ["update", "join", "begin"])
+async def test_a_full_disk_pauses_a_federation_and_changes_no_bit_of_its_model(tmp_path, moment):
+    values = {"rounds": 4, "privacy": {"mode": "central", "clip_norm": 2.0}}
+    async with serving(tmp_path / "f") as bench:
+        federation = await bench.start(**values)
+        journal = tmp_path / "f" / "f" / "journal.jsonl"
+        quiet = tmp_path / "quiet"
+        # The same noise in both: the folder as it is before the first round.
+        quiet.mkdir()
+        shutil.copytree(tmp_path / "f", quiet, dirs_exist_ok=True)
+        asked = await bench.assignments(federation, 1)
+        for node in ("a", "b") if moment == "join" else ("a",):
+            await bench.submit(asked[node], vector_of(node, 1))
+        if moment == "begin":
+            for node in "bc":
+                await bench.submit(asked[node], vector_of(node, 1))
+        room = {"update": 1, "join": 400, "begin": 60}[moment]
+        with files_no_longer_than(journal.stat().st_size + room):
+            ending = asyncio.ensure_future(bench.finish(federation, vector_of))
+            await bench.until(lambda: "File too large" in federation.trouble)
+            state, reason = await shown(bench)
+            assert (state, reason) == (pb.FEDERATION_STATE_RUNNING, "the learner's disk: File too large")
+            await asyncio.wait({ending}, timeout=0.5)
+            assert not ending.done()
+        await ending
+        assert federation.core.state is FederationState.FINISHED
+        assert federation.trouble == ""
+        assert (await shown(bench))[1] == "all 4 rounds are done"
+        assert b"Stop" not in journal.read_bytes()
+    async with serving(quiet) as bench:
+        again = bench.federations.get("f")
+        again._list_nodes = federation._list_nodes
+        await bench.finish(again, vector_of)
+        assert again.core.digest == federation.core.digest
+
+
+async def test_a_scheduler_that_refuses_its_tasks_pauses_it_until_it_takes_them(tmp_path):
+    scheduler = Scheduler()
+    scheduler.refusal = FailedPrecondition("no actor knows the kind federated_fit", reason="UNKNOWN_KIND")
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(rounds=1)
+        await bench.until(lambda: "no actor knows the kind federated_fit" in federation.trouble)
+        assert (await shown(bench))[0] == pb.FEDERATION_STATE_RUNNING
+        scheduler.refusal = None
+        await bench.until(lambda: len(scheduler.tasks) == 3)
+        await bench.finish(federation, vector_of)
+        assert federation.core.state is FederationState.FINISHED
+        assert federation.core.round == 1
+
+
+async def test_without_a_scheduler_no_wait_counts_against_a_federation(tmp_path):
+    async with serving(tmp_path / "f") as bench:
+        there = bench.federations._list_nodes
+        federation = await bench.start(rounds=1, round_seconds=0.2, wait_seconds=0.2, max_abandoned=1)
+        await bench.assignments(federation, 1)
+        federation._list_nodes = there
+        await bench.until(lambda: "does not say which nodes are there" in federation.trouble)
+        born = federation.core.deadline
+        await bench.until(lambda: federation.core.deadline > born + 0.5)
+        assert federation.core.state is FederationState.RUNNING
+        await bench.finish(federation, vector_of)
+        assert federation.core.state is FederationState.FINISHED
+
+
+async def test_a_federation_that_waits_can_be_stopped(tmp_path):
+    scheduler = Scheduler()
+    scheduler.refusal = InvalidInput("never", reason="TOO_LARGE")
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(rounds=1, round_seconds=0.5)
+        await bench.until(lambda: "never" in federation.trouble)
+        await bench.stub.StopFederation(pb.StopFederationRequest(), timeout=60.0)
+        await bench.until(lambda: federation.core.state is not FederationState.RUNNING)
+
+
+async def test_a_broken_federation_costs_itself_and_no_other(tmp_path):
+    folder = tmp_path / "f"
+    async with serving(folder) as bench:
+        await bench.start(rounds=1)
+    about = folder / "f" / "federation.json"
+    assert stat.S_IMODE(about.stat().st_mode) == 0o600
+    for name, text in (("torn", about.read_text()[:50]), ("deep", "[" * 100_000), ("other", "[]")):
+        (folder / name).mkdir()
+        (folder / name / "federation.json").write_text(text)
+    (folder / ".partial-g").mkdir()
+    (folder / ".partial-link").symlink_to("/nowhere")
+    async with serving(folder) as bench:
+        assert bench.federations.get("f").federation_id == "f"
+        for name in ("torn", "deep", "other"):
+            with pytest.raises(FailedPrecondition, match="damaged on disk"):
+                bench.federations.get(name)
+            with pytest.raises(Exception, match="damaged on disk"):
+                await bench.federations.start(name, json.loads("{}"))
+        assert not list(folder.glob(".partial-*"))
+        # One that is left behind while the learner runs.
+        (folder / ".partial-g").mkdir()
+        (folder / ".partial-g" / "models").mkdir()
+        await bench.federations.start("g", {"task": "drift", "settings": {"parameters": SIZE}})
