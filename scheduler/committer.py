@@ -52,6 +52,7 @@ class Committer:
         self._given = 0
         self._committed = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._store_there = True
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
 
@@ -134,18 +135,21 @@ class Committer:
                 return
             if batches and not self._commit(batches):
                 return
+            if not batches and compaction is None:
+                self._look_after()
             if compaction is None and self._store.wants_compaction():
                 compaction = self._store.compact()
             elif compaction is not None:
                 compaction = self._step(compaction)
 
     def _next(self, *, blocking: bool) -> list[Batch] | None:
-        """All that waits; None at the end."""
+        """All that waits, nothing after a while without anything; None at the end."""
         batches: list[Batch] = []
         size = 0
         try:
             while size < MAX_BATCH_BYTES:
-                batch = self._batches.get(block=blocking and not batches)
+                waits = blocking and not batches
+                batch = self._batches.get(block=waits, timeout=IDLE_SECONDS if waits else None)
                 if batch is None:
                     # What came before the end is committed first.
                     self._batches.put(None)
@@ -187,6 +191,19 @@ class Committer:
             self._tell(self._on_health, True)
         self._tell(self._release, batches[-1][2])
         return True
+
+    def _look_after(self) -> None:
+        """A store that vanished is noticed also while nobody writes."""
+        try:
+            self._store.check()
+            healthy = True
+        except OSError as error:
+            healthy = False
+            if self._store_there:
+                log.error("store_failing", error=str(error))
+        if healthy != self._store_there:
+            self._store_there = healthy
+            self._tell(self._on_health, healthy)
 
     def _step(self, compaction: Iterator[None]) -> Iterator[None] | None:
         try:

@@ -32,7 +32,6 @@ COMPACT_BEGIN: Final = "compact_begin"
 COMPACT_READ: Final = "compact_read"
 COMPACT_WRITE: Final = "compact_write"
 COMPACT_BEFORE_SWITCH: Final = "compact_before_switch"
-COMPACT_IN_SWITCH: Final = "compact_in_switch"
 COMPACT_AFTER_SWITCH: Final = "compact_after_switch"
 COMPACT_DELETE: Final = "compact_delete"
 
@@ -42,7 +41,6 @@ COMPACTION = (
     COMPACT_READ,
     COMPACT_WRITE,
     COMPACT_BEFORE_SWITCH,
-    COMPACT_IN_SWITCH,
     COMPACT_AFTER_SWITCH,
     COMPACT_DELETE,
 )

@@ -28,6 +28,9 @@ class MemoryStore:
         self._batches.append(batch)
         self._new_records += records
 
+    def check(self) -> None:
+        """Nothing can happen to it."""
+
     def wants_compaction(self) -> bool:
         return self._new_records >= self._compact_records
 

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 LEASES_PER_START = 1 << 32
+# Leaves room for a million starts after it.
+LATEST_START = (1 << 32) - (1 << 20)
 
 
 class Opened(NamedTuple):
@@ -30,6 +32,9 @@ class Store(Protocol):
     def append(self, batch: bytes, records: int) -> None:
         """Keeps a batch; when this returns it is as durable as the store can make it. Raises OSError otherwise."""
 
+    def check(self) -> None:
+        """OSError when what is appended now would be lost; cheap, and asked for now and then."""
+
     def wants_compaction(self) -> bool:
         """Whether enough was appended since the journal was last condensed."""
 
@@ -46,5 +51,8 @@ def new_identity() -> int:
 
 
 def next_floor(last_lease: int, wall_time: float) -> int:
-    """Starts from the time, so that it also grows when a store was lost, and never below the last start."""
-    return max(int(wall_time), (last_lease // LEASES_PER_START) + 1) * LEASES_PER_START
+    """Starts from the time, so that it also grows when a store was lost, and never below the last start.
+
+    Lease ids have 64 bits on the wire; a clock beyond the year 2106 counts no further.
+    """
+    return max(min(int(wall_time), LATEST_START), (last_lease // LEASES_PER_START) + 1) * LEASES_PER_START

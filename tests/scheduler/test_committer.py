@@ -26,6 +26,7 @@ class GatedStore:
         self.compactions = 0
         self.compact_after = 10**9
         self.closed = False
+        self.missing = False
 
     def open(self, wall_time: float) -> Opened:
         return Opened(1, iter(()))
@@ -37,6 +38,10 @@ class GatedStore:
             self.failures -= 1
             raise OSError("disk full")
         self.appended.append(batch)
+
+    def check(self) -> None:
+        if self.missing:
+            raise OSError("the file is gone")
 
     def wants_compaction(self) -> bool:
         return len(self.appended) >= self.compact_after
@@ -115,6 +120,16 @@ async def test_a_failing_store_is_tried_again_with_the_same_batch_and_health_say
         await asyncio.wait_for(committer.committed(), 10)
         assert health == [False, True]
         assert len(store.appended) == 1
+
+
+async def test_a_store_that_vanishes_while_nobody_writes_is_noticed_and_its_return_too() -> None:
+    store = GatedStore()
+    health: list[bool] = []
+    async with running(store, health.append):
+        store.missing = True
+        await wait_until_async(lambda: health == [False], 10)
+        store.missing = False
+        await wait_until_async(lambda: health == [False, True], 10)
 
 
 async def test_closing_commits_everything_that_was_added() -> None:

@@ -149,6 +149,19 @@ async def test_a_store_that_fails_once_stops_nothing(tmp_path: Path) -> None:
     assert store_differences(core, path, made.scheduler.shell.now()) == []
 
 
+async def test_a_store_that_vanishes_is_noticed_and_nothing_more_is_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    async with stage(path) as made:
+        path.rename(tmp_path / "away")
+        await wait_until_async(lambda: not made.scheduler.shell.healthy, SECONDS)
+        with pytest.raises(FleetError) as caught:
+            await made.client.submit(noop("new"))
+        assert caught.value.reason == "STORE_FAILING"
+        (tmp_path / "away").rename(path)
+        await wait_until_async(lambda: made.scheduler.shell.healthy, SECONDS)
+        assert await made.client.submit(noop("new")) == ["new"]
+
+
 async def test_one_odd_request_is_refused_and_harms_nobody(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     async with stage(path) as made:

@@ -1,0 +1,206 @@
+"""Makes a damaged store readable again, from all of it that can be read, and says what was left out.
+
+The damaged files are kept beside the new ones. Only done when an operator asks for it (`store.repair`).
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from parlmesh.telemetry import get_logger
+
+from ..condensing import Condenser
+from ..left_out import LeftOut
+from ..records import DamagedJournal, seal, unseal
+from .protocol import new_identity
+from .tables import UNKNOWN_PARTS, Place, Tables
+from .witness import Seen
+
+log = get_logger("parlmesh.scheduler")
+
+SNAPSHOT_BATCH_BYTES = 1 << 20
+# After so many rows in a row that cannot be read nothing more is expected.
+MOST_UNREADABLE_ROWS = 10_000
+
+
+def repair(path: Path, seen: Seen | None) -> bool:
+    """Whether it was necessary. The caller has the store's lock."""
+    try:
+        check(path, seen)
+        return False
+    except DamagedJournal as error:
+        why = error.message
+    left_out = LeftOut()
+    condenser = Condenser(left_out)
+    last_id = _Salvage(path, left_out).read_into(condenser)
+    if seen is not None and seen.last_id > last_id:
+        left_out.add(f"{seen.last_id - last_id} batches after row {last_id}, which were acknowledged and are gone")
+        last_id = seen.last_id
+    fresh = path.with_name(path.name + ".repaired")
+    _remove(fresh)
+    _write(fresh, condenser, last_id)
+    kept = _move_aside(path)
+    fresh.rename(path)
+    left_out.tell(str(path))
+    log.error("journal_repaired", path=str(path), damage=why, tasks=condenser.tasks, damaged_copy=str(kept))
+    return True
+
+
+def check(path: Path, seen: Seen | None) -> None:
+    """DamagedJournal unless everything can be read and nothing is missing that the witness saw."""
+    check_presence(path, seen)
+    if not path.exists():
+        return
+    tables = Tables(path)
+    try:
+        with tables.errors():
+            check_identity(path, tables.number("identity"), seen)
+            place = tables.place()
+            last_id = place.covered
+            for _ in tables.snapshot(place):
+                continue
+            for _ in tables.journal(place.covered + 1):
+                last_id += 1
+            check_length(path, last_id, seen)
+    finally:
+        tables.close()
+
+
+def check_presence(path: Path, seen: Seen | None) -> None:
+    if seen is not None and (not path.exists() or not path.stat().st_size):
+        what = "is empty" if path.exists() else "is gone"
+        raise DamagedJournal(
+            f"{path} {what}; it had {seen.last_id} batches. Restore it, or set store.repair=true to begin anew without "
+            "what was accepted before",
+            where=str(path),
+        )
+
+
+def check_identity(path: Path, identity: int, seen: Seen | None) -> None:
+    if seen is not None and identity != seen.identity:
+        what = "has lost its beginning" if not identity else "is not the store that was here before"
+        raise DamagedJournal(
+            f"{path} {what}. Restore it, or set store.repair=true to go on with what it has", where=str(path)
+        )
+
+
+def check_length(path: Path, last_id: int, seen: Seen | None) -> None:
+    if seen is not None and last_id < seen.last_id:
+        raise DamagedJournal(
+            f"{path} ends with row {last_id} and had {seen.last_id}: {seen.last_id - last_id} batches that were "
+            "acknowledged are gone, perhaps with the file ending in -wal. Restore it, or set store.repair=true to go "
+            "on without them",
+            where=str(path),
+        )
+
+
+class _Salvage:
+    """Reads what can be read, row by row."""
+
+    def __init__(self, path: Path, left_out: LeftOut) -> None:
+        self._path = path
+        self._left_out = left_out
+
+    def read_into(self, condenser: Condenser) -> int:
+        """The last row that is there."""
+        if not self._path.exists() or not self._path.stat().st_size:
+            return 0
+        try:
+            database = sqlite3.connect(self._path, isolation_level=None)
+        except sqlite3.Error as error:
+            self._left_out.add(f"all of {self._path}: {error}")
+            return 0
+        try:
+            place = self._place(database)
+            for batch in self._snapshot(database, place):
+                condenser.read(batch)
+            last_id = place.covered
+            for number, batch in self._journal(database, place.covered + 1):
+                condenser.read(batch)
+                last_id = number
+            return last_id
+        finally:
+            database.close()
+
+    def _place(self, database: sqlite3.Connection) -> Place:
+        """By the numbers if they are whole, else the newest snapshot that is there."""
+        try:
+            numbers = dict(database.execute("SELECT key, value FROM meta"))
+            return Place(numbers.get("generation", 0), numbers.get("covered", 0), numbers.get("parts", UNKNOWN_PARTS))
+        except sqlite3.Error as error:
+            self._left_out.add(f"the numbers of {self._path}: {error}")
+        with suppress(sqlite3.Error):
+            (newest,) = database.execute("SELECT MAX(generation) FROM snapshot").fetchone()
+            return Place(newest or 0)
+        return Place()
+
+    def _snapshot(self, database: sqlite3.Connection, place: Place) -> Iterator[bytes]:
+        position = 0
+        while place.parts == UNKNOWN_PARTS or position < place.parts:
+            where = f"snapshot {place.generation}, part {position}"
+            try:
+                row = database.execute(
+                    "SELECT batch FROM snapshot WHERE generation = ? AND position = ?", (place.generation, position)
+                ).fetchone()
+                if row is None and place.parts == UNKNOWN_PARTS:
+                    return
+                if row is None:
+                    self._left_out.add(f"{where} is missing")
+                else:
+                    yield unseal(row[0], where)
+            except (sqlite3.Error, DamagedJournal) as error:
+                self._left_out.add(f"{where}: {error}")
+                if place.parts == UNKNOWN_PARTS and position > MOST_UNREADABLE_ROWS:
+                    return
+            position += 1
+
+    def _journal(self, database: sqlite3.Connection, first: int) -> Iterator[tuple[int, bytes]]:
+        expected, unreadable = first, 0
+        while unreadable < MOST_UNREADABLE_ROWS:
+            where = f"journal row {expected}"
+            try:
+                row = database.execute(
+                    "SELECT id, batch FROM journal WHERE id >= ? ORDER BY id LIMIT 1", (expected,)
+                ).fetchone()
+                if row is None:
+                    return
+                if row[0] != expected:
+                    self._left_out.add(f"journal rows {expected} to {row[0] - 1} are missing")
+                expected, where = row[0], f"journal row {row[0]}"
+                yield expected, unseal(row[1], where)
+                unreadable = 0
+            except (sqlite3.Error, DamagedJournal) as error:
+                unreadable += 1
+                self._left_out.add(f"{where}: {error}")
+            expected += 1
+
+
+def _write(path: Path, condenser: Condenser, last_id: int) -> None:
+    tables = Tables(path)
+    try:
+        with tables.errors():
+            parts = 0
+            for batch in condenser.write(SNAPSHOT_BATCH_BYTES):
+                tables.execute("INSERT INTO snapshot VALUES (1, ?, ?)", parts, seal(batch))
+                parts += 1
+            # Clients that were told of what is gone are to see that this is another memory.
+            tables.set_place(Place(1, last_id, parts), identity=new_identity())
+    finally:
+        tables.close()
+
+
+def _move_aside(path: Path) -> Path:
+    number = 1
+    while (kept := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    for ending in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.rename(f"{path}{ending}", f"{kept}{ending}")
+    return kept
+
+
+def _remove(path: Path) -> None:
+    for ending in ("", "-wal", "-shm"):
+        Path(f"{path}{ending}").unlink(missing_ok=True)

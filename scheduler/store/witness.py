@@ -1,0 +1,104 @@
+"""A small file beside the store that knows how far it got.
+
+SQLite takes a log that was cut, or a file that is gone, for a store that never had more. The witness is written after
+each commit without waiting for the disk, and survives whatever kills the process; so it is never ahead of what is
+durable, and a store that is behind it has lost something that was acknowledged.
+"""
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.scheduler")
+
+_MAGIC = b"parlmesh"
+# magic, identity of the store, its last row, the machine's start; then a checksum
+_SLOT = struct.Struct("<8sQQ16s")
+_SUM = struct.Struct("<I")
+_SIZE = _SLOT.size + _SUM.size
+# Two in turns, so that one is whole whatever happens to the other.
+_SLOTS = 2
+_BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Seen(NamedTuple):
+    """What a store was known to have."""
+
+    identity: int
+    last_id: int
+    same_boot: bool
+
+
+class Witness:
+    """Owned by one thread at a time, like its store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.with_name(path.name + ".witness")
+        self._file = -1
+        self._identity = 0
+        self._turn = 0
+        self._boot = _boot()
+        self._failing = False
+
+    def read(self) -> Seen | None:
+        """None when there is none, or none that can be read."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            return None
+        slots = [data[start : start + _SIZE] for start in range(0, _SLOTS * _SIZE, _SIZE)]
+        found = [_SLOT.unpack_from(slot) for slot in slots if _whole(slot)]
+        if not found:
+            log.error("witness_unreadable", path=str(self.path))
+            return None
+        _, identity, last_id, boot = max(found, key=lambda slot: slot[2])
+        return Seen(identity, last_id, boot == self._boot)
+
+    def begin(self, identity: int, last_id: int) -> None:
+        """Speaks for this store from now on, and for no other."""
+        self.close()
+        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._identity = identity
+        for _ in range(_SLOTS):
+            self._write(last_id)
+        os.fsync(self._file)
+
+    def note(self, last_id: int) -> None:
+        """After a commit, which is not undone if this fails."""
+        if self._file < 0:
+            return
+        try:
+            self._write(last_id)
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                log.error("witness_failed", path=str(self.path), error=str(error))
+            self._failing = True
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _write(self, last_id: int) -> None:
+        slot = _SLOT.pack(_MAGIC, self._identity, last_id, self._boot)
+        self._turn = (self._turn + 1) % _SLOTS
+        os.pwrite(self._file, slot + _SUM.pack(zlib.crc32(slot)), self._turn * _SIZE)
+
+
+def _whole(slot: bytes) -> bool:
+    if len(slot) < _SIZE or not slot.startswith(_MAGIC):
+        return False
+    return bool(_SUM.unpack_from(slot, _SLOT.size)[0] == zlib.crc32(slot[: _SLOT.size]))
+
+
+def _boot() -> bytes:
+    """Differs after every start of the machine."""
+    try:
+        return bytes.fromhex(_BOOT_FILE.read_text().strip().replace("-", ""))
+    except (OSError, ValueError):
+        return bytes(16)
