@@ -10,6 +10,7 @@ app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a flee
 Name = Annotated[str, typer.Argument(help="letters, digits, '.', '_' and '-'")]
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="where the files are kept")]
 Days = Annotated[int, typer.Option(help="days until it expires")]
+Namespace = Annotated[str, typer.Option(help="confine it to the tasks of one namespace")]
 Force = Annotated[bool, typer.Option("--force", help="replace what exists")]
 
 DEFAULT_FOLDER = Path("certs")
@@ -53,6 +54,7 @@ def server(
 def node(
     name: Name,
     role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
+    namespace: Namespace = "",
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
@@ -62,13 +64,16 @@ def node(
     from parlmesh.security.certificate_files import write_certificate
     from parlmesh.security.identity import role_named
 
-    _print_files(*write_certificate(folder, name, role=role_named(role), hosts=(), days=days, force=force))
+    _print_files(
+        *write_certificate(folder, name, role=role_named(role), hosts=(), days=days, force=force, namespace=namespace)
+    )
 
 
 @app.command()
 def token(
     name: Name,
     role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
+    namespace: Namespace = "",
     folder: Folder = DEFAULT_FOLDER,
     force: Force = False,
 ) -> None:
@@ -76,7 +81,7 @@ def token(
     from parlmesh.security.identity import role_named
     from parlmesh.security.tokens import TOKENS_FILE, write_token
 
-    file, line = write_token(folder, name, role_named(role), force=force)
+    file, line = write_token(folder, name, role_named(role), force=force, namespace=namespace)
     typer.echo(f"{file}  (secret: give it to {name} alone)")
     typer.echo(f"{folder / TOKENS_FILE}  (for security.tokens of the servers)")
     typer.echo(line)

@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import grpc
 
@@ -11,6 +12,10 @@ from parlmesh.addresses import host_of, is_loopback
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
 from parlmesh.security.extra import require_extra
+from parlmesh.security.watching import WatchedFiles
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.security")
 
 Bearer = Callable[[str], str]
 """The credential for calls to a service, given its full name."""
@@ -21,11 +26,34 @@ def server_credentials(security: SecurityConfig) -> grpc.ServerCredentials | Non
     if security.certificate is None or security.key is None:
         return None
     check_files(security)
+    watched = WatchedFiles([security.ca, security.certificate, security.key], time.monotonic)
+
+    def renewed() -> grpc.ServerCertificateConfiguration | None:
+        """Called by grpc before every handshake, in a thread of its own; None leaves everything as it is."""
+        if not watched.changed():
+            return None
+        try:
+            check_files(security)
+            fresh = _server_files(security)
+        except ConfigError as error:
+            log.error("server_certificate_refused", why=error.message)
+            return None
+        log.info("server_certificate_read", certificate=security.certificate)
+        return fresh
+
+    # The stubs do not know that the answer may be None.
+    fetch: Any = renewed
+    return grpc.dynamic_ssl_server_credentials(
+        _server_files(security), fetch, require_client_authentication=security.require_client_certificate
+    )
+
+
+def _server_files(security: SecurityConfig) -> grpc.ServerCertificateConfiguration:
+    assert security.certificate is not None
+    assert security.key is not None
     authority = _read(security.ca) if security.ca is not None and security.require_client_certificate else None
-    return grpc.ssl_server_credentials(
-        [(_read(security.key), _read(security.certificate))],
-        root_certificates=authority,
-        require_client_auth=security.require_client_certificate,
+    return grpc.ssl_server_certificate_configuration(
+        [(_read(security.key), _read(security.certificate))], root_certificates=authority
     )
 
 
@@ -50,7 +78,7 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
             raise ConfigError(
                 f"a token would travel readable to {address}: set security.ca to use TLS", reason="SECURITY"
             )
-        return lambda service: token
+        return _token_bearer(token, security.token_file)
     if security.certificate is None or security.key is None:
         return None
     if security.ca is None:
@@ -60,10 +88,41 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
     from parlmesh.security.certificate_files import read_certificates, read_pair
     from parlmesh.security.certificates import identity_of
 
-    pair = read_pair(security.certificate, security.key)
+    certificate, key = security.certificate, security.key
+    watched = WatchedFiles([certificate, key], time.monotonic)
+    pair = read_pair(certificate, key)
     if identity_of(pair.certificate) is None:
         return None
-    return Signer(read_certificates(security.certificate), pair.key, host, now).assertion
+    signer = Signer(read_certificates(certificate), pair.key, host, now)
+
+    def assertion(service: str) -> str:
+        if watched.changed():
+            try:
+                signer.renew(read_certificates(certificate), read_pair(certificate, key).key)
+            except ConfigError as error:
+                # In the middle of a renewal the two may not belong together; the change of the other file comes next.
+                log.warning("certificate_refused", why=error.message)
+        return signer.assertion(service)
+
+    return assertion
+
+
+def _token_bearer(token: str, file: Path | None) -> Bearer:
+    """The token; that of a file is read again when the file changes."""
+    if file is None:
+        return lambda service: token
+    watched = WatchedFiles([file], time.monotonic)
+    newest = [token]
+
+    def read_again(service: str) -> str:
+        if watched.changed():
+            try:
+                newest[0] = _checked_token(_read(file).decode(errors="replace"), str(file))
+            except ConfigError as error:
+                log.warning("token_refused", why=error.message)
+        return newest[0]
+
+    return read_again
 
 
 def check_files(security: SecurityConfig) -> None:

@@ -8,12 +8,13 @@ import datetime
 import ipaddress
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jwt
 import jwt.types
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509 import verification
@@ -53,11 +54,16 @@ class Signer:
         host: str,
         now: Callable[[], float],
     ) -> None:
-        self._x5c = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode() for certificate in chain]
-        self._key = key
         self._host = host
         self._now = now
         self._made: dict[str, tuple[str, float]] = {}
+        self.renew(chain, key)
+
+    def renew(self, chain: Sequence[x509.Certificate], key: ec.EllipticCurvePrivateKey) -> None:
+        """From now on these sign."""
+        self._x5c = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode() for certificate in chain]
+        self._key = key
+        self._made.clear()
 
     def assertion(self, service: str) -> str:
         """A valid assertion for calls to the service."""
@@ -81,14 +87,35 @@ class _Verified:
     expires: float
 
 
+Revoked = Callable[[str, str], bool]
+"""Whether a certificate of that serial number and fingerprint is good no more."""
+
+
 class Verifier:
     """Accepts assertions of certificates that an authority signed, for the hosts this server stands for."""
 
-    def __init__(self, authorities: Sequence[x509.Certificate], hosts: Sequence[str], now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        authorities: Sequence[x509.Certificate],
+        hosts: Sequence[str],
+        now: Callable[[], float],
+        revoked: Revoked = lambda serial, fingerprint: False,
+    ) -> None:
+        self._now = now
+        self._revoked = revoked
+        self._remembered: OrderedDict[str, _Verified] = OrderedDict()
+        self.trust(authorities, hosts)
+
+    def trust(self, authorities: Sequence[x509.Certificate], hosts: Sequence[str]) -> None:
+        """From now on these; what others signed is forgotten."""
         self._store = verification.Store(list(authorities))
         self._hosts = tuple(hosts)
-        self._now = now
-        self._remembered: OrderedDict[str, _Verified] = OrderedDict()
+        self._remembered.clear()
+
+    def holds(self, proof: str) -> bool:
+        """Whether the certificate of an identity that was accepted here is still good."""
+        serial, _, fingerprint = proof.partition(" ")
+        return not self._revoked(serial, fingerprint)
 
     def identity(self, assertion: str, service: str) -> Identity:
         """Who made the assertion; Unauthenticated when it proves nothing here and now."""
@@ -99,6 +126,8 @@ class Verifier:
             self._remembered[assertion] = verified
             if len(self._remembered) > _MOST_REMEMBERED:
                 self._remembered.popitem(last=False)
+        if not self.holds(verified.identity.proof):
+            raise _refusal("the certificate is revoked", reason="REVOKED_CERTIFICATE", identity=verified.identity)
         if now > verified.expires + CLOCK_SKEW_SECONDS:
             self._remembered.pop(assertion, None)
             raise _refusal("the credential has expired", reason="EXPIRED_CREDENTIAL", identity=verified.identity)
@@ -157,7 +186,7 @@ class Verifier:
         identity = identity_from_uri(uris[0]) if len(uris) == 1 else None
         if identity is None:
             raise _refusal("the certificate names no role and node", reason="UNTRUSTED_CERTIFICATE")
-        return identity
+        return replace(identity, proof=proof_of(leaf))
 
     def _subjects(self, chain: Sequence[x509.Certificate], moment: datetime.datetime) -> Sequence[x509.GeneralName]:
         builder = verification.PolicyBuilder().store(self._store).time(moment).max_chain_depth(_MOST_CERTIFICATES)
@@ -178,6 +207,11 @@ class Verifier:
         scheme, _, rest = claimed.partition("parlmesh://")
         host, _, called = rest.partition("/")
         return not scheme and called == service and any(_stands_for(name, host) for name in self._hosts)
+
+
+def proof_of(certificate: x509.Certificate) -> str:
+    """Serial number and fingerprint, by which a certificate can be revoked."""
+    return f"{hex(certificate.serial_number)} {certificate.fingerprint(hashes.SHA256()).hex()}"
 
 
 def _chain(assertion: str) -> list[x509.Certificate]:

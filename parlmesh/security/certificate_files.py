@@ -26,7 +26,14 @@ def write_authority(folder: Path, *, name: str, days: int, force: bool) -> tuple
 
 
 def write_certificate(
-    folder: Path, name: str, *, role: Role | None, hosts: Sequence[str], days: int, force: bool
+    folder: Path,
+    name: str,
+    *,
+    role: Role | None,
+    hosts: Sequence[str],
+    days: int,
+    force: bool,
+    namespace: str = "",
 ) -> tuple[Path, Path]:
     """`<name>.crt` and `<name>.key`, signed by the authority of the folder."""
     if name == AUTHORITY:
@@ -34,7 +41,7 @@ def write_certificate(
     certificate, key = folder / f"{AUTHORITY}.crt", folder / f"{AUTHORITY}.key"
     if not certificate.exists() or not key.exists():
         raise NotFound(f"{folder} has no authority; make one with: parlmesh certs ca", folder=folder)
-    pair = issue(read_pair(certificate, key), name, role=role, hosts=hosts, days=days, now=_now())
+    pair = issue(read_pair(certificate, key), name, role=role, namespace=namespace, hosts=hosts, days=days, now=_now())
     return write_pair(pair, folder, name, force=force)
 
 

@@ -35,16 +35,22 @@ class Pair:
 
 def node_uri(identity: Identity) -> str:
     """The name a certificate carries for an identity."""
-    return f"spiffe://{TRUST_DOMAIN}/{identity.role}/{identity.name}"
+    within = f"namespace/{identity.namespace}/" if identity.namespace else ""
+    return f"spiffe://{TRUST_DOMAIN}/{within}{identity.role}/{identity.name}"
 
 
 def identity_from_uri(uri: str) -> Identity | None:
     """The inverse of `node_uri`; None for any other URI."""
     scheme, _, path = uri.partition(f"spiffe://{TRUST_DOMAIN}/")
+    namespace = ""
+    if path.startswith("namespace/"):
+        namespace, _, path = path.removeprefix("namespace/").partition("/")
+        if not re.fullmatch(NAME_PATTERN, namespace):
+            return None
     role, _, name = path.partition("/")
     if scheme or role not in _ROLES or not re.fullmatch(NAME_PATTERN, name):
         return None
-    return Identity(name, Role(role))
+    return Identity(name, Role(role), namespace)
 
 
 def identity_of(certificate: x509.Certificate) -> Identity | None:
@@ -81,18 +87,21 @@ def issue(
     name: str,
     *,
     role: Role | None = None,
+    namespace: str = "",
     hosts: Sequence[str] = (),
     days: int,
     now: datetime.datetime,
 ) -> Pair:
     """A certificate for a server (its hosts), for a node (its role), or for a process that is both."""
     check_name(name)
+    if namespace:
+        check_name(namespace)
     if role is None and not hosts:
         raise InvalidInput(f"the certificate of {name} needs a role or at least one DNS name or IP address")
     names: list[x509.GeneralName] = [_host_name(host) for host in hosts]
     usages = [ExtendedKeyUsageOID.SERVER_AUTH] if hosts else []
     if role is not None:
-        names.append(x509.UniformResourceIdentifier(node_uri(Identity(name, role))))
+        names.append(x509.UniformResourceIdentifier(node_uri(Identity(name, role, namespace))))
         usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, key, issuer=authority.certificate.subject, days=days, now=now)

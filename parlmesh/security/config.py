@@ -3,9 +3,20 @@
 from pathlib import Path
 from typing import Self
 
-from pydantic import SecretStr, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from parlmesh.config import Config
+
+
+class QuotaConfig(Config):
+    """What one identity may have or do at a time; meant to stop the broken and the hostile, never the busy."""
+
+    streams: int = Field(default=1000, ge=1)
+    """Open streams of one identity to one server."""
+    calls_per_second: float = Field(default=5000.0, gt=0)
+    """Calls of one identity to one server, in the long run; ten seconds' worth may come at once."""
+    unread_calls: int = Field(default=8, ge=1)
+    """Calls of one actor or reader whose requests are read at the same time; further ones wait."""
 
 
 class SecurityConfig(Config):
@@ -21,10 +32,13 @@ class SecurityConfig(Config):
     """Servers also demand a certificate of the authority in the TLS handshake."""
     tokens: Path | None = None
     """Servers: YAML list of {name, role, sha256} of the tokens that are accepted."""
+    revoked: Path | None = None
+    """Servers: certificates that are good no more, one SHA-256 fingerprint or serial number (0x…) a line."""
     token: SecretStr | None = None
     """Clients: the token to send."""
     token_file: Path | None = None
     """Clients: file that holds the token to send."""
+    quotas: QuotaConfig = QuotaConfig()
     insecure: bool = False
     """Servers: listen beyond this machine although there is no security: everyone who gets there may do everything."""
 
@@ -35,6 +49,8 @@ class SecurityConfig(Config):
             raise ValueError(f"{given} is set without {wanting}")
         if self.token is not None and self.token_file is not None:
             raise ValueError("token and token_file are both set; keep one")
+        if self.revoked is not None and (self.ca is None or self.certificate is None):
+            raise ValueError("revoked needs ca, certificate and key: it is about certificates of callers")
         if self.insecure and (self.ca or self.certificate or self.tokens):
             raise ValueError("insecure is for servers without security, and ca, certificate or tokens are set")
         if self.require_client_certificate and (self.ca is None or self.certificate is None):

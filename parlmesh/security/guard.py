@@ -11,7 +11,7 @@ from parlmesh.telemetry import get_logger
 from .config import SecurityConfig
 from .extra import require_extra
 from .identity import ANYONE, Identity, Role
-from .roles import OPEN_METHODS, roles_for
+from .roles import NAMESPACED_METHODS, OPEN_METHODS, roles_for
 from .tokens import TokenTable
 
 Metadata = tuple[tuple[str, str | bytes], ...]
@@ -27,6 +27,9 @@ class Guard(Protocol):
 
     def admit(self, method: str, metadata: Metadata) -> Identity: ...
 
+    def still_admits(self, identity: Identity) -> bool:
+        """Whether what the identity proved itself by still holds."""
+
 
 class OpenGuard:
     """Security is off: everyone may do everything."""
@@ -34,11 +37,16 @@ class OpenGuard:
     def admit(self, method: str, metadata: Metadata) -> Identity:
         return ANYONE
 
+    def still_admits(self, identity: Identity) -> bool:
+        return True
+
 
 class AssertionVerifier(Protocol):
     """`assertions.Verifier`, without the extra it needs."""
 
     def identity(self, assertion: str, service: str) -> Identity: ...
+
+    def holds(self, proof: str) -> bool: ...
 
 
 class CredentialGuard:
@@ -53,6 +61,13 @@ class CredentialGuard:
             return UNKNOWN
         identity = self._authenticate(method, metadata)
         allowed = roles_for(method)
+        if identity.namespace and method not in NAMESPACED_METHODS:
+            raise PermissionDenied(
+                f"{identity} may not call {method}; that needs an identity of the whole fleet",
+                reason="NAMESPACE_NOT_ALLOWED",
+                identity=identity,
+                method=method,
+            )
         if identity.role not in allowed:
             needed = " or ".join(sorted(allowed))
             raise PermissionDenied(
@@ -62,6 +77,13 @@ class CredentialGuard:
                 method=method,
             )
         return identity
+
+    def still_admits(self, identity: Identity) -> bool:
+        if " " in identity.proof:
+            return self._assertions is not None and self._assertions.holds(identity.proof)
+        if not identity.proof:
+            return True
+        return self._tokens is not None and self._tokens.holder(identity.proof) == identity
 
     def _authenticate(self, method: str, metadata: Metadata) -> Identity:
         credential = _bearer(metadata)
@@ -101,21 +123,22 @@ def build_guard(
     if security.ca is None and security.tokens is None:
         raise _refusal("security.certificate is set, but neither security.ca nor security.tokens says who may call")
     tokens = TokenTable(security.tokens, monotonic) if security.tokens is not None else None
-    return CredentialGuard(tokens, _assertion_verifier(security, now))
+    return CredentialGuard(tokens, _assertion_verifier(security, now, monotonic))
 
 
-def _assertion_verifier(security: SecurityConfig, now: Callable[[], float]) -> AssertionVerifier | None:
+def _assertion_verifier(
+    security: SecurityConfig, now: Callable[[], float], monotonic: Callable[[], float]
+) -> AssertionVerifier | None:
     if security.ca is None or security.certificate is None:
         return None
     require_extra()
-    from .assertions import Verifier
     from .certificate_files import read_certificates
-    from .certificates import hosts_of
+    from .fresh_verifier import FreshVerifier
 
     own = read_certificates(security.certificate)[0]
     if own.not_valid_after_utc.timestamp() < now():
         raise _refusal(f"{security.certificate} expired at {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
-    return Verifier(read_certificates(security.ca), hosts_of(own), now)
+    return FreshVerifier(security.ca, security.certificate, security.revoked, now, monotonic)
 
 
 def _bearer(metadata: Metadata) -> str:

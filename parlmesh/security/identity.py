@@ -1,7 +1,7 @@
 """Identities and roles. Knows nothing of how they are proven."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from parlmesh.errors import InvalidInput
@@ -34,13 +34,16 @@ def check_name(name: str) -> None:
 
 @dataclass(frozen=True)
 class Identity:
-    """A proven name and its role."""
+    """A proven name and its role, in one namespace or (empty) in the whole fleet."""
 
     name: str
     role: Role
+    namespace: str = ""
+    proof: str = field(default="", compare=False, repr=False)
+    """What can be looked up again to see whether the proof still holds; no secret."""
 
     def __str__(self) -> str:
-        return f"{self.role} {self.name}"
+        return f"{self.role} {self.name} of {self.namespace}" if self.namespace else f"{self.role} {self.name}"
 
     def speaks_for(self, node: str) -> bool:
         """Whether the identity may act in the name of a node: an operator for all, an actor for itself."""

@@ -55,6 +55,21 @@ ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
 }
 
 
+NAMESPACED_METHODS = OPEN_METHODS | {
+    f"/parlmesh.v1.SchedulerService/{method}"
+    for method in (
+        "CancelTasks",
+        "ExplainTask",
+        "GetTask",
+        "ListTasks",
+        "SubmitTaskStream",
+        "SubmitTasks",
+        "WatchTasks",
+    )
+}
+"""What an identity of a namespace may call at all, within its role: tasks, of which it sees its own namespace's."""
+
+
 def roles_for(method: str) -> frozenset[Role]:
     """The roles that may call the method; a method without a row is the operators' alone."""
     return ROLES_BY_METHOD.get(method, _NONE) | {Role.OPERATOR}

@@ -16,11 +16,11 @@ from parlmesh.telemetry import get_logger
 
 from .files import refuse_existing, write_file
 from .identity import NAME_PATTERN, Identity, Role, check_name
+from .watching import WatchedFiles
 
 TOKENS_FILE = "tokens.yaml"
 
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
-_LOOK_AGAIN_SECONDS = 1.0
 
 log = get_logger("parlmesh.security")
 
@@ -31,6 +31,7 @@ class TokenRow(Config):
     name: Annotated[str, Field(pattern=NAME_PATTERN)]
     role: Role
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    namespace: Annotated[str, Field(pattern=rf"^$|{NAME_PATTERN}")] = ""
 
 
 def new_token() -> str:
@@ -67,11 +68,13 @@ def read_rows(file: Path) -> list[TokenRow]:
     return rows
 
 
-def write_token(folder: Path, name: str, role: Role, *, force: bool) -> tuple[Path, str]:
+def write_token(folder: Path, name: str, role: Role, *, force: bool, namespace: str = "") -> tuple[Path, str]:
     """Writes `<name>.token` and its row in `tokens.yaml`, and returns both; `force` replaces the name's old token."""
     check_name(name)
+    if namespace:
+        check_name(namespace)
     token = new_token()
-    row = TokenRow(name=name, role=role, sha256=digest(token))
+    row = TokenRow(name=name, role=role, sha256=digest(token), namespace=namespace)
     file, table = folder / f"{name}.token", folder / TOKENS_FILE
     refuse_existing([file], force=force)
     rows = [old for old in read_rows(table) if old.name != name] if table.exists() else []
@@ -83,47 +86,42 @@ def write_token(folder: Path, name: str, role: Role, *, force: bool) -> tuple[Pa
 
 def _line(row: TokenRow) -> str:
     """Quoted, because a name or a digest may look like a number."""
-    return f'- {{name: "{row.name}", role: {row.role}, sha256: "{row.sha256}"}}'
+    within = f', namespace: "{row.namespace}"' if row.namespace else ""
+    return f'- {{name: "{row.name}", role: {row.role}, sha256: "{row.sha256}"{within}}}'
 
 
 class TokenTable:
-    """The accepted tokens. A changed file is read again; a broken one is reported and the last good one kept."""
+    """The accepted tokens. A changed file is read again; a broken one is reported and the last good one kept.
+
+    One that is gone accepts nobody until it is back.
+    """
 
     def __init__(self, file: Path, monotonic: Callable[[], float]) -> None:
         self._file = file
-        self._monotonic = monotonic
-        self._looked_at = monotonic()
-        self._version = self._file_version()
+        self._watched = WatchedFiles([file], monotonic)
         self._rows = {row.sha256: row for row in read_rows(file)}
 
     def find(self, token: str) -> Identity | None:
         """Whose token it is."""
-        self._read_again()
         # The lookup is by digest, which a caller cannot steer towards one of ours.
         presented = digest(token)
-        row = self._rows.get(presented)
-        if row is None or not hmac.compare_digest(row.sha256, presented):
-            return None
-        return Identity(row.name, row.role)
+        found = self.holder(presented)
+        return found if found is not None and hmac.compare_digest(found.proof, presented) else None
+
+    def holder(self, sha256: str) -> Identity | None:
+        """Whose token has that digest."""
+        self._read_again()
+        row = self._rows.get(sha256)
+        return Identity(row.name, row.role, row.namespace, row.sha256) if row is not None else None
 
     def _read_again(self) -> None:
-        if self._monotonic() - self._looked_at < _LOOK_AGAIN_SECONDS:
+        if not self._watched.changed():
             return
-        self._looked_at = self._monotonic()
-        version = self._file_version()
-        if version == self._version:
-            return
-        self._version = version
         try:
             self._rows = {row.sha256: row for row in read_rows(self._file)}
         except FleetError as error:
             log.error("token_file_refused", file=self._file, why=error.message)
+            if not self._file.exists():
+                self._rows = {}
         else:
             log.info("token_file_read", file=self._file, rows=len(self._rows))
-
-    def _file_version(self) -> tuple[int, int] | None:
-        try:
-            found = self._file.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size

@@ -64,9 +64,25 @@ def test_a_file_that_became_wrong_is_reported_once_and_the_last_good_one_kept(
         assert tokens.find("t") == Identity("a", Role.ACTOR)
     assert [record.getMessage() for record in caplog.records] == ["token_file_refused"]
     assert caplog.records[0].levelno == logging.ERROR
-    (tmp_path / "tokens.yaml").unlink()
+
+
+def test_a_file_that_is_gone_accepts_nobody_until_it_is_back(tmp_path: Path) -> None:
+    clock = HandClock()
+    tokens = table(tmp_path, ("a", "actor", "t"), clock=clock)
+    (tmp_path / "tokens.yaml").rename(tmp_path / "away.yaml")
     clock.advance(2.0)
-    assert tokens.find("t") is not None
+    assert tokens.find("t") is None
+    (tmp_path / "away.yaml").rename(tmp_path / "tokens.yaml")
+    clock.advance(2.0)
+    assert tokens.find("t") == Identity("a", Role.ACTOR)
+
+
+def test_a_token_of_a_namespace_is_an_identity_of_it(tmp_path: Path) -> None:
+    file, line = write_token(tmp_path, "ada", Role.OPERATOR, force=False, namespace="team-a")
+    assert 'namespace: "team-a"' in line
+    found = TokenTable(tmp_path / "tokens.yaml", HandClock()).find(file.read_text().strip())
+    assert found == Identity("ada", Role.OPERATOR, "team-a")
+    assert str(found) == "operator ada of team-a"
 
 
 @pytest.mark.parametrize(
