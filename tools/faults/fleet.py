@@ -79,8 +79,9 @@ class Member:
 class ChaosFleet:
     """A scheduler, a learner and actors, by a plan; `async with` owns them."""
 
-    def __init__(self, plan: Plan, folder: Path) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, learner: bool = True) -> None:
         self.plan = plan
+        self._with_learner = learner
         self.folder = folder
         self.history = folder / "history"
         self.disk = folder / "disk"
@@ -91,6 +92,10 @@ class ChaosFleet:
         self._scheduler, self._learner = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.learner_metrics = free_port()
         self._stack = AsyncExitStack()
+
+    @property
+    def scheduler_address(self) -> str:
+        return self._scheduler
 
     @property
     def learner_address(self) -> str:
@@ -104,13 +109,18 @@ class ChaosFleet:
     async def __aenter__(self) -> "ChaosFleet":
         self.links["client"] = await self._stack.enter_async_context(Proxy(self._scheduler))
         self._add("scheduler", "scheduler", self._scheduler_settings(), "serving")
-        self._add("learner", "learner", self._learner_settings(), "serving")
+        if self._with_learner:
+            self._add("learner", "learner", self._learner_settings(), "serving")
         for index, settings in enumerate(self.plan.actors):
             name = f"actor-{index}"
             self.links[name] = await self._stack.enter_async_context(Proxy(self._scheduler))
             self._add(name, "actor", {**self._actor_settings(name), **settings}, "connected")
-        for member in self.members.values():
-            await member.start()
+        try:
+            for member in self.members.values():
+                await member.start()
+        except BaseException:
+            await self.__aexit__()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

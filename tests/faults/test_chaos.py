@@ -1,0 +1,67 @@
+"""A fleet of real processes under seeded faults: nothing lost, nothing doubled, nothing stalled."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tools.faults import shim
+from tools.faults.chaos import run_chaos
+from tools.faults.schedule import FAULTS, make_plan
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(not shim.available(), reason="there is no gcc to compile the shim with"),
+]
+
+# Minutes of the long run; `make nightly` takes an hour.
+SOAK_MINUTES = float(os.environ.get("PARLMESH_SOAK_MINUTES", "60"))
+
+
+async def live_through(seed: int, seconds: float, folder: Path) -> None:
+    report = await run_chaos(make_plan(seed, seconds), folder / "fleet")
+    print(report.text())
+    assert not report.problems, f"{report.text()}\nreplay: tools/chaos.py --seed {seed} --seconds {seconds:g}\n" + (
+        "\n".join(report.problems[:20])
+    )
+    assert sum(report.faults.values()) > seconds / 10, "the faults took place"
+    assert report.acknowledged > 0
+    assert report.finished_runs > 0
+    assert report.scrapes > 0
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", [101, 102, 103, 104])
+async def test_no_promise_is_broken_in_half_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
+    await live_through(seed, 30.0, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize("seed", range(5))
+async def test_no_promise_is_broken_in_ten_minutes_of_faults(tmp_path: Path, seed: int) -> None:
+    await live_through(seed, 600.0, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(6000)
+async def test_no_promise_is_broken_in_an_hour_of_faults_and_memory_stays_flat(tmp_path: Path) -> None:
+    await live_through(7, SOAK_MINUTES * 60, tmp_path)
+
+
+def test_a_seed_decides_everything_and_another_seed_something_else() -> None:
+    assert make_plan(3, 120.0) == make_plan(3, 120.0)
+    assert make_plan(3, 120.0) != make_plan(4, 120.0)
+
+
+def test_many_seeds_vary_what_there_is_to_vary() -> None:
+    plans = [make_plan(seed, 120.0) for seed in range(40)]
+    assert {fault.name for plan in plans for fault in plan.faults} == set(FAULTS)
+    assert len({plan.scheduler["retention.max_tasks"] for plan in plans}) == 3
+    assert {actor["slots"] for plan in plans for actor in plan.actors} == {1, 2, 4, 8}
+    assert len({actor["kinds"] for plan in plans for actor in plan.actors}) > 2
+
+
+def test_an_unknown_fault_is_named() -> None:
+    with pytest.raises(ValueError, match="there is no fault 'flood'"):
+        make_plan(1, 10.0, names=["flood"])

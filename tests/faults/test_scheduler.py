@@ -1,0 +1,138 @@
+"""A scheduler that is killed, stopped, on a bad disk or on a clock that jumps: real processes."""
+
+import asyncio
+import errno
+import signal
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from parlmesh.rpc import open_channel
+from parlmesh.testing import wait_until_async
+from parlmesh.testing.history import now
+from parlmesh.v1 import task_pb2
+
+pytestmark = pytest.mark.e2e
+
+ALL = tuple(f"t{number}" for number in range(8))
+
+
+async def serving(fleet) -> bool:
+    async with open_channel(fleet.processes.scheduler_address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(), timeout=10.0, wait_for_ready=True)
+    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+async def test_a_scheduler_that_stood_still_takes_nobodys_lease(open_fleet) -> None:
+    async with open_fleet(slots=[4]) as fleet:
+        await fleet.submit(*ALL[:4], seconds=6.0)
+        await fleet.until_begun(*ALL[:4])
+        fleet.scheduler.signal(signal.SIGSTOP)
+        # Twice the lease.
+        await asyncio.sleep(4.0)
+        fleet.scheduler.signal(signal.SIGCONT)
+        outcomes = await fleet.outcomes(*ALL[:4])
+        assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        assert fleet.violations() == []
+
+
+async def test_a_submit_whose_answer_was_lost_can_be_repeated(open_fleet) -> None:
+    async with open_fleet() as fleet:
+        link = fleet.processes.links["client"]
+        await fleet.submit("first", kind="mark_inline")
+        link.hold(up=False)
+        asking = asyncio.create_task(fleet.submit("lost", kind="mark_inline"))
+        # Committed and run, while the answer is held back; then the link is cut and the answer is gone.
+        await fleet.until_begun("lost")
+        assert not asking.done()
+        link.cut()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await asking
+        assert link.cuts > 0
+        link.heal()
+        await fleet.submit("lost", kind="mark_inline")
+        outcome = (await fleet.outcomes("lost"))["lost"]
+        assert outcome.state == task_pb2.TASK_STATE_SUCCEEDED
+        assert len(fleet.begun("lost")) == 1
+
+
+@pytest.mark.parametrize("shift", [3600, -3600])
+async def test_a_jump_of_the_wall_clock_changes_no_lease_and_no_deadline(open_fleet, shift: int) -> None:
+    async with open_fleet(slots=[2]) as fleet:
+        await fleet.submit("long", "other", seconds=2.5)
+        await fleet.until_begun("long", "other")
+        for member in (fleet.scheduler, fleet.actor()):
+            member.shim.set(clock_shift_s=shift)
+        outcomes = await fleet.outcomes("long", "other")
+        assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        assert all(0 <= outcome.ran.ToSeconds() < 60 for outcome in outcomes.values())
+        assert fleet.scheduler.shim.seen("shifted_clocks") > 0
+        assert fleet.violations() == []
+
+
+@pytest.mark.parametrize(
+    ("faults", "counter"),
+    [
+        ({"bytes_left": 0}, "full_writes"),
+        ({"write_errno": errno.EIO}, "failed_writes"),
+        ({"write_errno": errno.EROFS}, "failed_writes"),
+    ],
+)
+async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, faults, counter) -> None:
+    async with open_fleet() as fleet:
+        await fleet.submit("before", kind="mark_inline")
+        await fleet.outcomes("before")
+        fleet.scheduler.shim.set(**faults)
+        asking = asyncio.create_task(fleet.submit("during", kind="mark_inline"))
+        await wait_until_async(lambda: fleet.scheduler.shim.seen(counter) > 0, 20.0)
+        await wait_until_async(lambda: _not(serving(fleet)), 20.0)
+        assert not asking.done()
+        fleet.scheduler.shim.heal()
+        await asking
+        await fleet.outcomes("during")
+        await wait_until_async(lambda: serving(fleet), 20.0)
+        await fleet.scheduler.kill()
+        await fleet.scheduler.start()
+        assert set(await fleet.outcomes("before", "during")) == {"before", "during"}
+        assert fleet.violations() == []
+
+
+async def _not(answer) -> bool:
+    return not await answer
+
+
+async def test_writes_that_are_cut_short_lose_nothing(open_fleet) -> None:
+    async with open_fleet(**{"store.compact_records": 20}) as fleet:
+        fleet.scheduler.shim.set(short_writes=1)
+        names = [f"s{number}" for number in range(40)]
+        for name in names:
+            await fleet.submit(name, kind="mark_inline")
+        await fleet.outcomes(*names)
+        assert fleet.scheduler.shim.seen("shortened_writes") > 0
+        await fleet.scheduler.kill()
+        await fleet.scheduler.start()
+        assert len(await fleet.outcomes(*names)) == len(names)
+        assert fleet.violations() == []
+
+
+async def test_a_slow_disk_loses_no_lease_and_shares_its_commits(open_fleet) -> None:
+    async with open_fleet(slots=[4]) as fleet:
+        fleet.scheduler.shim.set(fsync_delay_ms=500)
+        names = [f"slow{number}" for number in range(40)]
+        start = now()
+        # At once: they share a few commits instead of waiting for one each.
+        async with asyncio.TaskGroup() as group:
+            for name in names:
+                group.create_task(fleet.submit(name, kind="mark_inline"))
+        shared = now() - start
+        slow = fleet.scheduler.shim.seen("slow_fsyncs")
+        assert 0 < slow < len(names)
+        assert shared < 0.5 * len(names)
+        await fleet.submit("held", seconds=3.0)
+        outcomes = await fleet.outcomes("held", *names)
+        assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        assert (await fleet.statistics()).ready_workers == 1
+        assert fleet.violations() == []
