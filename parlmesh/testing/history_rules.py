@@ -1,7 +1,7 @@
 """What a history must obey, whatever failed. Pure: reads records, says what they contradict.
 
 An attempt of an actor that was itself killed, stopped or cut off may be repeated: that is what leases are for. Nothing
-else is an excuse, a restart of the scheduler least of all.
+else is an excuse, a restart of the scheduler least of all, but for leases that it granted in its last moment.
 """
 
 import itertools
@@ -13,6 +13,7 @@ from typing import TypeVar
 from .history import Began, Cancelled, Delivered, Ended, Fault, History, Scrape, Submitted, Version
 
 FORGOTTEN = "forgotten"
+SCHEDULER = "scheduler"
 Of = TypeVar("Of", Delivered, Began)
 
 
@@ -35,6 +36,9 @@ class Limits:
     """Everything had time to end: a task without an end is a violation."""
     on_its_way_seconds: float = 2.0
     """How long an assignment and the cancellation behind it may be on their way to an actor, one after the other."""
+    unrecorded_seconds: float = 1.0
+    """First attempts begin while their lease is being recorded: how long before its death a scheduler may have granted
+    a lease that its journal does not know."""
 
 
 def check(history: History, limits: Limits | None = None) -> list[Violation]:
@@ -117,12 +121,17 @@ class _Books:
                 end = self._ended.get(before.token)
                 if end is not None and end.how == "failed":
                     continue
-                if not self._excused(before.actor, before.at, after.at):
+                if not self._excused(before.actor, before.at, after.at) and not self._unrecorded(before):
                     yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
 
     def _excused(self, actor: str, start: float, end: float) -> bool:
         """Whether the actor met a fault between the two moments, or still felt one then."""
         return any(fault.start <= end and fault.end + fault.lingers >= start for fault in self._faults.get(actor, []))
+
+    def _unrecorded(self, began: Began) -> bool:
+        """Whether the scheduler died so soon after the attempt began that the lease may have died with it."""
+        latest = began.at + self._limits.unrecorded_seconds
+        return any(began.at <= fault.start <= latest for fault in self._faults.get(SCHEDULER, []))
 
     def _ran_or_was_cancelled(self, task_id: str) -> bool:
         ends = (self._ended.get(began.token) for began in self._began.get(task_id, []))

@@ -59,7 +59,7 @@ async def test_a_submit_whose_answer_was_lost_can_be_repeated(open_fleet) -> Non
         assert len(fleet.begun("lost")) == 1
 
 
-@pytest.mark.parametrize("shift", [3600, -3600])
+@pytest.mark.parametrize("shift", [3600, pytest.param(-3600, marks=pytest.mark.slow)])
 async def test_a_jump_of_the_wall_clock_changes_no_lease_and_no_deadline(open_fleet, shift: int) -> None:
     async with open_fleet(slots=[2]) as fleet:
         await fleet.submit("long", "other", seconds=2.5)
@@ -78,7 +78,7 @@ async def test_a_jump_of_the_wall_clock_changes_no_lease_and_no_deadline(open_fl
     [
         ({"bytes_left": 0}, "full_writes"),
         ({"write_errno": errno.EIO}, "failed_writes"),
-        ({"write_errno": errno.EROFS}, "failed_writes"),
+        pytest.param({"write_errno": errno.EROFS}, "failed_writes", marks=pytest.mark.slow),
     ],
 )
 async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, faults, counter) -> None:

@@ -148,6 +148,7 @@ class Injector:
         self.performed[fault.name] += 1
 
     def _record(self, fault: PlannedFault, start: float, lingers: float) -> None:
-        # Disks and clocks of actors excuse nothing.
-        if fault.target.startswith("actor") and not fault.name.startswith("clock"):
-            self._journal.add(Fault(fault.target, fault.name, start, now(), lingers))
+        # Disks and clocks excuse nothing, and of a scheduler only its death.
+        if fault.name.startswith("clock") or (fault.target == "scheduler" and fault.name != "kill_scheduler"):
+            return
+        self._journal.add(Fault(fault.target, fault.name, start, now(), lingers))

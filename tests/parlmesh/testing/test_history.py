@@ -95,7 +95,12 @@ TWICE = (ACCEPTED, attempt("x", 2.0), attempt("y", 2.5, actor="b", number=2), De
 
 def test_live_work_that_is_repeated_is_noticed_whatever_happened_to_the_scheduler() -> None:
     assert rules(*TWICE) == ["live work is not repeated"]
-    assert rules(*TWICE, Fault("scheduler", "kill", 2.2, 2.2)) == ["live work is not repeated"]
+    assert rules(*TWICE, Fault("scheduler", "kill", 3.2, 3.2)) == ["live work is not repeated"]
+
+
+def test_a_lease_of_the_schedulers_last_moment_may_have_died_with_it() -> None:
+    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == []
+    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 1.9, 1.9)) == ["live work is not repeated"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,267 @@
+"""Crashes at the failpoints: the real shell, committer and store, and a copy of the disk at the moment of each crash.
+
+What a restart finds in such a copy must be exactly the state after one of the decisions from the last one that anybody
+was told of to the last one that was made: nothing acknowledged is missing, and nothing is half there.
+"""
+
+import asyncio
+import random
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from parlmesh.errors import FleetError
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+
+from .. import failpoints, translation
+from ..actions import Persist
+from ..committer import Committer
+from ..config import SchedulerConfig
+from ..core import Core
+from ..oracle import describe_actor, describe_task
+from ..placement import ActorCommand
+from ..shell import Shell
+from ..store import SqliteStore
+from ..task import Task
+from .invariants import Violation, check_whole
+
+OPERATIONS = 30
+CRASH_SHARE = 0.3
+MOST_CRASHES = 4
+KINDS = ("noop", "echo")
+
+State = dict[str, tuple[Any, ...]]
+
+
+class LockedStore(SqliteStore):
+    """Stands still between two calls while somebody copies its files: a crash happens at one moment."""
+
+    def __init__(self, path: Path, compact_records: int) -> None:
+        super().__init__(path, synchronous="normal", compact_records=compact_records)
+        self.still = threading.RLock()
+
+    def append(self, batch: bytes, records: int) -> None:
+        with self.still:
+            super().append(batch, records)
+
+    def compact(self) -> Iterator[None]:
+        steps = super().compact()
+        while True:
+            with self.still:
+                try:
+                    next(steps)
+                except StopIteration:
+                    return
+            yield
+
+
+class NotingCommitter(Committer):
+    """Says when a decision was given to be recorded: by then the core has changed as a whole."""
+
+    def __init__(self, store: SqliteStore, on_record: Callable[[int], None]) -> None:
+        super().__init__(store, on_health=lambda healthy: None)
+        self._on_record = on_record
+
+    def add(self, persist: Persist) -> None:
+        super().add(persist)
+        self._on_record(self._given)
+
+
+class Crash:
+    """The disk at one moment, and how far decisions and acknowledgements had come."""
+
+    def __init__(self, folder: Path, told: int, decided: int) -> None:
+        self.folder, self.told, self.decided = folder, told, decided
+
+
+class CrashSchedule:
+    """One seed and one failpoint; `crashes` are checked by `run`."""
+
+    def __init__(self, seed: int, place: str, folder: Path) -> None:
+        self._rng = random.Random(f"{place}-{seed}")  # noqa: S311 - must replay
+        # Of its own, because the committer's thread crashes too.
+        self._crash_rng = random.Random(f"crash-{place}-{seed}")  # noqa: S311 - must replay
+        self._place = place
+        self._folder = folder
+        self._now = 1000.0
+        rng = self._rng
+        self._config = SchedulerConfig.model_validate(
+            {
+                "retention": {"max_tasks": rng.choice((2, 10, 1000))},
+                "queue": {"refuse_unknown_kinds": False},
+                "retries": {"first_delay_seconds": 0.0},
+            }
+        )
+        self._store = LockedStore(folder / "live" / "s.sqlite", compact_records=rng.choice((3, 10, 40)))
+        self._states: dict[int, State] = {}
+        self._told = 0
+        self._actors: dict[str, int] = {}
+        self._count = 0
+        self.crashes: list[Crash] = []
+
+    async def run(self) -> int:
+        """How many crashes were lived through; Violation names the first that lost or invented something."""
+        opened = self._store.open(self._now)
+        core = Core(self._config, now=self._now, wall_time=self._now, lease_floor=opened.lease_floor)
+        core.recover(opened.batches, self._now)
+        committer = NotingCommitter(self._store, self._note)
+        shell = Shell(self._config, core, clock=lambda: self._now, wall_clock=lambda: self._now, committer=committer)
+        self._core, self._shell, self._committer = core, shell, committer
+        committer.start(asyncio.get_running_loop())
+        before = failpoints.hit, failpoints.armed
+        failpoints.hit, failpoints.armed = self._hit, True  # type: ignore[assignment]
+        try:
+            self._note(0)
+            for _ in range(OPERATIONS):
+                self._operate()
+                if self._rng.random() < 0.4:
+                    await shell.committed()
+            await shell.committed()
+        finally:
+            shell.close()
+            await committer.close(10.0)
+            failpoints.hit, failpoints.armed = before
+            self._store.close()
+        self._crash()
+        for crash in self.crashes:
+            self._check(crash)
+        return len(self.crashes)
+
+    def _hit(self, place: str) -> None:
+        """In whichever thread passes the place."""
+        if place != self._place or len(self.crashes) == MOST_CRASHES:
+            return
+        if not self.crashes or self._crash_rng.random() < CRASH_SHARE:
+            self._crash()
+
+    def _crash(self) -> None:
+        told, folder = self._told, self._folder / f"crash-{len(self.crashes)}"
+        with self._store.still:
+            shutil.copytree(self._folder / "live", folder)
+            self.crashes.append(Crash(folder, told, self._committer._given + 1))
+
+    def _operate(self) -> None:
+        self._now += self._rng.expovariate(2.0)
+        choices = [self._submit] * 2 + [self._report] * 3
+        choices += [self._connect, self._cancel, self._command, self._disconnect, self._tick]
+        # What is refused is refused whole; nothing has changed.
+        with suppress(FleetError):
+            self._rng.choice(choices)()
+        self._shell.after_commit(partial(self._tell, self._committer._given))
+
+    def _note(self, given: int) -> None:
+        """The state after a decision, by the number of records that were given until then."""
+        self._states[given] = _state(self._core)
+
+    def _tell(self, given: int) -> None:
+        self._told = max(self._told, given)
+
+    def _submit(self) -> None:
+        tasks = []
+        for _ in range(self._rng.randint(1, 4)):
+            self._count += 1
+            parents = [f"t{number}" for number in range(1, self._count) if self._rng.random() < 0.05]
+            tasks.append(
+                Task(
+                    f"t{self._count}",
+                    self._rng.choice(KINDS),
+                    body=self._rng.randbytes(self._rng.choice((0, 10, 300))),
+                    priority=self._rng.randint(1, 5),
+                    dependencies=tuple(parents),
+                    submitter="s",
+                )
+            )
+        self._shell.accept(tasks)
+
+    def _connect(self) -> None:
+        name = f"actor-{self._rng.randrange(3)}"
+        session = self._shell.next_session()
+        held = self._core.life.fleet.actors.get(name)
+        kept = [task.lease for task in held.leases.values() if self._rng.random() < 0.7] if held is not None else []
+        hello = fleet_pb.Hello(actor_id=name, node_id=name, incarnation=1, slots=self._rng.choice((1, 2, 4)))
+        hello.kinds.extend(KINDS if self._rng.random() < 0.7 else KINDS[:1])
+        hello.leases.extend(
+            fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in kept
+        )
+        request = fleet_pb.ConnectRequest(hello=hello, credits=self._rng.randint(0, 4))
+        self._shell.connect(translation.hello_from_proto(request, session), request.SerializeToString())
+        self._actors[name] = session
+
+    def _report(self) -> None:
+        if not self._actors:
+            return
+        name, session = self._rng.choice(sorted(self._actors.items()))
+        actor = self._core.life.fleet.actors.get(name)
+        request = fleet_pb.ConnectRequest(credits=self._rng.randint(0, 3))
+        for task in list(actor.leases.values()) if actor is not None else ():
+            if self._rng.random() < 0.6:
+                result = request.results.add()
+                result.lease.task_id, result.lease.lease_id, result.lease.attempt = task.lease
+                if self._rng.random() < 0.2:
+                    result.failure.reason, result.failure.retryable = "HANDLER_ERROR", self._rng.random() < 0.5
+                else:
+                    result.result.parameters.update({"n": self._rng.randrange(1000)})
+        self._shell.receive(session, request.SerializeToString())
+
+    def _cancel(self) -> None:
+        chosen = [task_id for task_id in self._core.life.tasks if self._rng.random() < 0.1]
+        with self._shell._decision:
+            self._core.cancel(chosen, self._now)
+            self._shell._perform()
+
+    def _command(self) -> None:
+        if self._actors:
+            command = self._rng.choice((ActorCommand.PAUSE, ActorCommand.RESUME, ActorCommand.RESET))
+            with self._shell._decision:
+                self._core.command([self._rng.choice(sorted(self._actors))], command, self._now)
+                self._shell._perform()
+
+    def _disconnect(self) -> None:
+        if self._actors:
+            self._shell.disconnect(self._actors.pop(self._rng.choice(sorted(self._actors))))
+
+    def _tick(self) -> None:
+        self._now += self._rng.choice((0.1, 5.0, 30.0))
+        with self._shell._decision:
+            self._core.tick(self._now, self._now)
+            self._shell._perform()
+
+    def _check(self, crash: Crash) -> None:
+        store = SqliteStore(crash.folder / "s.sqlite")
+        try:
+            opened = store.open(self._now)
+            core = Core(self._config, now=self._now, wall_time=self._now, lease_floor=opened.lease_floor)
+            left_out = core.recover(opened.batches, self._now)
+        finally:
+            store.close()
+        if left_out.described:
+            raise Violation(f"after a crash the journal has something unreadable: {left_out.described[0]}")
+        check_whole(core)
+        found = _state(core)
+        for given in range(crash.told, crash.decided + 1):
+            if found == self._states.get(given):
+                return
+        told = self._states[crash.told]
+        differing = sorted(key for key in told.keys() | found.keys() if told.get(key) != found.get(key))
+        detail = "; ".join(f"{key}: told {told.get(key)}, found {found.get(key)}" for key in differing[:3])
+        raise Violation(f"a crash at {self._place} after {crash.told} of {crash.decided} records: {detail}")
+
+
+def _state(core: Core) -> State:
+    """Everything that a restart must give back."""
+    tasks = {f"task {name}": describe_task(task) for name, task in core.life.tasks.items()}
+    actors = {f"actor {name}": describe_actor(actor) for name, actor in core.life.fleet.actors.items()}
+    return {**tasks, **actors, "kinds": (sorted(core.life.kinds),)}
+
+
+def run_crashes(seed: int, place: str, folder: Path) -> int:
+    """Crashes of one schedule, each survived; the folder is left empty."""
+    folder.mkdir(parents=True)
+    try:
+        return asyncio.run(CrashSchedule(seed, place, folder).run())
+    finally:
+        shutil.rmtree(folder)
