@@ -26,8 +26,9 @@ class LimitsConfig(Config):
     """Time a cancelled handler has to stop before its thread is abandoned."""
     drain_seconds: float = Field(default=10.0, ge=0, le=3600)
     """Time running tasks have to end when the actor leaves."""
-    message_bytes: int = Field(default=8 << 20, ge=64 << 10, le=1 << 30)
-    """Largest gRPC message sent or received."""
+    message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
+    """Largest gRPC message sent or received. Servers say their own limits (`listen.max_message_bytes`); the lower one
+    holds, and a task that does not fit is not given to this actor."""
     policy_bytes: int = Field(default=256 << 20, ge=1 << 10, le=1 << 34)
     """Largest policy that is fetched."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)

@@ -39,7 +39,8 @@ def payload_of(value: object, kind: str) -> Payload:
     """A handler's answer as a payload; HandlerError INVALID_RESULT when it is no answer."""
     if value is EMPTY:
         return _EMPTY_PAYLOAD
-    if isinstance(value, Result):
+    # By its parts, because a handler may have it from `actor` where this process has it from `parlmesh.actor`.
+    if isinstance(value, Result) or (hasattr(value, "parameters") and hasattr(value, "tensors")):
         parameters, tensors = value.parameters, value.tensors
     elif isinstance(value, Mapping):
         parameters, tensors = value, {}
@@ -122,7 +123,7 @@ def success(lease: Lease, payload: Payload, ran_seconds: float, *, limit_bytes: 
     """The result of an attempt that ended well; INVALID_RESULT when it is too large to be sent."""
     size = 0 if payload is _EMPTY_PAYLOAD else payload.ByteSize()
     if size > limit_bytes:
-        text = f"the result has {size} bytes; the limit is {limit_bytes} (limits.message_bytes)"
+        text = f"the result has {size} bytes; the limit is {limit_bytes} (the scheduler's listen.max_message_bytes)"
         return failed(lease, Failure(reason=INVALID_RESULT, message=text, retryable=False), ran_seconds)
     result = TaskResult(lease=lease, result=payload)
     _set_ran(result, ran_seconds)

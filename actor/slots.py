@@ -39,14 +39,14 @@ class Slots:
         slots: list[Slot],
         handlers: Mapping[str, Handler],
         *,
-        result_bytes: int,
         metrics: ActorMetrics,
         clock: Callable[[], float],
         on_end: Callable[[str, int, TaskResult | None], None],
     ) -> None:
         self._slots = slots
         self._handlers = handlers
-        self._result_bytes = result_bytes
+        self.result_bytes = 0
+        """Largest result that can be sent; set by the owner."""
         self._metrics = metrics
         self._clock = clock
         self._on_end = on_end
@@ -123,7 +123,7 @@ class Slots:
             finally:
                 self._release(attempt)
             payload = await _rest(answer, kind, timeout, attempt.ran) if isinstance(answer, Tail) else answer
-            return success(lease, payload, attempt.ran, limit_bytes=self._result_bytes)
+            return success(lease, payload, attempt.ran, limit_bytes=self.result_bytes)
         except Exception as error:
             return failed(lease, failure_of(error), attempt.ran)
 

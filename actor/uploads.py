@@ -1,6 +1,7 @@
 """Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt."""
 
 import asyncio
+import contextlib
 import itertools
 import random
 from collections import deque
@@ -12,7 +13,7 @@ from typing import TypeAlias
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
-from parlmesh.rpc import Backoff, error_from_status, together
+from parlmesh.rpc import UNTOLD_MESSAGE_BYTES, Backoff, error_from_status, together, told_message_bytes
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.experience_service_pb2 import DESCRIPTOR, UploadTrajectoriesResponse
 from parlmesh.wire import EncodedTrajectory
@@ -71,6 +72,8 @@ class Uploads:
         self._unsent: deque[int] = deque()
         self._in_flight: set[int] = set()
         self._window = limits.uploads_in_flight
+        self._learner_bytes = UNTOLD_MESSAGE_BYTES
+        self._told = asyncio.Event()
         self._wake = asyncio.Event()
         self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
         self._last_error = "the learner was never reached"
@@ -101,12 +104,13 @@ class Uploads:
 
     async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
         """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""
-        size = len(trajectory.request)
-        if size > self._limits.message_bytes:
+        size, limit = len(trajectory.request), await self._limit(len(trajectory.request))
+        if size > limit:
             self._metrics.uploads.labels("TOO_LARGE").inc()
-            limit = self._limits.message_bytes
+            own = limit == self._limits.message_bytes
+            whose = "limits.message_bytes" if own else "the learner's listen.max_message_bytes"
             raise ResourceExhausted(
-                f"the trajectory has {size} bytes; the limit is {limit} (limits.message_bytes):"
+                f"the trajectory has {size} bytes; the limit is {limit} ({whose}):"
                 " use fewer steps or environments in a fragment",
                 reason="TOO_LARGE",
             )
@@ -120,6 +124,15 @@ class Uploads:
             raise DeadlineExceeded(text) from None
         self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
         return receipt
+
+    async def _limit(self, size: int) -> int:
+        """What one message may hold. A learner says it when the stream opens, and only what is very large waits."""
+        if size > UNTOLD_MESSAGE_BYTES and not self._told.is_set():
+            self._wake.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.connect_seconds):
+                    await self._told.wait()
+        return min(self._limits.message_bytes, self._learner_bytes)
 
     async def _receipt(self, trajectory: EncodedTrajectory) -> Receipt:
         if self._closed:
@@ -188,6 +201,8 @@ class Uploads:
             return  # the stream has ended; the reader says why
 
     async def _read(self, call: _Call) -> None:
+        self._learner_bytes = told_message_bytes(await call.initial_metadata()) or UNTOLD_MESSAGE_BYTES
+        self._told.set()
         while isinstance(response := await call.read(), UploadTrajectoriesResponse):
             self._backoff.reset()
             self._away = False

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from types import TracebackType
 
+from parlmesh.rpc import UNTOLD_MESSAGE_BYTES
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import (
     Assignment,
@@ -31,6 +32,8 @@ from .slots import Slots
 
 log = get_logger("parlmesh.actor")
 
+# Of a message, for what surrounds a result.
+_RESULT_FRAME_BYTES = 4 << 10
 # More results than this are ready for the next message at once.
 _RESULTS_PER_MESSAGE = 1024
 
@@ -76,8 +79,8 @@ class Worker:
         self._policy_version = policy_version
         self._on_reset = on_reset
         self._clock = clock
-        # Half of what a message may hold, so that a result and the others it travels with always fit.
-        self._result_bytes = limits.message_bytes // 2
+        self._message_bytes = limits.message_bytes
+        self._result_bytes = 0
         self._ledger = Ledger(slots=slots, unacknowledged_limit=limits.unacknowledged_results)
         self._prefetch = limits.prefetch
         self._slots = Slots(
@@ -86,11 +89,11 @@ class Worker:
                 for index in range(slots)
             ],
             handlers,
-            result_bytes=self._result_bytes,
             metrics=metrics,
             clock=clock,
             on_end=self._ended,
         )
+        self._limit_results(UNTOLD_MESSAGE_BYTES)
         self._failures = FailureLog(identity.actor_id)
         self._stopping: set[int] = set()
         self._leaving = self._leaving_sent = False
@@ -120,10 +123,12 @@ class Worker:
             kinds=sorted(self._handlers),
             labels=self._labels,
             leases=self._ledger.reconnect(),
+            message_bytes=self._message_bytes,
         )
 
     def welcome(self, welcome: Welcome) -> None:
-        """Stops whatever the scheduler has given to others meanwhile."""
+        """Stops whatever the scheduler has given to others meanwhile, and learns what a result may hold."""
+        self._limit_results(welcome.message_bytes or UNTOLD_MESSAGE_BYTES)
         owed = self._ledger.owed
         for lease_id in self._ledger.keep(lease.lease_id for lease in welcome.leases):
             self._revoke(lease_id)
@@ -154,7 +159,12 @@ class Worker:
     def next_request(self, *, heartbeat: bool = False) -> ConnectRequest | None:
         """Everything that is ready, or None when nothing is."""
         self.outbound.clear()
-        results = self._ledger.take_results(limit=_RESULTS_PER_MESSAGE, limit_bytes=self._result_bytes)
+        # A heartbeat goes ahead by itself, so that it never makes a message of results too large.
+        results = (
+            []
+            if heartbeat
+            else self._ledger.take_results(limit=_RESULTS_PER_MESSAGE, limit_bytes=self._result_bytes // 2)
+        )
         if self._ledger.has_unsent:
             self.outbound.set()
         credits = 0 if self._leaving else self._ledger.grant(self._prefetch - len(self._stopping))
@@ -182,6 +192,9 @@ class Worker:
         except TimeoutError:
             log.warning("drain_cut_short", held=self._ledger.held, unacknowledged=self._ledger.owed, seconds=seconds)
         return self._drained.is_set()
+
+    def _limit_results(self, server_bytes: int) -> None:
+        self._result_bytes = self._slots.result_bytes = min(self._message_bytes, server_bytes) - _RESULT_FRAME_BYTES
 
     def _check_drained(self) -> None:
         if self._leaving and not self._ledger.held and not self._ledger.owed:

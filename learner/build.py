@@ -189,7 +189,9 @@ def build_services(
     """The learner's services; `stopping` ends their streams. Federations have policies too."""
     found = partial(federations.policies, otherwise=runs.registry) if federations is not None else runs.registry
     policies = PolicyServicer(found, stopping)
-    experience = ExperienceServicer(runs, config.experience.max_trajectory_bytes, stopping)
+    experience = ExperienceServicer(
+        runs, config.experience.max_trajectory_bytes, stopping, message_bytes=config.listen.max_message_bytes
+    )
     trainings = TrainingServicer(runs, stopping)
     models = ModelServicer(runs)
     curves = MetricsServicer(runs)

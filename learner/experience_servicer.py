@@ -8,7 +8,7 @@ import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.rpc import status_from_error
+from parlmesh.rpc import message_limit_metadata, status_from_error
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
@@ -25,14 +25,17 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ExperienceServicer(ExperienceServiceServicer):
     """ExperienceService."""
 
-    def __init__(self, runs: Runs, max_bytes: int, stopping: asyncio.Event) -> None:
+    def __init__(self, runs: Runs, max_bytes: int, stopping: asyncio.Event, *, message_bytes: int) -> None:
         self._runs = runs
+        self._message_bytes = message_bytes
         self._stopping = stopping
         self._limits = TensorLimits(max_bytes=max_bytes)
 
     async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[pb.UploadTrajectoriesRequest], context: Context
     ) -> None:
+        # At once, because the first trajectory may not fit.
+        await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
         receipts = Receipts()
         async with asyncio.TaskGroup() as group:
             # Apart, so that the next trajectory is read while a receipt is on its way.

@@ -74,11 +74,11 @@ def assignments(tasks: Iterable[Task], known: dict[bytes, tuple[str, int]]) -> l
         # A lease is shorter than 2^14 bytes: names are bounded.
         length = SMALL[len(encoded)]
         size = 1 + len(length) + len(encoded) + len(task.body)
-        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, task.body)
-        total += size
-        if total > PART_BYTES:
+        if parts and total + size > PART_BYTES:
             joined.append(b"".join(parts))
             parts, total = [], 0
+        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, task.body)
+        total += size
     if parts:
         joined.append(b"".join(parts))
     return joined

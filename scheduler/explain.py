@@ -51,10 +51,12 @@ def _queued(core: Core, task: Task, now: float) -> str:
 
 
 def _requirement(task: Task) -> str:
-    node_id, labels = task.placement
+    node_id, labels, _ = task.placement
     asked = f"has the kind {task.kind}"
     if labels:
         asked += f" and the labels {_labels(labels)}"
+    if needed := task.task_class.placement.message_bytes:
+        asked += f" and takes messages of {needed} bytes (limits.message_bytes)"
     return f'{asked} on node "{node_id}"' if node_id else asked
 
 
@@ -67,12 +69,17 @@ def _away(able: list[Actor]) -> str:
 
 def _misplaced(core: Core, task: Task, able: list[Actor]) -> str:
     """Those that have the kind and fail at the placement alone."""
+    smaller = ", or takes less" if task.task_class.placement.message_bytes else ""
     others = [
         actor
         for actor in core.life.fleet.actors.values()
         if actor.state is ActorState.READY and task.kind in actor.kinds and actor not in able
     ]
-    return f"; {len(others)} READY with the kind {_be(len(others))} elsewhere or labelled otherwise" if others else ""
+    return (
+        f"; {len(others)} READY with the kind {_be(len(others))} elsewhere or labelled otherwise{smaller}"
+        if others
+        else ""
+    )
 
 
 def _be(count: int) -> str:

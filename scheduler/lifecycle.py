@@ -13,7 +13,7 @@ from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from .config import SchedulerConfig
 from .endings import Endings
 from .known_kinds import KnownKinds
-from .placement import Actor, Fleet
+from .placement import Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .statistics import Statistics
@@ -80,9 +80,12 @@ class Lifecycle:
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
-        task_class = self.queue.task_class(task.kind, task.placement)
+        placement = task.placement
+        if (needed := message_bytes(task.body)) != 0:
+            placement = placement._replace(message_bytes=needed)
+        task_class = self.queue.task_class(task.kind, placement)
         if task_class is None:
-            task_class = self.queue.add_class(task.kind, task.placement)
+            task_class = self.queue.add_class(task.kind, placement)
             self.fleet.add_class(task_class)
         task.task_class = task_class
         task_class.unfinished += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
+from typing import TypeAlias
 
 from .ready_queue import TaskClass
 from .task import Task
@@ -36,6 +37,23 @@ class ActorCommand(IntEnum):
     DRAIN = 4
 
 
+# So much larger than its payload an assignment is at most: its lease, and what surrounds them.
+ASSIGNMENT_BYTES = 2048
+# Every actor takes messages of twice this size.
+_SMALL_BYTES = 32 << 10
+# Of an actor that does not say; so much all releases took that did not.
+UNTOLD_MESSAGE_BYTES = 8 << 20
+
+
+def message_bytes(body: bytes) -> int:
+    """What an actor must take in one message to be given this assignment, rounded up so that classes are few."""
+    needed = len(body) + ASSIGNMENT_BYTES
+    if needed <= _SMALL_BYTES:
+        return 0
+    half = 1 << ((needed - 1).bit_length() - 1)
+    return half * 3 // 2 if needed <= half * 3 // 2 else half * 2
+
+
 class Actor:
     """One actor process as the scheduler sees it."""
 
@@ -55,6 +73,7 @@ class Actor:
         "last_seen",
         "leases",
         "lost_at",
+        "message_bytes",
         "node_id",
         "paused",
         "pinned",
@@ -78,6 +97,8 @@ class Actor:
         self.slots = 1
         self.kinds: frozenset[str] = frozenset()
         self.labels: frozenset[tuple[str, str]] = frozenset()
+        # Largest message it takes.
+        self.message_bytes = 0
         self.profile: Profile | None = None
         self.pinned: list[TaskClass] = []
         # Number of its stream; 0 when it has none.
@@ -169,21 +190,30 @@ class Pool:
         actor.pool = None
 
 
+ProfileKey: TypeAlias = "tuple[frozenset[str], frozenset[tuple[str, str]], int]"
+
+
 class Profile:
     """Actors that can run the same classes, those pinned to a node aside."""
 
-    __slots__ = ("classes", "free", "kinds", "labels", "members", "spare")
+    __slots__ = ("classes", "free", "kinds", "labels", "members", "message_bytes", "spare")
 
-    def __init__(self, kinds: frozenset[str], labels: frozenset[tuple[str, str]]) -> None:
+    def __init__(self, kinds: frozenset[str], labels: frozenset[tuple[str, str]], message_bytes: int) -> None:
         self.kinds = kinds
         self.labels = labels
+        self.message_bytes = message_bytes
         self.members = 0
         self.classes: list[TaskClass] = []
         self.free = Pool()
         self.spare = Pool()
 
+    @property
+    def key(self) -> ProfileKey:
+        return self.kinds, self.labels, self.message_bytes
+
     def matches(self, task_class: TaskClass) -> bool:
-        return task_class.kind in self.kinds and task_class.placement.labels <= self.labels
+        _, labels, message_bytes = task_class.placement
+        return task_class.kind in self.kinds and labels <= self.labels and message_bytes <= self.message_bytes
 
 
 class Fleet:
@@ -192,7 +222,7 @@ class Fleet:
     def __init__(self, rng: random.Random) -> None:
         self._random = rng.random
         self.actors: dict[str, Actor] = {}
-        self._profiles: dict[tuple[frozenset[str], frozenset[tuple[str, str]]], Profile] = {}
+        self._profiles: dict[ProfileKey, Profile] = {}
         self._nodes: dict[str, list[Actor]] = {}
         self._pinned: dict[str, list[TaskClass]] = {}
 
@@ -203,9 +233,10 @@ class Fleet:
         self.displace(actor)
         self.actors[actor.actor_id] = actor
         actor.kinds, actor.labels = frozenset(kinds), frozenset(labels)
-        profile = self._profiles.get((actor.kinds, actor.labels))
+        key = (actor.kinds, actor.labels, actor.message_bytes)
+        profile = self._profiles.get(key)
         if profile is None:
-            profile = self._profiles[actor.kinds, actor.labels] = Profile(actor.kinds, actor.labels)
+            profile = self._profiles[key] = Profile(*key)
             for task_class in known:
                 if not task_class.placement.node_id and profile.matches(task_class):
                     profile.classes.append(task_class)
@@ -234,7 +265,7 @@ class Fleet:
             del self._nodes[actor.node_id]
         profile.members -= 1
         if not profile.members:
-            del self._profiles[profile.kinds, profile.labels]
+            del self._profiles[profile.key]
             for task_class in profile.classes:
                 task_class.profiles.remove(profile)
 
@@ -298,9 +329,10 @@ class Fleet:
 
     def able(self, task_class: TaskClass) -> Iterator[Actor]:
         """Every actor, lost ones included, that could run this class."""
-        node_id, labels = task_class.placement
+        node_id, labels, message_bytes = task_class.placement
         for actor in self.actors.values():
-            if task_class.kind in actor.kinds and labels <= actor.labels and node_id in ("", actor.node_id):
+            known = task_class.kind in actor.kinds and message_bytes <= actor.message_bytes
+            if known and labels <= actor.labels and node_id in ("", actor.node_id):
                 yield actor
 
     def _choose_on_node(self, task_class: TaskClass, free_only: bool) -> Actor | None:

@@ -211,7 +211,7 @@ def _rare(persist: Persist) -> list[bytes]:
 
 def _submitted(task: Task, time: float) -> bytes:
     task_id, kind, submitter = task.task_id.encode(), task.kind.encode(), task.submitter.encode()
-    node_id, labels = task.placement
+    node_id, labels, _ = task.placement
     node, dependencies = node_id.encode(), task.dependencies
     head = _SUBMITTED.pack(
         time,

@@ -9,7 +9,7 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from . import admission
 from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
-from .placement import Actor, ActorCommand
+from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
 from .task import NO_LEASE, Failure, LeaseName, Task
 
 MAX_CREDITS = int(limits.CREDITS.most)
@@ -26,6 +26,7 @@ class Hello(NamedTuple):
     kinds: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
     leases: tuple[LeaseName, ...] = ()
+    message_bytes: int = 0
 
 
 class Sessions:
@@ -54,6 +55,7 @@ class Sessions:
         fleet.displace(actor)
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
         actor.session, actor.silent, actor.credits = hello.session, False, 0
+        actor.message_bytes = hello.message_bytes or UNTOLD_MESSAGE_BYTES
         actor.last_seen = now
         actor.depth = max(actor.depth, actor.slots)
         if restarted:

@@ -325,7 +325,10 @@ class Shell:
             outbox.put([encoding.command(action.command), BREAK])
         elif isinstance(action, Welcome):
             terms = self._config.leases
-            outbox.put([translation.welcome_to_bytes(action.leases, terms.heartbeat_seconds, terms.duration_seconds)])
+            welcome = translation.welcome_to_bytes(
+                action.leases, terms.heartbeat_seconds, terms.duration_seconds, self._config.listen.max_message_bytes
+            )
+            outbox.put([welcome])
         else:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
 

@@ -45,6 +45,8 @@ class Placement(NamedTuple):
 
     node_id: str = ""
     labels: frozenset[tuple[str, str]] = frozenset()
+    message_bytes: int = 0
+    """Only of a class: what an actor must be able to take in one message; 0 = nothing that some could not."""
 
 
 class LeaseName(NamedTuple):

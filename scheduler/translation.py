@@ -72,6 +72,7 @@ def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
         kinds=tuple(hello.kinds),
         labels=tuple(hello.labels.items()),
         leases=tuple(leases_from_proto(held)),
+        message_bytes=hello.message_bytes,
     )
 
 
@@ -106,12 +107,15 @@ def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
     )
 
 
-def welcome_to_bytes(leases: Iterable[LeaseName], heartbeat_seconds: float, lease_seconds: float) -> bytes:
+def welcome_to_bytes(
+    leases: Iterable[LeaseName], heartbeat_seconds: float, lease_seconds: float, message_bytes: int
+) -> bytes:
     message = fleet_pb.ConnectResponse(
         welcome=fleet_pb.Welcome(
             heartbeat_interval=duration(heartbeat_seconds),
             lease_duration=duration(lease_seconds),
             leases=[fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in leases],
+            message_bytes=message_bytes,
         )
     )
     return message.SerializeToString()

@@ -24,8 +24,8 @@ class ClientConfig(Config):
     """Requests without a receipt at once; what becomes ready meanwhile goes into the next one."""
     tasks_per_request: int = Field(default=2000, ge=1, le=10_000)
     """Most tasks in one request."""
-    message_bytes: int = Field(default=8 << 20, ge=64 << 10, le=1 << 30)
-    """Largest gRPC message sent or received."""
+    message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
+    """Largest request; the scheduler says its own limit (`listen.max_message_bytes`), and the lower one holds."""
     unclaimed_outcomes: int = Field(default=100_000, ge=1)
     """Outcomes of tasks submitted alone that are kept until `result` asks for them; the oldest go first."""
     unclaimed_bytes: int = Field(default=256 << 20, ge=1)

@@ -304,7 +304,7 @@ class PARLController:
         return self._config.wait_seconds if timeout is None else timeout
 
     async def _open(self, address: str) -> None:
-        channel = open_channel(address, self._security, max_message_bytes=self._config.message_bytes)
+        channel = open_channel(address, self._security)
         link = Link(channel, address, self._config)
         await link.open()
         self._link, self._loop, self._address = link, asyncio.get_running_loop(), address

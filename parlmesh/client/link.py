@@ -202,6 +202,7 @@ class Link:
         # A server that does not name its memory may have lost it.
         lost = not terms.memory_id or terms.memory_id != self._sender.memory_id
         self._sender.connections += 1
+        self._sender.limit(terms.message_bytes)
         self._sender.memory_id, self._sender.remembers_seconds = terms.memory_id, terms.remembers.ToNanoseconds() / 1e9
         # What has no answer yet is sent again by the sender, and searched for once it is accepted.
         unanswered = self._sender.unanswered()
@@ -229,7 +230,7 @@ class Link:
         if len(task) > self._sender.outgoing.most_bytes:
             raise InvalidInput(
                 f"the task has {len(task)} bytes; a request holds at most {self._sender.outgoing.most_bytes}"
-                " (message_bytes)",
+                " (the scheduler's listen.max_message_bytes, or message_bytes of ClientConfig)",
                 reason="PAYLOAD_TOO_LARGE",
             )
         return task_id, task
@@ -289,6 +290,7 @@ def _check_size(parcel: Parcel, limit_bytes: int) -> None:
         )
     if parcel.size > limit_bytes:
         raise InvalidInput(
-            f"the tasks have {parcel.size} bytes; a request holds at most {limit_bytes} (message_bytes)",
+            f"the tasks have {parcel.size} bytes; a request holds at most {limit_bytes}"
+            " (the scheduler's listen.max_message_bytes, or message_bytes of ClientConfig)",
             reason="PAYLOAD_TOO_LARGE",
         )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from parlmesh.errors import FleetError, NotFound, ResourceExhausted
-from parlmesh.rpc import Backoff
+from parlmesh.rpc import UNTOLD_MESSAGE_BYTES, Backoff
 from parlmesh.telemetry import get_logger
 
 from .config import ClientConfig
@@ -65,7 +65,8 @@ class Sender:
         self._given_up: set[str] = set()
         self._nothing_given_up = asyncio.Event()
         self._nothing_given_up.set()
-        self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=config.message_bytes - _RESERVE_BYTES)
+        self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=0)
+        self.limit(0)
         self.connections = 0
         """Raised by one whenever outcomes may have been missed."""
         self.memory_id = 0
@@ -75,6 +76,11 @@ class Sender:
         self.submitted = 0
         self.refused = 0
         self.forgotten = 0
+
+    def limit(self, server_bytes: int) -> None:
+        """What a request may hold, by the server's word; 0 = it does not say."""
+        most = min(self._config.message_bytes, server_bytes or UNTOLD_MESSAGE_BYTES)
+        self.outgoing.most_bytes = max(most - _RESERVE_BYTES, most // 2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """What is sent again belongs to the group."""

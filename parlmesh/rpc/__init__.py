@@ -4,19 +4,23 @@ from .backoff import Backoff
 from .caller import caller
 from .channel import open_channel
 from .errors import error_from_rpc, error_from_status, status_from_error
+from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .running import run_service
 from .server import FleetServer, Service
 from .together import together
 
 __all__ = [
+    "UNTOLD_MESSAGE_BYTES",
     "Backoff",
     "FleetServer",
     "Service",
     "caller",
     "error_from_rpc",
     "error_from_status",
+    "message_limit_metadata",
     "open_channel",
     "run_service",
     "status_from_error",
     "together",
+    "told_message_bytes",
 ]

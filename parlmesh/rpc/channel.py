@@ -11,6 +11,7 @@ from .bearer_channel import BearerChannel
 from .credentials import bearer_for, channel_credentials
 from .transport import channel_options
 
+MOST_MESSAGE_BYTES = 1024 * MEBIBYTE
 _LAST_PORT = 65535
 NO_SECURITY = SecurityConfig()
 
@@ -19,9 +20,12 @@ def open_channel(
     address: str,
     security: SecurityConfig = NO_SECURITY,
     *,
-    max_message_bytes: int = 8 * MEBIBYTE,
+    max_message_bytes: int = MOST_MESSAGE_BYTES,
 ) -> grpc.aio.Channel:
-    """A channel with the fleet's keepalive and limits; connects on first use and reconnects by itself."""
+    """A channel with the fleet's keepalive; connects on first use and reconnects by itself.
+
+    What a message may hold is the server's to limit (`listen.max_message_bytes`), unless the caller wants less.
+    """
     _check(address)
     bearer = bearer_for(address, security)
     credentials = channel_credentials(security)

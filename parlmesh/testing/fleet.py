@@ -12,7 +12,7 @@ import numpy as np
 
 from parlmesh.errors import FleetError
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.rpc import Service, status_from_error
+from parlmesh.rpc import Service, message_limit_metadata, status_from_error
 from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
@@ -166,6 +166,8 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self.credits = 8
         self.run_uids: dict[str, str] = {}
         """By run id; none = not known."""
+        self.message_bytes = 0
+        """Told to those who upload; 0 is that of an older learner, which tells nothing."""
         self.upload_streams = 0
         self.damage: Callable[[bytes], bytes] = lambda data: data
         """Applied to the bytes of a policy on their way out."""
@@ -245,6 +247,8 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
     ) -> AsyncIterator[experience_pb.UploadTrajectoriesResponse]:
         """Keeps every trajectory and answers in order."""
         self.upload_streams += 1
+        if self.message_bytes:
+            await context.send_initial_metadata(message_limit_metadata(self.message_bytes))
         broken = self._broken
         requests = aiter(request_iterator)
         accepted: list[int] = []

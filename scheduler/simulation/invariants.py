@@ -158,5 +158,5 @@ def _check_idle(core: Core) -> None:
 
 
 def _fits(actor: Actor, task: Task) -> bool:
-    node_id, labels = task.placement
+    node_id, labels, _ = task.placement
     return task.kind in actor.kinds and labels <= actor.labels and node_id in ("", actor.node_id)

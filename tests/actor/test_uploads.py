@@ -139,6 +139,9 @@ class _Dying:
     def open(self) -> "_Dying":
         return self
 
+    async def initial_metadata(self) -> tuple[()]:
+        return ()
+
     async def read(self) -> None:
         self.reading.set()
         try:
@@ -169,6 +172,23 @@ async def test_a_trajectory_too_large_for_a_message_is_refused_here() -> None:
             await up.uploads.upload(up.trajectory(size=70_000))
         assert up.arrived == []
         assert up.count("TOO_LARGE") == 1
+
+
+async def test_a_trajectory_too_large_for_the_learner_is_refused_here_once_it_has_said_its_limit() -> None:
+    async with _uploading() as up:
+        up.learner.message_bytes = 100_000
+        await up.uploads.upload(up.trajectory())
+        with pytest.raises(ResourceExhausted, match=r"the limit is 100000 \(the learner's listen\.max_message_bytes\)"):
+            await up.uploads.upload(up.trajectory(size=110_000))
+        assert len(up.arrived) == 1
+
+
+async def test_a_very_large_trajectory_waits_for_the_learners_limit() -> None:
+    async with _uploading() as up:
+        up.learner.message_bytes = 9 << 20
+        with pytest.raises(ResourceExhausted, match=r"the limit is 9437184 \(the learner's"):
+            await up.uploads.upload(up.trajectory(size=10 << 20))
+        assert up.learner.upload_streams == 1
 
 
 async def test_who_waits_is_told_when_the_actor_leaves() -> None:

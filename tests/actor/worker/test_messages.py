@@ -182,5 +182,5 @@ async def test_results_are_split_over_messages_by_their_size() -> None:
 
 async def test_a_result_too_large_to_be_sent_is_a_failure() -> None:
     async with _fleet(message_bytes=64 << 10) as fleet:
-        failure = (await fleet.result(fleet.assign("echo", {"text": "x" * 40_000}))).failure
+        failure = (await fleet.result(fleet.assign("echo", {"text": "x" * 64_000}))).failure
         assert failure.reason == "INVALID_RESULT"
