@@ -7,6 +7,7 @@ is collected and given out by `take_actions`. `now` is monotonic and the schedul
 import random
 from collections.abc import Iterable, Sequence
 from itertools import count
+from typing import Never
 
 from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
@@ -223,13 +224,14 @@ class Core:
 
     def task(self, task_id: str) -> Task:
         task = self.life.tasks.get(task_id)
-        if task is None:
-            raise NotFound(
-                f'task "{limits.TASK_ID.shorten(task_id)}" is unknown or was finished too long ago',
-                reason="UNKNOWN_TASK",
-                task_id=task_id,
-            )
-        return task
+        return task if task is not None else self.refuse_unknown(task_id)
+
+    def refuse_unknown(self, task_id: str) -> Never:
+        raise NotFound(
+            f'task "{limits.TASK_ID.shorten(task_id)}" is unknown or was finished too long ago',
+            reason="UNKNOWN_TASK",
+            task_id=task_id,
+        )
 
     def actor(self, actor_id: str) -> Actor:
         actor = self.life.fleet.actors.get(actor_id)

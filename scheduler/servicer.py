@@ -18,6 +18,7 @@ from .explain import explain
 from .outbox import Outbox, messages
 from .placement import ActorCommand
 from .shell import Shell
+from .tenancy import Tenant
 from .trace import to_json
 
 Context = Any
@@ -30,9 +31,13 @@ class SchedulerServicer:
         self._shell = shell
         self._default_run_timeout = default_run_timeout
 
+    def _tenant(self) -> Tenant:
+        return Tenant(self._shell.core, caller())
+
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
         tasks = decoding.tasks(request, caller().name, self._default_run_timeout)
+        self._tenant().bind(tasks)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
@@ -56,9 +61,11 @@ class SchedulerServicer:
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
             limits.SUBMITTER.check_text(follow)
+            tenant = self._tenant()
+            tenant.bind(tasks)
             self._shell.accept(tasks)
             if follow:
-                followed.enter_context(self._shell.following(follow, outbox))
+                followed.enter_context(self._shell.following(tenant.submitter(follow), outbox))
                 receipts.insert(0, self._shell.stream_terms())
             if patient:
                 put = outbox.put_patiently
@@ -72,20 +79,22 @@ class SchedulerServicer:
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()
         core = self._shell.core
-        task = translation.task_to_proto(core.task(request.task_id), core.life.wall_offset, payload=True)
+        task = translation.task_to_proto(self._tenant().task(request.task_id), core.life.wall_offset, payload=True)
         return pb.GetTaskResponse(task=task)
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._shell.committed()
-        return views.list_tasks(self._shell.core, request)
+        return views.list_tasks(self._shell.core, request, self._tenant().prefix)
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
         """Writes encoded WatchTasksResponses."""
+        tenant = self._tenant()
         named: Sequence[str] = request.task_ids
         unknown: list[str] = []
         if request.skip_unknown and named:
-            named, unknown = self._shell.known(named)
-        watch = self._shell.watch(named, "" if unknown else request.submitter or caller().name)
+            named, unknown = tenant.seen(named)
+        tenant.check(named)
+        watch = self._shell.watch(named, "" if unknown else tenant.submitter(request.submitter))
         try:
             # Tells the client that from here on no outcome is missed.
             await context.send_initial_metadata(())
@@ -100,11 +109,12 @@ class SchedulerServicer:
             self._shell.unwatch(watch)
 
     async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:
+        self._tenant().check(request.task_ids)
         return pb.CancelTasksResponse(cancelled_task_ids=await self._shell.cancel(request.task_ids))
 
     async def ExplainTask(self, request: pb.ExplainTaskRequest, context: Context) -> pb.ExplainTaskResponse:
-        core = self._shell.core
-        return pb.ExplainTaskResponse(explanation=explain(core, core.task(request.task_id), self._shell.now()))
+        task = self._tenant().task(request.task_id)
+        return pb.ExplainTaskResponse(explanation=explain(self._shell.core, task, self._shell.now()))
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Context) -> pb.GetStatisticsResponse:
         return views.statistics(self._shell.core, self._shell.now())

@@ -227,11 +227,6 @@ class Shell:
         if actor is not None and not replaced:
             log.info("actor_disconnected", actor_id=actor.actor_id, leases=len(actor.leases))
 
-    def known(self, task_ids: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Those that are known, and those that are not."""
-        tasks, asked = self.core.life.tasks, list(dict.fromkeys(task_ids))
-        return [name for name in asked if name in tasks], [name for name in asked if name not in tasks]
-
     def watch(self, task_ids: Sequence[str], submitter: str) -> Watch:
         """Follows tasks by id, those already final first, or all future outcomes of a submitter."""
         self._refuse_when_stopping()

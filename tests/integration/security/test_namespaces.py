@@ -1,0 +1,170 @@
+"""Two teams on one scheduler: neither reads, follows, cancels nor depends on what the other submitted."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from parlmesh.config import ListenConfig, MetricsConfig
+from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.security import Role, SecurityConfig
+from parlmesh.security.tokens import write_token
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from scheduler.build import Scheduler
+from scheduler.config import SchedulerConfig, StoreConfig
+
+SECONDS = 10.0
+
+
+@pytest.fixture
+async def as_(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
+    """A stub of the scheduler in the name of somebody: `as_("ada", "team-a")`."""
+    for name, namespace in (("ada", "team-a"), ("bob", "team-b"), ("eve", "team-a-but-not"), ("root", "")):
+        write_token(tmp_path, name, Role.OPERATOR, force=False, namespace=namespace)
+        write_token(tmp_path, f"{name}-reads", Role.READER, force=False, namespace=namespace)
+    scheduler = Scheduler(
+        SchedulerConfig(
+            listen=ListenConfig(drain_seconds=0.2),
+            metrics=MetricsConfig(port=None),
+            store=StoreConfig(kind="memory"),
+            security=SecurityConfig(tokens=tmp_path / "tokens.yaml"),
+        )
+    )
+    stop = asyncio.Event()
+    await scheduler.start()
+    running = asyncio.ensure_future(scheduler.shell.run(stop))
+    async with AsyncExitStack() as stack:
+
+        async def stub(name: str) -> Any:
+            security = SecurityConfig(token_file=tmp_path / f"{name}.token")
+            return SchedulerServiceStub(
+                await stack.enter_async_context(open_channel(scheduler.server.address, security))
+            )
+
+        yield stub
+    stop.set()
+    await running
+    await scheduler.stop()
+
+
+async def submit(stub: Any, task_id: str, **fields: Any) -> None:
+    tasks = [task_pb2.TaskSpec(task_id=task_id, kind="noop", **fields)]
+    await stub.SubmitTasks(pb.SubmitTasksRequest(tasks=tasks), timeout=SECONDS)
+
+
+async def reason(call: Any) -> str:
+    try:
+        await call
+    except grpc.aio.AioRpcError as error:
+        return error_from_rpc(error).reason
+    return ""
+
+
+async def listed(stub: Any) -> set[str]:
+    answer = await stub.ListTasks(pb.ListTasksRequest(), timeout=SECONDS)
+    return {task.spec.task_id for task in answer.tasks}
+
+
+async def test_each_team_sees_its_own_tasks_and_the_fleet_s_operator_all(as_: Any) -> None:
+    ada, bob, eve, root = await as_("ada"), await as_("bob"), await as_("eve"), await as_("root")
+    await submit(ada, "a")
+    await submit(bob, "b")
+    await submit(root, "r")
+    await submit(eve, "e")
+    assert await listed(ada) == {"a"}
+    assert await listed(bob) == {"b"}
+    assert await listed(eve) == {"e"}
+    assert await listed(root) == {"a", "b", "r", "e"}
+    assert await listed(await as_("ada-reads")) == {"a"}
+    for stranger in (bob, eve, await as_("bob-reads")):
+        for call in (
+            stranger.GetTask(pb.GetTaskRequest(task_id="a"), timeout=SECONDS),
+            stranger.ExplainTask(pb.ExplainTaskRequest(task_id="a"), timeout=SECONDS),
+            stranger.WatchTasks(pb.WatchTasksRequest(task_ids=["a"]), timeout=SECONDS).read(),
+        ):
+            assert await reason(call) == "UNKNOWN_TASK"
+    assert await reason(bob.CancelTasks(pb.CancelTasksRequest(task_ids=["b", "a"]), timeout=SECONDS)) == "UNKNOWN_TASK"
+    for call in (
+        ada.GetTask(pb.GetTaskRequest(task_id="a"), timeout=SECONDS),
+        root.GetTask(pb.GetTaskRequest(task_id="a"), timeout=SECONDS),
+        ada.CancelTasks(pb.CancelTasksRequest(task_ids=["a"]), timeout=SECONDS),
+    ):
+        assert await reason(call) == ""
+
+
+async def test_a_hidden_task_is_refused_in_the_words_of_one_that_is_not_there(as_: Any) -> None:
+    ada, bob = await as_("ada"), await as_("bob")
+    await submit(ada, "hidden")
+    details = []
+    for task_id in ("hidden", "nobody"):
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await bob.GetTask(pb.GetTaskRequest(task_id=task_id), timeout=SECONDS)
+        details.append((error.value.code(), (error.value.details() or "").replace(task_id, "")))
+    assert details[0] == details[1]
+
+
+async def test_a_claimed_submitter_stays_in_the_namespace(as_: Any) -> None:
+    bob, root = await as_("bob"), await as_("root")
+    for task_id, claimed in (("plain", "ada"), ("forged", "team-a/ada"), ("own", "team-b/lab")):
+        await submit(bob, task_id, submitter=claimed)
+    assert await listed(bob) == {"plain", "forged", "own"}
+    assert await listed(await as_("ada")) == set()
+    answer = await root.ListTasks(pb.ListTasksRequest(), timeout=SECONDS)
+    assert {task.spec.task_id: task.spec.submitter for task in answer.tasks} == {
+        "plain": "team-b/ada",
+        "forged": "team-b/team-a/ada",
+        "own": "team-b/lab",
+    }
+
+
+async def test_following_another_team_s_submitter_shows_nothing(as_: Any) -> None:
+    ada, bob = await as_("ada"), await as_("bob")
+    spying = bob.WatchTasks(pb.WatchTasksRequest(submitter="team-a/ada"), timeout=SECONDS)
+    follow = pb.SubmitTaskStreamRequest(follow="team-a/ada")
+    stream = bob.SubmitTaskStream(timeout=SECONDS)
+    await stream.write(follow)
+    await stream.read()
+    await spying.initial_metadata()
+    own = ada.WatchTasks(pb.WatchTasksRequest(), timeout=SECONDS)
+    await own.initial_metadata()
+    await submit(ada, "secret")
+    await submit(bob, "b", submitter="team-a/ada")
+    await ada.CancelTasks(pb.CancelTasksRequest(task_ids=["secret"]), timeout=SECONDS)
+    await bob.CancelTasks(pb.CancelTasksRequest(task_ids=["b"]), timeout=SECONDS)
+    assert [one.task_id for one in (await own.read()).outcomes] == ["secret"]
+    assert [one.task_id for one in (await spying.read()).outcomes] == ["b"]
+    seen = await stream.read()
+    while not seen.outcomes:
+        seen = await stream.read()
+    assert [one.task_id for one in seen.outcomes] == ["b"]
+    spying.cancel()
+    own.cancel()
+    stream.cancel()
+
+
+async def test_a_task_cannot_wait_for_another_team_s(as_: Any) -> None:
+    ada, bob = await as_("ada"), await as_("bob")
+    await submit(ada, "secret")
+    assert await reason(submit(bob, "b", dependencies=["secret"])) == "UNKNOWN_TASK"
+    assert await listed(bob) == set()
+
+
+async def test_what_concerns_the_whole_fleet_is_not_for_a_namespace(as_: Any) -> None:
+    ada = await as_("ada")
+    for call in (
+        ada.ListActors(pb.ListActorsRequest(), timeout=SECONDS),
+        ada.GetStatistics(pb.GetStatisticsRequest(), timeout=SECONDS),
+        ada.RebalanceTasks(pb.RebalanceTasksRequest(), timeout=SECONDS),
+        ada.GetTrace(pb.GetTraceRequest(), timeout=SECONDS),
+        ada.UpdateActors(pb.UpdateActorsRequest(), timeout=SECONDS),
+    ):
+        assert await reason(call) == "NAMESPACE_NOT_ALLOWED"
+    reader = await as_("ada-reads")
+    assert await reason(submit(reader, "x")) == "ROLE_NOT_ALLOWED"
