@@ -31,7 +31,7 @@ tasks = st.builds(
     body=st.binary(max_size=50),
     priority=st.integers(1, 5),
     dependencies=st.lists(names, max_size=4).map(tuple),
-    placement=st.builds(Placement, names, st.frozensets(st.tuples(names, names), max_size=3)),
+    placement=st.builds(Placement, names, st.frozensets(st.tuples(names, names), max_size=3), st.just(0)),
     queue_timeout=seconds,
     run_timeout=seconds,
     max_attempts=small,
