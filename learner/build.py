@@ -1,7 +1,6 @@
 """Wires the learner together: the one place that knows which concrete classes are used."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from parlmesh.config import effective, to_yaml
 from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError
 from parlmesh.plugins import load_plugins
+from parlmesh.policies import PolicySpec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.types import EnvironmentSpec
@@ -25,8 +25,9 @@ from parlmesh.v1 import (
 from . import metrics
 from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
-from .experience import Admission, ExperienceQueue, TrajectorySchema
+from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
 from .experience_servicer import ExperienceServicer
+from .feasibility import check_feasible
 from .federation.directory import Federations
 from .federation.servicer import FederationServicer
 from .federation.serving import serve_federations
@@ -63,7 +64,6 @@ def build_run(
     training, plugins = config.training, load_plugins(config.plugins)
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
-    trainer = trainer_for(training, policy, environment, plugins.algorithms)
     checkpoints = CheckpointFolder(config.run_dir / "checkpoints", training.kept_checkpoints)
     checkpoints.tidy()
     found = checkpoints.newest()
@@ -73,9 +73,9 @@ def build_run(
     registry = registry or PolicyRegistry(config.run_id)
     registry.run_uid = versions.uid
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
-    schema = TrajectorySchema(
-        environment, policy.state_size, fragment_steps=training.fragment_steps, num_envs=training.num_envs
-    )
+    schema = schema_for(config, environment, policy)
+    check_feasible(config, policy, schema)
+    trainer = trainer_for(training, policy, environment, plugins.algorithms)
     admission = Admission(
         config.run_id,
         schema,
@@ -126,10 +126,25 @@ def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, 
     }
 
 
-def check_training(training: TrainingConfig, plugins: Sequence[str] = ()) -> None:
-    """Raises why a training cannot work, as far as that can be told without starting it."""
-    check_algorithm(training, load_plugins(plugins).algorithms)
-    policy_for(training, environment_spec(training.environment.model_dump()))
+def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: PolicySpec) -> TrajectorySchema:
+    """What the trajectories of a run look like, and how large their numbers may be."""
+    training, limits = config.training, config.experience
+    return TrajectorySchema(
+        environment,
+        policy.state_size,
+        fragment_steps=training.fragment_steps,
+        num_envs=training.num_envs,
+        bounds=Bounds(limits.max_reward, limits.max_observation, limits.max_log_prob),
+    )
+
+
+def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
+    """Raises why a training cannot work in a learner, as far as that can be told without starting it."""
+    config = config.model_copy(update={"training": training})
+    check_algorithm(training, load_plugins(config.plugins).algorithms)
+    environment = environment_spec(training.environment.model_dump())
+    policy = policy_for(training, environment)
+    check_feasible(config, policy, schema_for(config, environment, policy))
     check_device(training)
 
 
@@ -140,7 +155,7 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
         parts = build_run(settings, registry, models)
         return LiveRun(settings, parts.run, parts.recorder, parts.found, channel)
 
-    return Runs(config, launch=launch, check=partial(check_training, plugins=config.plugins))
+    return Runs(config, launch=launch, check=partial(check_training, config))
 
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:

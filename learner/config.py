@@ -1,7 +1,7 @@
 """The learner's configuration; the string under a field is its help text."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -51,7 +51,7 @@ class TrainingConfig(Config):
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)
     """mlp; recurrent has a memory (a GRU as its last hidden layer), conv reads images [C, H, W]; or a plug-in's."""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between the layers."""
@@ -93,6 +93,12 @@ class ExperienceConfig(Config):
     """Largest trajectory."""
     max_queued_trajectories: int = Field(default=1_024, ge=1)
     """Trajectories that may wait for an update; more are refused."""
+    max_reward: float = Field(default=1e8, gt=0.0, le=3.4e38)
+    """Largest reward of a step, either way; a trajectory with a larger one is refused."""
+    max_observation: float = Field(default=1e9, gt=0.0, le=3.4e38)
+    """Largest number in an observation, either way."""
+    max_log_prob: float = Field(default=100.0, gt=0.0, le=3.4e38)
+    """Largest logarithm of a choice's probability, either way, for each number of an action."""
     rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
     """A rollout that takes longer is given to another actor."""
 
@@ -140,6 +146,8 @@ class LearnerConfig(Config):
     """Where runs created over gRPC are kept, each in a folder of its own; null = runs in run_dir."""
     max_runs: int = Field(default=1_000, ge=1, le=10_000)
     """Runs that are kept, ended ones included; more are refused."""
+    max_policy_bytes: int = Field(default=256 * MEBIBYTE, ge=1024)
+    """Largest policy of a run, by the sizes of its layers; actors take no larger one by default."""
     max_running_runs: int = Field(default=4, ge=1, le=64)
     """Runs that may train at once, each in a thread of its own; more are refused."""
     profile: Path | None = None

@@ -1,7 +1,7 @@
 """Who can collect for a run: the scheduler's actors, as they were when it was last asked."""
 
 import itertools
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import grpc.aio
@@ -33,6 +33,7 @@ class Crew:
         self._kind = kind
         self._turns: Iterator[int] = itertools.count()
         self.members: Sequence[Member] = ()
+        self._nodes: Mapping[str, str] = {}
 
     @property
     def slots(self) -> int:
@@ -43,6 +44,10 @@ class Crew:
     def actors(self) -> frozenset[str]:
         """By id."""
         return frozenset(member.actor_id for member in self.members)
+
+    def node_of(self, actor_id: str) -> str:
+        """The node of an actor; empty when it is not known."""
+        return self._nodes.get(actor_id, "")
 
     async def look(self) -> None:
         """Asks the scheduler; an answer that does not come leaves things as they are."""
@@ -55,6 +60,7 @@ class Crew:
         self.members = [
             Member(actor.actor_id, actor.node_id, actor.slots) for actor in answer.actors if self._kind in actor.kinds
         ]
+        self._nodes = {actor.actor_id: actor.node_id for actor in answer.actors}
 
     def node_without(self, avoided: Collection[str]) -> str:
         """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""

@@ -8,7 +8,8 @@ import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.rpc import message_limit_metadata, status_from_error
+from parlmesh.rpc import caller, message_limit_metadata, status_from_error
+from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
@@ -36,10 +37,11 @@ class ExperienceServicer(ExperienceServiceServicer):
     ) -> None:
         # At once, because the first trajectory may not fit.
         await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
-        receipts = Receipts()
+        receipts, who = Receipts(), caller()
+        node_id = who.name if who.role is Role.ACTOR else ""
         async with asyncio.TaskGroup() as group:
             # Apart, so that the next trajectory is read while a receipt is on its way.
-            reading = group.create_task(self._read(request_iterator, receipts))
+            reading = group.create_task(self._read(request_iterator, receipts, node_id))
             async for receipt in receipts:
                 await context.write(receipt)
         end = reading.result()
@@ -47,31 +49,33 @@ class ExperienceServicer(ExperienceServiceServicer):
             raise end
 
     async def _read(
-        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts"
+        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
     ) -> Unavailable | None:
         """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
         end = None
         try:
-            await unless(self._stopping, self._take(requests, receipts))
+            await unless(self._stopping, self._take(requests, receipts, node_id))
         except Unavailable as stopping:
             end = stopping
         await receipts.end()
         return end
 
-    async def _take(self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts") -> None:
+    async def _take(
+        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
+    ) -> None:
         async for request in requests:
-            status = self._receive(request.trajectory)
+            status = self._receive(request.trajectory, node_id)
             version, room = self._runs.room(request.trajectory.run_id)
             receipt = pb.UploadTrajectoriesResponse(
                 sequence=request.trajectory.sequence, status=status, policy_version=version, credits=room
             )
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _receive(self, message: pb.Trajectory) -> status_pb2.Status:
+    def _receive(self, message: pb.Trajectory, node_id: str) -> status_pb2.Status:
         try:
-            trajectory = trajectory_from_proto(message, self._limits)
+            trajectory = trajectory_from_proto(message, self._limits, node_id)
         except FleetError as error:
-            self._runs.refuse(message.run_id, error)
+            self._runs.refuse(message.run_id, error, node_id or message.actor_id)
             return status_from_error(error)
         try:
             self._runs.receive(trajectory)

@@ -3,13 +3,14 @@
 import asyncio
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Trajectory
 from parlmesh.v1 import task_pb2 as pb
@@ -21,11 +22,14 @@ from .crew import Crew
 from .dispatch import Dispatcher
 from .failures import Failures
 from .source import Evaluation
+from .strikes import UNASKED
 
 log = get_logger("parlmesh.learner")
 
 _KIND = "rollout"
 _LOOK_SECONDS = 10
+# A trajectory may come long after its rollout was given up.
+_REMEMBERED_TASKS = 10_000
 # A rollout that was meant for one node is free again when that one does not take it.
 _NODE_SECONDS = 10.0
 # No fault of the rollout's.
@@ -68,6 +72,8 @@ class FleetSource:
         self._listener = listener
         self._clock = clock
         self._rollouts: set[str] = set()
+        # Whether each has delivered its trajectory.
+        self._asked: OrderedDict[str, bool] = OrderedDict()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
         self._failures = Failures(config.max_failed_rollouts)
         self._crew = Crew(channel, _KIND)
@@ -90,11 +96,29 @@ class FleetSource:
         """Submits one background task per trajectory."""
         avoided = self._failures.avoided(self._clock())
         specs = [self._rollout(min_version, self._crew.node_without(avoided)) for _ in range(count)]
-        self._rollouts.update(self._dispatcher.submit(specs))
+        names = self._dispatcher.submit(specs)
+        self._rollouts.update(names)
+        self._asked.update((name, False) for name in names)
+        while len(self._asked) > max(_REMEMBERED_TASKS, 2 * len(self._rollouts)):
+            self._asked.popitem(last=False)
+
+    def check(self, trajectory: Trajectory) -> None:
+        """Raises when a proven sender speaks for another, or of what nobody asked it for."""
+        if not trajectory.node_id:
+            return
+        owner = self._crew.node_of(trajectory.actor_id)
+        if owner not in ("", trajectory.node_id):
+            message = f"actor {trajectory.actor_id!r} is of node {owner!r}, and {trajectory.node_id!r} sent this"
+            raise PermissionDenied(message, reason="WRONG_NODE")
+        if self._asked.get(trajectory.task_id, True):
+            what = "was delivered before" if trajectory.task_id in self._asked else "was not asked for by this learner"
+            raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)
 
     def delivered(self, trajectory: Trajectory) -> None:
         """The trajectory of a rollout is here; its outcome may follow later."""
         self._rollouts.discard(trajectory.task_id)
+        if trajectory.task_id in self._asked:
+            self._asked[trajectory.task_id] = True
         self._failures.forgive(trajectory.actor_id)
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
@@ -109,9 +133,8 @@ class FleetSource:
             if not future.done() or future.cancelled():
                 await self._dispatcher.cancel([task_id])
         if outcome.state != pb.TASK_STATE_SUCCEEDED:
-            raise FleetError(
-                outcome.failure.message, reason=outcome.failure.reason, traceback=traceback_of(outcome.failure)
-            )
+            sentence, traceback = told(outcome.failure)
+            raise FleetError(sentence, reason=outcome.failure.reason, traceback=traceback)
         return evaluation_of(version, outcome)
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
@@ -151,19 +174,19 @@ class FleetSource:
 
     def _failed(self, outcome: pb.Outcome) -> None:
         failure, now = outcome.failure, self._clock()
+        message, traceback = told(failure)
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
-        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in failure.message and self._run_uid:
+        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
             # An actor of an older release: it does not need to know.
             log.warning("old_actor", actor_id=outcome.actor_id, advice="its tasks no longer name the run's uid")
             self._run_uid = ""
         before = self._failures.avoided(now)
         self._failures.add(outcome.actor_id, now)
         if self._failures.avoided(now) - before:
-            log.warning("actor_avoided", actor_id=outcome.actor_id, message=failure.message)
+            log.warning("actor_avoided", actor_id=outcome.actor_id, message=message)
         self._look_soon = True
-        sentence = f"rollout on {outcome.actor_id or 'no actor'}: {failure.reason}: {failure.message}"
-        self._listener.rollout_failed(sentence, traceback_of(failure))
-        self._last_failure = failure.message
+        self._listener.rollout_failed(f"rollout on {outcome.actor_id or 'no actor'}: {message}", traceback)
+        self._last_failure = message
 
     def _give_up_if_hopeless(self) -> None:
         if self._failures.hopeless(self._crew.actors, self._clock()):
@@ -228,9 +251,10 @@ def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
     return Evaluation(version, mean, least, most, episodes)
 
 
-def traceback_of(failure: pb.Failure) -> str:
-    """Where the handler raised, if the actor says so."""
-    return str(getattr(failure, "traceback", ""))
+def told(failure: pb.Failure) -> tuple[str, str]:
+    """One sentence, and where the handler's code raised, if the actor says so."""
+    sentence, _, traceback = failure.message.partition("\n")
+    return sentence, traceback
 
 
 def crowded(slots: int, config: TrainingConfig) -> str:

@@ -45,6 +45,7 @@ class LiveRun:
                     note=run.note_crowd,
                 ),
             )
+            run.queue.admission.asked = self._fleet.check
 
     async def drive(self, *, paused: bool) -> None:
         """Returns when the run has ended; a run that was paused waits to be resumed."""

@@ -89,6 +89,12 @@ class RunsCollector(Collector):
         held_up = GaugeMetricFamily("parlmesh_learner_runs_held_up", "Runs that wait, by what for.", labels=["by"])
         for kind, count in Tally(kind for entry in self._runs.newest_first() for kind in entry.obstacles).items():
             held_up.add_metric([kind], count)
+        strikes = CounterMetricFamily(
+            "parlmesh_learner_strikes", "Trajectories that no honest actor sends.", labels=["sender", "reason"]
+        )
+        for sender, reasons_of in self._runs.strikes.counts.items():
+            for reason, count in reasons_of.items():
+                strikes.add_metric([sender, reason.lower()], count)
         waiting = sum(len(queue) + queue.training for queue in queues)
         return [
             CounterMetricFamily("parlmesh_learner_trajectories_received", "Trajectories received.", received),
@@ -99,6 +105,7 @@ class RunsCollector(Collector):
             dropped,
             states,
             held_up,
+            strikes,
         ]
 
 

@@ -95,6 +95,7 @@ class TrainingRun:
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
         self.on_end: Callable[[RunState, str], None] = lambda state, reason: None
+        self.on_strike: Callable[[str, str, str], None] = lambda sender, reason, why: None
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Goes back to a checkpoint, before `train`."""
@@ -298,7 +299,11 @@ class TrainingRun:
         if not update.applied:
             progress.bad_updates += 1
             metrics.UPDATES.labels("not_finite").inc()
-            log.error("update_not_finite", version=progress.version, in_a_row=progress.bad_updates)
+            senders = sorted({trajectory.sender for trajectory in batch})
+            why = f"an update of version {progress.version} with its trajectory was not finite"
+            log.error("update_not_finite", version=progress.version, in_a_row=progress.bad_updates, senders=senders)
+            for sender in senders:
+                self.on_strike(sender, "NOT_FINITE_UPDATE", why)
             if progress.bad_updates >= self.config.max_bad_updates:
                 self.fail(
                     f"{progress.bad_updates} updates in a row were not finite; version {progress.version} is served"

@@ -18,6 +18,7 @@ from parlmesh.errors import (
     FleetError,
     InvalidInput,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     Unavailable,
 )
@@ -35,6 +36,7 @@ from .registry import PolicyRegistry
 from .run_entry import Entry, Totals
 from .run_record import RunRecord, read_record
 from .standing import standing_of
+from .strikes import UNASKED, Strikes
 from .versions import uid_of
 
 log = get_logger("parlmesh.learner")
@@ -66,6 +68,7 @@ class Runs:
         # One change at a time: none is decided on what another is about to change.
         self._changing = asyncio.Lock()
         self.past = Totals()
+        self.strikes = Strikes()
         self._locks: list[FolderLock] = []
 
     def open(self) -> None:
@@ -171,6 +174,14 @@ class Runs:
     def receive(self, trajectory: Trajectory) -> None:
         """Gives a trajectory to its run, or raises why not; counted either way."""
         try:
+            self._receive(trajectory)
+        except FleetError as error:
+            if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
+                self.strikes.add(trajectory.sender, error.reason, error.message)
+            raise
+
+    def _receive(self, trajectory: Trajectory) -> None:
+        try:
             entry = self._entries.get(trajectory.run_id)
             if entry is None:
                 message = f"run {trajectory.run_id!r} is not trained here; this learner has {self._names()}"
@@ -190,8 +201,9 @@ class Runs:
             return 0, 0
         return entry.live.run.progress.version, entry.live.run.queue.room
 
-    def refuse(self, run_id: str, error: FleetError) -> None:
+    def refuse(self, run_id: str, error: FleetError, sender: str) -> None:
         """Counts a trajectory that could not even be read."""
+        self.strikes.add(sender, error.reason, error.message)
         entry = self._entries.get(run_id)
         if entry is not None and entry.live is not None:
             entry.live.run.queue.refuse(error)
@@ -350,6 +362,7 @@ class Runs:
 
         live.run.on_change = entry.tell
         live.run.on_end = on_end
+        live.run.on_strike = self.strikes.add
         await live.drive(paused=entry.record.state is RunState.PAUSED)
 
     async def _rewrite(self, entry: Entry, **changes: Any) -> None:

@@ -95,6 +95,13 @@ class Trajectory:
     """How long the slot had waited before."""
     run_uid: str = ""
     """Of the policy that acted; empty = not known."""
+    node_id: str = ""
+    """Who sent it, where that is proven; empty where anybody may send anything."""
+
+    @property
+    def sender(self) -> str:
+        """Whom to name for it."""
+        return self.node_id or self.actor_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Whether a trajectory may be trained on. Every refusal names the column, the value and what is allowed."""
 
+import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,18 +20,37 @@ from parlmesh.types import (
     VALID,
     Array,
     EnvironmentSpec,
+    EpisodeColumns,
     Trajectory,
 )
 
 # A retry comes within the few uploads an actor has in flight; what is older than this window was counted long ago.
 _WINDOW = 4_096
 _MAX_ACTORS = 100_000
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The largest numbers, either way, that an honest environment gives and an update can sum over."""
+
+    reward: float = 1e8
+    observation: float = 1e9
+    log_prob: float = 100.0
 
 
 class TrajectorySchema:
     """The columns of a run, exactly."""
 
-    def __init__(self, spec: EnvironmentSpec, state_size: int, *, fragment_steps: int, num_envs: int) -> None:
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        state_size: int,
+        *,
+        fragment_steps: int,
+        num_envs: int,
+        bounds: Bounds = Bounds(),  # noqa: B008 - frozen
+    ) -> None:
         steps = (fragment_steps, num_envs)
         self._spec = spec
         self._columns: dict[str, tuple[str, tuple[int, ...]]] = {
@@ -45,6 +66,13 @@ class TrajectorySchema:
             self._columns[ACTION_MASK] = ("bool", (fragment_steps + 1, num_envs, spec.action.outputs))
         if state_size:
             self._columns[STATE] = ("float32", (num_envs, state_size))
+        log_prob = bounds.log_prob * max(1, len(spec.action.sizes) or len(spec.action.low))
+        self._limits = {REWARD: bounds.reward, OBSERVATION: bounds.observation, LOG_PROB: log_prob}
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all columns."""
+        return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self._columns.values())
 
     def check(self, columns: dict[str, Array]) -> None:
         """InvalidInput names the first column that does not fit."""
@@ -61,9 +89,19 @@ class TrajectorySchema:
             if column.shape != shape:
                 message = f"column {name} must have shape {list(shape)}, got {list(column.shape)}"
                 raise InvalidInput(message, reason="SHAPE", tensor=name)
-            if column.dtype.kind == "f" and not np.isfinite(column).all():
-                raise InvalidInput(f"column {name} has values that are not finite", reason="NOT_FINITE", tensor=name)
+            if column.dtype.kind == "f":
+                self._check_size(name, column)
         self._check_ranges(columns)
+
+    def _check_size(self, name: str, column: Array) -> None:
+        # Two passes that make no copy; a NaN is the least and the largest of all.
+        least, most = float(column.min()), float(column.max())
+        limit = self._limits.get(name, _LARGEST)
+        if not (-limit <= least and most <= limit):
+            if not (math.isfinite(least) and math.isfinite(most)):
+                raise InvalidInput(f"column {name} has values that are not finite", reason="NOT_FINITE", tensor=name)
+            message = f"column {name} must lie within ±{limit:g} (experience.max_{name}), got {least:g}..{most:g}"
+            raise InvalidInput(message, reason="OUT_OF_BOUNDS", tensor=name)
 
     def _check_ranges(self, columns: dict[str, Array]) -> None:
         if self._spec.action.kind != "continuous":
@@ -83,6 +121,16 @@ def _check_within(name: str, values: Array, size: int) -> None:
     if values.min() < 0 or values.max() >= size:
         message = f"column {name} must lie in 0..{size - 1}, got {values.min()}..{values.max()}"
         raise InvalidInput(message, reason="RANGE", tensor=name)
+
+
+def _check_episodes(episodes: EpisodeColumns) -> None:
+    if len(episodes) and not (np.isfinite(episodes.returns).all() and episodes.steps.min() >= 0):
+        raise InvalidInput("the episodes have returns that are not finite, or negative lengths", reason="EPISODES")
+
+
+def _origin_of(trajectory: Trajectory) -> tuple[str, str]:
+    """Nobody speaks for another node's actor, whatever it calls itself."""
+    return trajectory.node_id, trajectory.actor_id
 
 
 @dataclass(slots=True)
@@ -105,9 +153,11 @@ class Admission:
         self._schema = schema
         self._max_lag = max_policy_lag
         self._first_version = first_version
-        self._origins: OrderedDict[str, _Origin] = OrderedDict()
+        self._origins: OrderedDict[tuple[str, str], _Origin] = OrderedDict()
+        # Set by who asks for experience: raises when nobody asked for this.
+        self.asked: Callable[[Trajectory], None] = lambda trajectory: None
 
-    def admit(self, trajectory: Trajectory, newest_version: int, node: str = "") -> None:
+    def admit(self, trajectory: Trajectory, newest_version: int) -> None:
         """Raises, and changes nothing, when the trajectory must not be trained on."""
         if trajectory.run_id != self._run_id:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
@@ -118,7 +168,9 @@ class Admission:
             raise FailedPrecondition(message, reason="OTHER_RUN")
         self._check_version(trajectory.policy_version, newest_version)
         self._check_origin(trajectory)
+        self.asked(trajectory)
         self._schema.check(dict(trajectory.fragment.columns))
+        _check_episodes(EpisodeColumns.of(trajectory.fragment.episodes))
         self._remember(trajectory)
 
     def _check_version(self, version: int, newest: int) -> None:
@@ -133,7 +185,7 @@ class Admission:
             raise FailedPrecondition(message, reason="POLICY_LAG", newest=newest)
 
     def _check_origin(self, trajectory: Trajectory) -> None:
-        origin = self._origins.get(trajectory.actor_id)
+        origin = self._origins.get(_origin_of(trajectory))
         if origin is None or trajectory.incarnation > origin.incarnation:
             return
         who = f"actor {trajectory.actor_id} incarnation {trajectory.incarnation}"
@@ -146,13 +198,14 @@ class Admission:
             )
 
     def _remember(self, trajectory: Trajectory) -> None:
-        origin = self._origins.get(trajectory.actor_id)
+        key = _origin_of(trajectory)
+        origin = self._origins.get(key)
         if origin is None or trajectory.incarnation > origin.incarnation:
-            origin = self._origins[trajectory.actor_id] = _Origin(trajectory.incarnation)
+            origin = self._origins[key] = _Origin(trajectory.incarnation)
         origin.seen.add(trajectory.sequence)
         origin.highest = max(origin.highest, trajectory.sequence)
         if len(origin.seen) > 2 * _WINDOW:
             origin.seen = {sequence for sequence in origin.seen if sequence > origin.highest - _WINDOW}
-        self._origins.move_to_end(trajectory.actor_id)
+        self._origins.move_to_end(key)
         if len(self._origins) > _MAX_ACTORS:
             self._origins.popitem(last=False)

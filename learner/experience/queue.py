@@ -16,7 +16,7 @@ class ExperienceQueue:
     """One for all queues: whoever sums over them, from another thread, finds them at one moment."""
 
     def __init__(self, admission: Admission, *, max_queued: int, max_policy_lag: int) -> None:
-        self._admission = admission
+        self.admission = admission
         self._max_queued = max_queued
         self._max_lag = max_policy_lag
         self._queue: deque[Trajectory] = deque()
@@ -33,13 +33,13 @@ class ExperienceQueue:
         """How many more trajectories fit."""
         return self._max_queued - len(self._queue)
 
-    def put(self, trajectory: Trajectory, newest_version: int, node: str = "") -> None:
-        """Raises, having counted why, when the trajectory is refused. `node` is who sent it, where that is proven."""
+    def put(self, trajectory: Trajectory, newest_version: int) -> None:
+        """Raises, having counted why, when the trajectory is refused."""
         try:
             if not self.room:
                 message = f"{self._max_queued} trajectories are queued; that is the limit"
                 raise ResourceExhausted(message, reason="QUEUE_FULL", retry_after_seconds=0.1)
-            self._admission.admit(trajectory, newest_version, node)
+            self.admission.admit(trajectory, newest_version)
         except FleetError as error:
             self.refuse(error)
             raise

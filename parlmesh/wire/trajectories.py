@@ -21,6 +21,8 @@ from .tensors import (
 )
 
 _MAX_EPISODES = 100_000
+_MAX_INCARNATION = (1 << 63) - 1
+_LONGEST_SECONDS = 1e7
 _TRAJECTORY = pb.UploadTrajectoriesRequest.DESCRIPTOR.fields_by_name["trajectory"].number
 # Whoever encodes by hand reads receipts that come together.
 _TOGETHER = pb.UploadTrajectoriesRequest(receipts_together=True).SerializeToString()
@@ -86,15 +88,21 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
     return EncodedTrajectory(trajectory.sequence, request)
 
 
-def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT_LIMITS) -> Trajectory:
-    """Columns are read-only views of the message."""
+def trajectory_from_proto(
+    message: pb.Trajectory, limits: TensorLimits = DEFAULT_LIMITS, node_id: str = ""
+) -> Trajectory:
+    """Columns are read-only views of the message. `node_id` is who sent it, where that is proven."""
     if not message.actor_id:
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:
         raise InvalidInput("trajectory sequence must be >= 1, got 0", reason="TRAJECTORY_ORIGIN")
+    if message.incarnation > _MAX_INCARNATION:
+        text = f"trajectory incarnation must be < 2^63, got {message.incarnation}"
+        raise InvalidInput(text, reason="TRAJECTORY_ORIGIN")
     for name, seconds in (("collect", message.collect_seconds), ("waited", message.waited_seconds)):
-        if not 0.0 <= seconds < math.inf:
-            raise InvalidInput(f"trajectory {name}_seconds must be >= 0 and finite, got {seconds}", reason="TIMING")
+        if not 0.0 <= seconds <= _LONGEST_SECONDS:
+            text = f"trajectory {name}_seconds must lie in 0..{_LONGEST_SECONDS:g}, got {seconds}"
+            raise InvalidInput(text, reason="TIMING")
     return Trajectory(
         run_id=message.run_id,
         actor_id=message.actor_id,
@@ -106,6 +114,7 @@ def trajectory_from_proto(message: pb.Trajectory, limits: TensorLimits = DEFAULT
         collect_seconds=message.collect_seconds,
         waited_seconds=message.waited_seconds,
         run_uid=message.run_uid,
+        node_id=node_id,
         fragment=Fragment(columns=tensors_from_proto(message.columns, limits), episodes=_episodes(message, limits)),
     )
 

@@ -147,7 +147,7 @@ plugin = Plugin(environments={"Turning-v0": Turning})
     [
         ("'nan'", "trajectory_refused", "NOT_FINITE", "3 trajectories in a row were refused: column reward has values"),
         # Finite, and more than the sums of an update can hold.
-        ("3.0e+38", "update_not_finite", "NOT_FINITE_UPDATE", "3 updates in a row were not finite"),
+        ("1.0e+37", "update_not_finite", "NOT_FINITE_UPDATE", "3 updates in a row were not finite"),
     ],
 )
 def test_what_is_not_finite_never_reaches_a_published_policy(fleet, learner, bad, event, dropped, reason):
@@ -161,6 +161,7 @@ def test_what_is_not_finite_never_reaches_a_published_policy(fleet, learner, bad
             "training.environment.id": "Turning-v0",
             "training.environment.kwargs.bad": bad,
             "training.max_bad_updates": 3,
+            "experience.max_reward": "3.4e+38",
             "training.evaluation_interval_steps": 10**9,
         }
     )

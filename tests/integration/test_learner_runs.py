@@ -141,6 +141,14 @@ async def test_an_id_is_chosen_when_none_is_given(tmp_path):
             "ENVIRONMENT",
             "environment 'Nowhere-v0' cannot be made",
         ),
+        ({"configuration": {"hidden": [100_000, 100_000]}}, "INVALID_ARGUMENT", "CONFIG", "to 65536, got 100000"),
+        ({"configuration": {"hidden": [65_536, 65_536]}}, "INVALID_ARGUMENT", "CONFIG", "(max_policy_bytes"),
+        (
+            {"configuration": {"batch_fragments": 2_000}},
+            "INVALID_ARGUMENT",
+            "CONFIG",
+            "no batch would ever be complete",
+        ),
     ],
 )
 async def test_a_run_that_cannot_work_is_refused_and_leaves_nothing(tmp_path, request_, code, reason, sentence):

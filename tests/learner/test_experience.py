@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from learner.experience import Admission, ExperienceQueue, TrajectorySchema
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, ResourceExhausted
-from parlmesh.types import ActionSpec, EnvironmentSpec, Fragment, Trajectory
+from parlmesh.types import ActionSpec, EnvironmentSpec, EpisodeColumns, Fragment, Trajectory
 
 SPEC = EnvironmentSpec((4,), "float32", ActionSpec("discrete", (2,)))
 
@@ -54,6 +54,14 @@ def balanced(q):
         ({"action": np.full((3, 2), 2, np.int64)}, "RANGE", "column action must lie in 0..1, got 2..2"),
         ({"action": np.full((3, 2), -1, np.int64)}, "RANGE", "column action must lie in 0..1, got -1..-1"),
         ({"bonus": np.zeros((3, 2), np.float32)}, "COLUMN", "column bonus is unknown"),
+        (
+            {"reward": np.full((3, 2), 3e38, np.float32)},
+            "OUT_OF_BOUNDS",
+            r"column reward must lie within ±1e\+08 \(experience.max_reward\), got 3e\+38..3e\+38",
+        ),
+        ({"reward": np.full((3, 2), -3e38, np.float32)}, "OUT_OF_BOUNDS", "column reward must lie within"),
+        ({"observation": np.full((4, 2, 4), 1e30, np.float32)}, "OUT_OF_BOUNDS", "column observation must lie within"),
+        ({"log_prob": np.full((3, 2), -1e3, np.float32)}, "OUT_OF_BOUNDS", r"column log_prob must lie within ±100 "),
     ],
 )
 def test_a_column_that_does_not_fit_is_refused_by_name(bad, reason, sentence):
@@ -63,6 +71,16 @@ def test_a_column_that_does_not_fit_is_refused_by_name(bad, reason, sentence):
     assert raised.value.reason == reason
     assert q.dropped == {reason: 1}
     assert len(q) == 0
+    assert balanced(q)
+
+
+@pytest.mark.parametrize(("total", "steps"), [(np.nan, 3), (np.inf, 3), (1.0, -1)])
+def test_episodes_that_cannot_be_are_refused(total, steps):
+    episodes = EpisodeColumns(np.array([1.0, total], np.float32), np.array([1, steps], np.int64))
+    q = queue()
+    with pytest.raises(InvalidInput) as raised:
+        q.put(Trajectory("r", "a", 1, 1, 5, Fragment(columns(), episodes)), 5)
+    assert raised.value.reason == "EPISODES"
     assert balanced(q)
 
 

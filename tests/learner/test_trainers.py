@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from learner.build import check_training
-from learner.config import TrainingConfig
+from learner.config import LearnerConfig, TrainingConfig
 from learner.trainers import check_device
 from parlmesh.errors import ConfigError
 from parlmesh.training.devices import torch_device
@@ -15,7 +15,7 @@ def without_cuda(monkeypatch):
 
 def test_cuda_that_is_not_there_is_said_in_one_sentence(without_cuda):
     with pytest.raises(ConfigError, match=r"training\.device is cuda, but torch finds no CUDA device here"):
-        check_training(TrainingConfig(device="cuda"))
+        check_training(LearnerConfig(), TrainingConfig(device="cuda"))
 
 
 def test_auto_takes_what_there_is(without_cuda, monkeypatch):

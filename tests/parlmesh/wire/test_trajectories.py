@@ -105,7 +105,7 @@ def test_when_and_how_long_it_was_collected_travels_with_it():
     assert {name: getattr(got, name) for name in timing} == timing
 
 
-@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), 1e300])
 def test_times_that_cannot_be_are_refused(seconds):
-    with pytest.raises(InvalidInput, match="waited_seconds must be >= 0 and finite"):
+    with pytest.raises(InvalidInput, match=r"waited_seconds must lie in 0\.\.1e"):
         trajectory_from_proto(pb.Trajectory(actor_id="a", sequence=1, waited_seconds=seconds))
