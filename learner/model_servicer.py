@@ -13,6 +13,7 @@ from parlmesh.wire import struct_to_proto
 
 from .exporting import to_onnx, to_safetensors
 from .models import Model, ModelFolder
+from .paging import page
 from .runs import Runs
 from .streaming import CHUNK_BYTES
 
@@ -33,9 +34,15 @@ class ModelServicer(ModelServiceServicer):
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         entries = [self._runs.get(request.run_id)] if request.run_id else self._runs.newest_first()
-        found = await asyncio.to_thread(lambda: [each for entry in entries for each in _listed(entry.models)])
-        found.sort(key=lambda model: (model.create_time.ToNanoseconds(), model.version), reverse=True)
-        return pb.ListModelsResponse(models=found)
+        listed = await asyncio.to_thread(lambda: [each for entry in entries for each in _listed(entry.models)])
+        found, token = page(
+            listed,
+            lambda each: (each[0].created_time, each[0].version, each[0].run_id),
+            lambda each: _model_to_proto(*each),
+            size=request.page_size,
+            token=request.page_token,
+        )
+        return pb.ListModelsResponse(models=found, next_page_token=token)
 
     async def GetModel(self, request: pb.GetModelRequest, context: Context) -> pb.GetModelResponse:
         models = self._runs.get(request.run_id).models
@@ -75,9 +82,9 @@ def _writer(model_format: int) -> Callable[[bytes, str], bytes]:
     return _WRITERS[model_format]
 
 
-def _listed(models: ModelFolder) -> list[pb.Model]:
+def _listed(models: ModelFolder) -> list[tuple[Model, int]]:
     promoted = models.promoted
-    return [_model_to_proto(model, promoted) for model in models.newest_first()]
+    return [(model, promoted) for model in models.newest_first()]
 
 
 def _model_to_proto(model: Model, promoted: int) -> pb.Model:

@@ -10,6 +10,7 @@ from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceServicer
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
+from .paging import page
 from .progress import RunState
 from .run_entry import Entry
 from .runs import Runs
@@ -47,7 +48,14 @@ class TrainingServicer(TrainingServiceServicer):
         return pb.GetTrainingResponse(training=training_to_proto(self._runs.get(request.run_id)))
 
     async def ListTrainings(self, request: pb.ListTrainingsRequest, context: Context) -> pb.ListTrainingsResponse:
-        return pb.ListTrainingsResponse(trainings=[training_to_proto(entry) for entry in self._runs.newest_first()])
+        found, token = page(
+            self._runs.newest_first(),
+            lambda entry: (entry.record.created_time, 0, entry.run_id),
+            training_to_proto,
+            size=request.page_size,
+            token=request.page_token,
+        )
+        return pb.ListTrainingsResponse(trainings=found, next_page_token=token)
 
     async def WatchTraining(
         self, request: pb.WatchTrainingRequest, context: Context

@@ -52,6 +52,17 @@ def run(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(main)
 
 
+async def all_pages(call: Any, request: Any, field: str) -> AsyncIterator[Any]:
+    """Everything that a paged method lists, each page within one call's deadline."""
+    while True:
+        answer = await call(request, timeout=CALL_SECONDS)
+        for each in getattr(answer, field):
+            yield each
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            return
+
+
 @asynccontextmanager
 async def scheduler_at(address: str, security: "SecurityConfig") -> "AsyncIterator[SchedulerServiceAsyncStub]":
     """The scheduler's stub; errors of its calls come out as sentences."""

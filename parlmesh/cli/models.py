@@ -12,6 +12,7 @@ from parlmesh.cli.connection import (
     AsJson,
     LearnerAddress,
     RunId,
+    all_pages,
     models_at,
     run,
     security_of,
@@ -47,7 +48,7 @@ def list_models(
         from parlmesh.v1.model_service_pb2 import ListModelsRequest
 
         async with models_at(learner, security_of(context)) as stub:
-            return (await stub.ListModels(ListModelsRequest(run_id=run_id), timeout=CALL_SECONDS)).models
+            return [each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")]
 
     _show(run(ask()), as_json=as_json)
 
@@ -143,7 +144,9 @@ async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:
     """The version to take when none is named: the promoted one, else the best evaluated; 0 leaves it to the learner."""
     from parlmesh.v1.model_service_pb2 import ListModelsRequest
 
-    models = (await stub.ListModels(ListModelsRequest(run_id=run_id), timeout=CALL_SECONDS)).models
+    models: list[Model] = [
+        each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")
+    ]
     evaluated = [model for model in models if "evaluation_return" in model.metadata]
     several = len({model.run_id for model in models}) > 1
     if several or not evaluated or any(model.promoted for model in models):

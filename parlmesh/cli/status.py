@@ -12,6 +12,7 @@ from parlmesh.cli.connection import (
     AsJson,
     LearnerAddress,
     SchedulerAddress,
+    all_pages,
     federations_at,
     learner_at,
     run,
@@ -118,7 +119,9 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
     found = Learning()
     try:
         async with learner_at(address, security) as stub:
-            found.trainings = (await stub.ListTrainings(ListTrainingsRequest(), timeout=CALL_SECONDS)).trainings
+            found.trainings = [
+                each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")
+            ]
     except Unavailable as error:
         if error.reason != "NOT_SERVED":
             raise

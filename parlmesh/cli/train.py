@@ -10,6 +10,7 @@ from parlmesh.cli.connection import (
     AsJson,
     LearnerAddress,
     RunId,
+    all_pages,
     learner_at,
     run,
     security_of,
@@ -31,7 +32,7 @@ def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEF
         from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
 
         async with learner_at(learner, security_of(context)) as stub:
-            return (await stub.ListTrainings(ListTrainingsRequest(), timeout=CALL_SECONDS)).trainings
+            return [each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")]
 
     from parlmesh.cli.status import show_trainings
     from parlmesh.cli.tables import print_json

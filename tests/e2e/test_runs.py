@@ -1,9 +1,7 @@
 """Runs of a real learner process: killed and started again, fed with what is not finite, and with old news."""
 
 import json
-import re
 import textwrap
-import urllib.request
 from collections import Counter
 
 import grpc
@@ -14,6 +12,7 @@ from google.protobuf.struct_pb2 import Struct
 from parlmesh.policies import load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.testing import free_port, wait_until
+from parlmesh.testing.scraping import scraped
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import policy_service_pb2 as policy_pb
 from parlmesh.v1 import training_service_pb2 as pb
@@ -265,10 +264,3 @@ def test_every_trained_step_is_inside_the_lag_limit_by_another_count(fleet, lear
     received = metrics["parlmesh_learner_trajectories_received_total"]
     assert received == trained + dropped + metrics["parlmesh_learner_trajectories_queued"]
     assert process.running
-
-
-def scraped(port):
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-        return {
-            name: float(value) for name, value in re.findall(r"^(\S+) (\S+)$", answer.read().decode(), re.MULTILINE)
-        }
