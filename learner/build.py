@@ -75,7 +75,7 @@ def build_run(
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
     schema = schema_for(config, environment, policy)
     check_feasible(config, policy, schema)
-    trainer = trainer_for(training, policy, environment, plugins.algorithms)
+    trainer = trainer_for(training, policy, environment, plugins.algorithms, max_policy_lag=max_policy_lag)
     admission = Admission(
         config.run_id,
         schema,
@@ -134,6 +134,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
         policy.state_size,
         fragment_steps=training.fragment_steps,
         num_envs=training.num_envs,
+        earned=training.reward_discount is not None,
         bounds=Bounds(limits.max_reward, limits.max_observation, limits.max_log_prob),
     )
 

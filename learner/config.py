@@ -19,11 +19,19 @@ class EnvironmentConfig(Config):
     """What the actors step."""
 
     id: str = Field(default="CartPole-v1", min_length=1)
-    """Gymnasium's name of the environment."""
+    """Gymnasium's name of the environment; module:name imports a module first."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of its constructor."""
     observed: tuple[int, ...] | None = None
     """Positions of the numbers of a flat observation that the policy sees; null = all."""
+    wrappers: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+    """Gymnasium's wrappers that change what is seen or earned, the innermost first: names with arguments."""
+    image: Literal["auto", "chw", "hwc"] = "auto"
+    """Where an image has its channels; the policy sees them first. auto = last, if that axis is the shortest."""
+    stacked: int = Field(default=1, ge=1, le=64)
+    """Observations of so many last steps are seen together; images side by side as channels."""
+    float64: bool = False
+    """Keep the precision of float64 observations; else they are float32 from the environment on."""
 
 
 class TrainingConfig(Config):
@@ -43,8 +51,9 @@ class TrainingConfig(Config):
     fragment_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment in one trajectory."""
     restart_steps: int = Field(default=4_096, ge=0)
-    """Steps after which an environment is started anew from a fresh seed, so that a serial run can be resumed exactly;
-    0 = never, and a resumed serial run plays other games."""
+    """Steps, or eight of the longest episodes if those are more, after which environments are started anew from a fresh
+    seed, so that a serial run can be resumed exactly; 0 = never, and a resumed serial run plays other games. A fleet
+    that may lag cannot be resumed exactly and never starts them anew."""
     batch_fragments: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
@@ -84,6 +93,11 @@ class TrainingConfig(Config):
     q_learning: QLearningConfig = QLearningConfig()
     custom: dict[str, Any] = Field(default_factory=dict)
     """Settings of a plug-in's algorithm."""
+
+    @property
+    def reward_discount(self) -> float | None:
+        """The discount of the sums that collectors carry from fragment to fragment; None when nobody asks for them."""
+        return self.ppo.discount if self.algorithm == "ppo" and self.ppo.normalise_rewards else None
 
 
 class ExperienceConfig(Config):

@@ -194,15 +194,19 @@ class FleetSource:
             self._listener.hopeless(f"rollouts fail on the actors, {count} in a row: {self._last_failure}")
 
     def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
+        discount = self._config.reward_discount
+        earned = {} if discount is None else {"reward_discount": discount}
         parameters = self._named(
             {
                 "environment": self._config.environment.model_dump(),
                 "num_envs": self._config.num_envs,
                 "fragment_steps": self._config.fragment_steps,
                 "fragments": 1,
-                "restart_steps": self._config.restart_steps,
+                # Only a fleet without lag repeats what a serial run does.
+                "restart_steps": 0 if self._config.max_policy_lag else self._config.restart_steps,
                 "seed": self._config.seed,
                 "min_policy_version": min_version,
+                **earned,
             }
         )
         # One attempt: whoever asks again knows better whom.

@@ -181,8 +181,12 @@ def _action(graph: _Graph, spec: PolicySpec, outputs: str) -> None:
     action = spec.action
     if action.kind == "continuous":
         low, high = np.array(action.low, np.float32), np.array(action.high, np.float32)
-        squashed = graph.node("Mul", graph.node("Tanh", outputs), graph.constant("half_width", (high - low) / 2))
-        chosen = graph.node("Add", squashed, graph.constant("middle", (high + low) / 2))
+        if spec.actions == "clipped":
+            above = graph.node("Max", outputs, graph.constant("lowest_action", low))
+            chosen = graph.node("Min", above, graph.constant("highest_action", high))
+        else:
+            squashed = graph.node("Mul", graph.node("Tanh", outputs), graph.constant("half_width", (high - low) / 2))
+            chosen = graph.node("Add", squashed, graph.constant("middle", (high + low) / 2))
         graph.output("action", chosen, TensorProto.FLOAT, action.shape)
     elif action.kind == "discrete":
         chosen = graph.node("ArgMax", outputs, axis=1, keepdims=0)

@@ -148,6 +148,7 @@ class SerialSource:
             collector_seed(config.seed, SERIAL_ACTOR, self._incarnation),
             restart_steps=config.restart_steps,
             repeatable=config.restart_steps > 0,
+            reward_discount=config.reward_discount,
         )
 
     def _collect(self, blob: bytes) -> Fragment:

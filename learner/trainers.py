@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any, Literal
 
 import numpy as np
 
 from parlmesh.errors import ConfigError
 from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
+from parlmesh.telemetry import get_logger
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
+from parlmesh.training.ppo_config import PpoConfig
 from parlmesh.training.ppo_trainer import PpoTrainer
 from parlmesh.training.q_learning_trainer import QLearningTrainer
 from parlmesh.training.q_model import DenseQModel, QModel
@@ -17,6 +20,8 @@ from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
 from .config import TrainingConfig
+
+log = get_logger("parlmesh.learner")
 
 ALGORITHMS = ("ppo", "dqn", "q_learning")
 
@@ -32,14 +37,17 @@ def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySp
         return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
     if config.algorithm == "dqn" and config.network not in ("mlp", "conv"):
         raise ConfigError(f"training.network must be mlp or conv for dqn, got {config.network}")
-    values = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling} if config.algorithm == "dqn" else {}
+    if config.algorithm == "dqn":
+        own: dict[str, Any] = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling}
+    else:
+        own = {"actions": config.ppo.actions if config.algorithm == "ppo" else "squashed"}
     return PolicySpec.for_environment(
         environment,
         network=config.network,
         hidden=config.hidden,
         activation=config.activation,
         normalised=config.normalise_observations,
-        **values,
+        **own,
     )
 
 
@@ -58,8 +66,10 @@ def trainer_for(
     policy: PolicySpec,
     environment: EnvironmentSpec,
     plugins: Mapping[str, Algorithm] = MappingProxyType({}),
+    *,
+    max_policy_lag: int | None = None,
 ) -> Trainer:
-    """A trainer at its first update; the seed decides its weights."""
+    """A trainer at its first update; the seed decides its weights. A serial run has no lag, whatever its limit is."""
     check_algorithm(config, plugins)
     rng = np.random.default_rng(config.seed)
     if config.algorithm in plugins:
@@ -68,7 +78,18 @@ def trainer_for(
         return QLearningTrainer(policy, config.q_learning)
     if config.algorithm == "dqn":
         return DqnTrainer(policy, environment, config.dqn, _q_model(config, policy, rng), rng)
-    return PpoTrainer(policy, config.ppo, _model(config, policy, rng), rng)
+    settings = _ppo_settings(config, config.max_policy_lag if max_policy_lag is None else max_policy_lag)
+    return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
+
+
+def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
+    """With the targets that the lag limit asks for: GAE takes every step for one of the policy that it trains."""
+    settings = config.ppo
+    if settings.targets == "auto":
+        targets: Literal["gae", "vtrace"] = "vtrace" if max_policy_lag else "gae"
+        settings = settings.model_copy(update={"targets": targets})
+    log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=max_policy_lag)
+    return settings
 
 
 def _checked(name: str, trainer: Trainer) -> Trainer:
@@ -78,14 +99,14 @@ def _checked(name: str, trainer: Trainer) -> Trainer:
     return trainer
 
 
-def _model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
+def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
     if _needs_torch(config):
         # Only who asks for torch waits for its import.
         from parlmesh.training.devices import torch_device
         from parlmesh.training.torch_model import TorchModel
 
-        return TorchModel(policy, config.ppo, rng, torch_device(config.device))
-    return DenseModel(policy, config.ppo, rng)
+        return TorchModel(policy, settings, rng, torch_device(config.device))
+    return DenseModel(policy, settings, rng)
 
 
 def _q_model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:

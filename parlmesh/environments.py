@@ -4,17 +4,35 @@ Gymnasium's NEXT_STEP autoreset is required: the observation after the last step
 one, so values can be bootstrapped from it, and the step that follows only resets and is marked invalid.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+import functools
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.errors import InvalidInput
-from parlmesh.types import ACTION_MASK, ActionSpec, Array, EnvironmentSpec
+from parlmesh.spaces import Layout, acted, mask_width, observed, refusal
+from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
+
+# Gymnasium's wrappers that change what is seen or earned; others write files or open windows.
+WRAPPERS = (
+    "AtariPreprocessing",
+    "ClipReward",
+    "DelayObservation",
+    "FlattenObservation",
+    "GrayscaleObservation",
+    "MaxAndSkipObservation",
+    "RescaleObservation",
+    "ResizeObservation",
+    "StickyAction",
+    "TimeAwareObservation",
+    "TimeLimit",
+)
+
+_Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 class Seen(NamedTuple):
@@ -27,42 +45,80 @@ class Seen(NamedTuple):
 class Environments:
     """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one.
 
-    "observed" names the numbers of an observation that are seen, by position; the others are hidden.
+    "wrappers" names wrappers of gymnasium, the innermost first, each with its arguments. "image" says where an image
+    has its channels; the policy sees them first. "observed" names the numbers of an observation that are seen, by
+    position; the others are hidden. "stacked" observations of the last so many steps are seen together.
     """
 
     def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
         self._envs = _make(environment, num_envs)
         try:
-            self.spec = _spec(self._envs)
-            self._observed = _positions(environment.get("observed"), self.spec)
+            self._acted = acted(self._envs.single_action_space)
+            space = self._envs.single_observation_space
+            layout: Layout = environment.get("image") or "auto"
+            self._read = observed(space, layout=layout, float64=bool(environment.get("float64")))
+            choices, masks = self._acted.spec.outputs, mask_width(space)
+            if masks not in (None, choices):
+                raise refusal(f"{ACTION_MASK} must have one entry per choice, {choices}, got {masks}")
+            self._observed = _positions(environment.get("observed"), self._read.shape, masked=masks is not None)
+            self._stack = _Stack(int(environment.get("stacked") or 1), self._seen_shape())
         except InvalidInput:
             self._envs.close()
             raise
-        if self._observed is not None:
-            self.spec = replace(self.spec, observation_shape=(len(self._observed),))
-        space = self._envs.single_observation_space
-        self._parts = _observed(space) if isinstance(space, spaces.Dict) else None
+        states, dtype = self._read.states, self._read.dtype
+        shape = self._stack.shape if not states else ()
+        self.spec = EnvironmentSpec(shape, dtype, self._acted.spec, states, masked=masks is not None)
+        self._ended = np.zeros(num_envs, np.bool_)
 
     def reset(self, seed: int) -> Seen:
         """The first observations."""
-        observation, _ = self._envs.reset(seed=seed)
-        return self._seen(observation)
+        given, _ = self._envs.reset(seed=seed)
+        self._ended = np.ones_like(self._ended)
+        return self._seen(given)
 
     def step(self, action: Array) -> tuple[Seen, Array, Array, Array]:
         """What is seen next, rewards, terminations and truncations, each [E]."""
-        observation, reward, terminated, truncated, _ = self._envs.step(action)
-        return self._seen(observation), reward, terminated, truncated
+        given, reward, terminated, truncated, _ = self._envs.step(self._acted.give(action))
+        seen = self._seen(given)
+        self._ended = terminated | truncated
+        return seen, reward, terminated, truncated
 
     def close(self) -> None:
         """Frees them."""
         self._envs.close()
 
-    def _seen(self, observation: Any) -> Seen:
-        if self._parts is None:
-            return Seen(observation if self._observed is None else observation[:, self._observed], None)
-        rows = [_rows(observation[name], states) for name, states in self._parts]
-        mask = observation[ACTION_MASK].astype(np.bool_) if self.spec.masked else None
-        return Seen(np.concatenate(rows, axis=1), mask)
+    def _seen(self, given: Any) -> Seen:
+        seen = self._read.take(given)
+        if self._observed is not None:
+            seen = seen[:, self._observed]
+        mask = None if self._read.mask is None else self._read.mask(given)
+        # What follows an end is the first observation of an episode.
+        return Seen(self._stack.add(seen, self._ended), mask)
+
+    def _seen_shape(self) -> tuple[int, ...]:
+        return self._read.shape if self._observed is None else (len(self._observed),)
+
+
+class _Stack:
+    """The last `count` observations side by side, along the first axis; an episode starts with copies of its first."""
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        if count > 1 and not shape:
+            raise refusal("states cannot be stacked; environment.stacked must be 1")
+        self._count = count
+        self._last: Array | None = None
+        self.shape = (count * shape[0], *shape[1:]) if shape else ()
+
+    def add(self, seen: Array, first: Array) -> Array:
+        """What is seen [E, *shape] after one more observation; `first` [E] of an episode."""
+        if self._count == 1:
+            return seen
+        if self._last is None:
+            self._last = np.repeat(seen[:, None], self._count, axis=1)
+        else:
+            self._last = np.concatenate((self._last[:, 1:], seen[:, None]), axis=1)
+        self._last[first] = seen[first][:, None]
+        return self._last.reshape(len(seen), *self.shape)
 
 
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
@@ -74,13 +130,17 @@ def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
 
 def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
+    wrappers = _wrappers(environment.get("wrappers") or {})
     try:
-        if gymnasium.spec(name).vector_entry_point is not None:
-            envs = gymnasium.make_vec(name, num_envs, vectorization_mode="vector_entry_point", **arguments)
+        known = _registered(name)
+        if gymnasium.spec(known).vector_entry_point is not None and not wrappers:
+            envs = gymnasium.make_vec(known, num_envs, vectorization_mode="vector_entry_point", **arguments)
         else:
             mode = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-            envs = gymnasium.make_vec(name, num_envs, vectorization_mode="sync", vector_kwargs=mode, **arguments)
-    except (gymnasium.error.Error, TypeError, ImportError) as error:
+            envs = gymnasium.make_vec(
+                known, num_envs, vectorization_mode="sync", vector_kwargs=mode, wrappers=wrappers, **arguments
+            )
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
         raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         envs.close()
@@ -88,70 +148,33 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     return envs
 
 
-def _spec(envs: VectorEnv) -> EnvironmentSpec:
-    action = _action_spec(envs.single_action_space)
-    space = envs.single_observation_space
-    if isinstance(space, spaces.Box):
-        return EnvironmentSpec(space.shape, str(space.dtype), action)
-    if isinstance(space, spaces.Discrete) and int(space.start) == 0:
-        return EnvironmentSpec((), "int64", action, observation_states=int(space.n))
-    if isinstance(space, spaces.Dict):
-        size = sum(states or _width(space[name]) for name, states in _observed(space))
-        masked = ACTION_MASK in space.spaces
-        if masked and _width(space[ACTION_MASK]) != action.outputs:
-            width = _width(space[ACTION_MASK])
-            raise _refusal(f"{ACTION_MASK} must have one entry per choice, {action.outputs}, got {width}")
-        return EnvironmentSpec((size,), "float32", action, masked=masked)
-    raise _refusal(f"observation space must be a Box, a Discrete from 0 or a Dict of them, got {space}")
+def _registered(name: str) -> str:
+    """The id alone of module:id, once the module is imported; one that registers nothing by that is asked to."""
+    module, colon, known = name.rpartition(":")
+    if not colon:
+        return name
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")
+    register = getattr(importlib.import_module(module), "register_envs", None)
+    if known not in gymnasium.registry and callable(register):
+        register()
+    return known
 
 
-def _positions(observed: Any, spec: EnvironmentSpec) -> Array | None:
-    if observed is None:
+def _wrappers(wanted: Mapping[str, Any]) -> list[_Wrap]:
+    for name in wanted:
+        if name not in WRAPPERS:
+            raise refusal(f"environment.wrappers knows {', '.join(WRAPPERS)}, not {name!r}")
+    return [functools.partial(getattr(gymnasium.wrappers, name), **(given or {})) for name, given in wanted.items()]
+
+
+def _positions(wanted: Any, shape: tuple[int, ...], *, masked: bool) -> Array | None:
+    if wanted is None:
         return None
-    if len(spec.observation_shape) != 1 or spec.masked:
-        raise _refusal(f"only a flat observation can be partly hidden, not one of shape {spec.observation_shape}")
-    (size,) = spec.observation_shape
-    positions = [int(position) for position in observed]
+    if len(shape) != 1 or masked:
+        raise refusal(f"only a flat observation can be partly hidden, not one of shape {shape}")
+    (size,) = shape
+    positions = [int(position) for position in wanted]
     if not positions or len(set(positions)) < len(positions) or not all(0 <= position < size for position in positions):
-        raise _refusal(f"observed must name different positions from 0 to {size - 1}, got {positions}")
+        raise refusal(f"observed must name different positions from 0 to {size - 1}, got {positions}")
     return np.array(positions)
-
-
-def _action_spec(space: gymnasium.Space[Any]) -> ActionSpec:
-    if isinstance(space, spaces.Discrete) and int(space.start) == 0:
-        return ActionSpec("discrete", sizes=(int(space.n),))
-    if isinstance(space, spaces.MultiDiscrete) and space.nvec.ndim == 1 and not np.any(space.start):
-        return ActionSpec("multi_discrete", sizes=tuple(int(size) for size in space.nvec))
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and space.is_bounded():
-        low, high = space.low.astype(float).tolist(), space.high.astype(float).tolist()
-        return ActionSpec("continuous", low=tuple(low), high=tuple(high))
-    raise _refusal(f"action space must be Discrete or MultiDiscrete from 0 or a bounded Box [D], got {space}")
-
-
-def _observed(space: spaces.Dict) -> list[tuple[str, int]]:
-    """The entries of a Dict that are observed, each with its number of states, 0 for arrays."""
-    parts: list[tuple[str, int]] = []
-    for name, part in space.spaces.items():
-        if name == ACTION_MASK:
-            continue
-        if isinstance(part, spaces.Discrete) and int(part.start) == 0:
-            parts.append((name, int(part.n)))
-        elif isinstance(part, (spaces.Box, spaces.MultiBinary)):
-            parts.append((name, 0))
-        else:
-            raise _refusal(f"observation {name!r} must be a Box, a Discrete from 0 or a MultiBinary, got {part}")
-    return parts
-
-
-def _width(space: gymnasium.Space[Any]) -> int:
-    return int(np.prod(space.shape or (1,)))
-
-
-def _rows(values: Array, states: int) -> Array:
-    if states:
-        return np.eye(states, dtype=np.float32)[values]
-    return values.reshape(len(values), -1).astype(np.float32)
-
-
-def _refusal(message: str) -> InvalidInput:
-    return InvalidInput(message, reason="ENVIRONMENT_SPACE")

@@ -14,6 +14,7 @@ from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
+    EARNED,
     LOG_PROB,
     OBSERVATION,
     REWARD,
@@ -28,6 +29,9 @@ from parlmesh.types import (
 
 # Far beyond any registered time limit; an environment that never ends must not hang an evaluation.
 _LONGEST_EVALUATION_STEPS = 100_000
+# Environments that are started anew have lived so many times as long as their longest episode: few are cut short, and
+# one of any length comes to its end.
+_EPISODES_PER_START = 8
 
 
 def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0) -> np.random.SeedSequence:
@@ -64,8 +68,10 @@ class Mark:
 class Collector:
     """Steps its environments from fragment to fragment; episodes go on across them.
 
-    After `restart_steps` steps of each environment it starts them anew with seeds of their own; 0 = never. One that is
-    `repeatable` remembers its actions since, which is all that it takes to bring environments to the same state again.
+    After `restart_steps` steps of each environment, or several times its longest episode if that is more, they are
+    started anew with seeds of their own; 0 = never. One that is `repeatable` remembers its actions since, which is all
+    that it takes to bring environments to the same state again. With `reward_discount` every fragment says what its
+    episodes had earned before, so that sums of rewards do not depend on where fragments are cut.
     """
 
     def __init__(
@@ -76,6 +82,7 @@ class Collector:
         *,
         restart_steps: int = 0,
         repeatable: bool = False,
+        reward_discount: float | None = None,
     ) -> None:
         if num_envs < 1:
             raise InvalidInput(f"num_envs must be >= 1, got {num_envs}")
@@ -83,6 +90,7 @@ class Collector:
         self._seed = seed
         self._restart_steps = restart_steps
         self._repeatable = repeatable
+        self._reward_discount = reward_discount
         self._envs = Environments(environment, num_envs)
         self._start(1)
 
@@ -102,10 +110,12 @@ class Collector:
         self._ended = np.zeros(self._num_envs, dtype=np.bool_)
         self._returns = np.zeros(self._num_envs, dtype=np.float64)
         self._lengths = np.zeros(self._num_envs, dtype=np.int64)
+        self._longest = 0
+        self._earned = np.zeros(self._num_envs, dtype=np.float64)
 
     def collect(self, policy: Policy, steps: int) -> Fragment:
         """`steps` steps of every environment, acting with one policy."""
-        if 0 < self._restart_steps <= self._steps:
+        if self._restart_steps and self._steps >= max(self._restart_steps, _EPISODES_PER_START * self._longest):
             self._start(self._starts + 1)
         seen = self._seen
         state = self._state if self._state is not None else policy.initial_state(self._num_envs)
@@ -181,11 +191,16 @@ class Collector:
             columns[ACTION_MASK][0] = seen.mask
         if state is not None:
             columns[STATE] = state.copy()
+        if self._reward_discount is not None:
+            columns[EARNED] = self._earned.astype(np.float32)
         return columns
 
     def _account(self, reward: Array, valid: Array, ended: Array, episodes: list[tuple[Array, Array]]) -> Array:
         self._returns += reward
         self._lengths += valid
+        self._longest = max(self._longest, int(self._lengths.max()))
+        if self._reward_discount is not None:
+            self._earned = np.where(ended, 0.0, reward + self._reward_discount * self._earned)
         if ended.any():
             episodes.append((self._returns[ended], self._lengths[ended]))
             self._returns[ended] = 0.0

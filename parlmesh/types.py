@@ -12,6 +12,9 @@ Array: TypeAlias = npt.NDArray[Any]
 OBSERVATION, ACTION, LOG_PROB, REWARD = "observation", "action", "log_prob", "reward"
 TERMINATED, TRUNCATED, VALID = "terminated", "truncated", "valid"
 ACTION_MASK, STATE = "action_mask", "state"
+EARNED = "earned"
+# Columns without a time axis: what was before the first step, by environment.
+BEFORE = (STATE, EARNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +64,9 @@ class EpisodeColumns(Sequence[Episode]):
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
-    """T steps of E environments, by column: observation and action_mask [T+1, E, ...], state [E, ...] before the first
-    step, all others [T, E, ...]. Only masked environments have a mask, only recurrent policies a state.
+    """T steps of E environments, by column: observation and action_mask [T+1, E, ...], state [E, ...] and earned [E]
+    before the first step, all others [T, E, ...]. Only masked environments have a mask, only recurrent policies a
+    state; earned, the discounted rewards of the running episodes, is there when a trainer normalises rewards.
 
     Row t+1 of the observations follows step t, also when the episode ended there; the step after an end only
     resets the environment and has `valid` false.

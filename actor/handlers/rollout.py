@@ -43,11 +43,12 @@ class RolloutParameters(Parameters):
     min_policy_version: int = Field(default=1, ge=0, lt=1 << 53)
     restart_steps: int = Field(default=0, ge=0, lt=1 << 53)
     run_uid: str = Field(default="", max_length=200)
+    reward_discount: float | None = Field(default=None, ge=0.0, le=1.0)
 
     @property
     def collector_key(self) -> str:
         """Tasks with the same key go on with each other's episodes."""
-        collected = [self.run_id, self.environment, self.num_envs, self.seed, self.restart_steps]
+        collected = [self.run_id, self.environment, self.num_envs, self.seed, self.restart_steps, self.reward_discount]
         return json.dumps(collected, sort_keys=True)
 
 
@@ -188,7 +189,13 @@ class Rollout:
             entry = None
         if entry is None:
             seed = self._seed(wanted.seed, slot)
-            collector = Collector(wanted.environment, wanted.num_envs, seed, restart_steps=wanted.restart_steps)
+            collector = Collector(
+                wanted.environment,
+                wanted.num_envs,
+                seed,
+                restart_steps=wanted.restart_steps,
+                reward_discount=wanted.reward_discount,
+            )
             entry = _Kept(wanted.collector_key, collector)
         try:
             yield entry.collector

@@ -11,6 +11,7 @@ from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
+    EARNED,
     LOG_PROB,
     OBSERVATION,
     REWARD,
@@ -49,6 +50,7 @@ class TrajectorySchema:
         *,
         fragment_steps: int,
         num_envs: int,
+        earned: bool = False,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
         steps = (fragment_steps, num_envs)
@@ -66,6 +68,8 @@ class TrajectorySchema:
             self._columns[ACTION_MASK] = ("bool", (fragment_steps + 1, num_envs, spec.action.outputs))
         if state_size:
             self._columns[STATE] = ("float32", (num_envs, state_size))
+        if earned:
+            self._columns[EARNED] = ("float32", (num_envs,))
         log_prob = bounds.log_prob * max(1, len(spec.action.sizes) or len(spec.action.low))
         self._limits = {REWARD: bounds.reward, OBSERVATION: bounds.observation, LOG_PROB: log_prob}
 

@@ -41,12 +41,16 @@ def ppo_gradient(
     clip: float,
     value_coefficient: float,
     entropy_coefficient: float,
+    old_values: Array | None = None,
+    value_clip: float | None = None,
 ) -> tuple[PpoGradient, PpoTerms]:
     """Gradient and terms of the loss, for B steps; all inputs [B].
 
     loss = −mean(min(ratio · A, clip(ratio) · A))
            + value_coefficient · ½ mean((V − R)²) − entropy_coefficient · mean(entropy),
     ratio = exp(log_prob − behaviour_log_prob).
+
+    With a value_clip the larger of two errors counts: that of V, and that of V held within it of the old values.
     """
     size = len(log_prob)
     log_ratio = log_prob - behaviour_log_prob
@@ -56,7 +60,12 @@ def ppo_gradient(
     # Where the clipped branch is the smaller, the loss is flat in the ratio.
     flow = np.where(unclipped <= clipped, unclipped, 0.0)
     flow *= -1.0 / size
-    error = values - returns
+    error, held = values - returns, None
+    if value_clip is not None:
+        assert old_values is not None
+        bounded = old_values + np.clip(values - old_values, -value_clip, value_clip) - returns
+        held = np.abs(bounded) > np.abs(error)
+        error = np.where(held, bounded, error)
     policy_loss = -float(np.minimum(unclipped, clipped).mean())
     value_loss = 0.5 * float(np.dot(error, error)) / size
     mean_entropy = float(entropy.mean())
@@ -68,4 +77,6 @@ def ppo_gradient(
         approx_kl=float((ratio - 1.0 - log_ratio).mean()),
         clip_fraction=float(np.count_nonzero(np.abs(ratio - 1.0) > clip)) / size,
     )
-    return PpoGradient(flow, -entropy_coefficient / size, error * (value_coefficient / size)), terms
+    # A value that is held where it was gives no gradient.
+    pull = error if held is None else np.where(held, np.float32(0.0), error)
+    return PpoGradient(flow, -entropy_coefficient / size, pull * (value_coefficient / size)), terms

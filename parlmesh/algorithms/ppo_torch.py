@@ -17,12 +17,19 @@ def ppo_loss(
     clip: float,
     value_coefficient: float,
     entropy_coefficient: float,
+    old_values: Tensor | None = None,
+    value_clip: float | None = None,
 ) -> tuple[Tensor, PpoTerms]:
     """The scalar to minimise, and its terms without gradient. Shapes and formula as in `ppo.ppo_gradient`."""
     log_ratio = log_prob - behaviour_log_prob
     ratio = log_ratio.exp()
     policy = -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
-    value = 0.5 * (values - returns).square().mean()
+    squares = (values - returns).square()
+    if value_clip is not None:
+        assert old_values is not None
+        bounded = old_values + (values - old_values).clamp(-value_clip, value_clip)
+        squares = torch.maximum(squares, (bounded - returns).square())
+    value = 0.5 * squares.mean()
     mean_entropy = entropy.mean()
     total = policy + value_coefficient * value - entropy_coefficient * mean_entropy
     with torch.no_grad():

@@ -1,8 +1,18 @@
 """V-trace (Espeholt et al. 2018, arXiv:1802.01561) with two masks: targets for experience of an older policy."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from parlmesh.types import Array
+
+
+class Vtrace(NamedTuple):
+    """Both float32 [T, B]. The paper's policy gradient weighs advantages by rho; here that is left to the caller, who
+    may normalise them first."""
+
+    advantages: Array
+    targets: Array
 
 
 def vtrace(
@@ -16,13 +26,13 @@ def vtrace(
     smoothing: float = 1.0,
     clip_rho: float = 1.0,
     clip_c: float = 1.0,
-) -> tuple[Array, Array]:
-    """Advantages and value targets, both float32 [T, B]; log_rhos, rewards and flags [T, B], values [T+1, B].
+) -> Vtrace:
+    """Advantages and value targets; log_rhos, rewards and flags [T, B], values [T+1, B].
 
     rho_t   = min(clip_rho, exp(log_rhos_t)),  c_t = smoothing · min(clip_c, exp(log_rhos_t))
     delta_t = rho_t · (r_t + discount · (1 − terminated_t) · V_{t+1} − V_t)
     v_t     = V_t + delta_t + discount · (1 − terminated_t) · (1 − truncated_t) · c_t · (v_{t+1} − V_{t+1})
-    A_t     = rho_t · (r_t + discount · (1 − terminated_t) · next_t − V_t)
+    A_t     = r_t + discount · (1 − terminated_t) · next_t − V_t
 
     where next_t is v_{t+1} within an episode and V_{t+1} where it was cut off. log_rhos are the log-probability of the
     action under the policy that is trained minus that under the one that acted. On-policy, with all clips at 1, the
@@ -39,5 +49,5 @@ def vtrace(
     targets = values[:-1] + corrections
     following = values[1:].astype(np.float32, copy=True)
     following[:-1] += np.where(truncated[:-1], 0.0, corrections[1:])
-    advantages = rhos * (rewards + bootstrap * following - values[:-1])
-    return advantages.astype(np.float32), targets
+    advantages = rewards + bootstrap * following - values[:-1]
+    return Vtrace(advantages.astype(np.float32), targets)

@@ -86,8 +86,12 @@ class NumpyPolicy:
         return Choice(action, np.zeros(len(action), np.float32), state)
 
     def to_environment(self, action: Array) -> Array:
-        """Continuous actions are squashed between their bounds; others are as they are."""
-        return squash(action, self._low, self._high) if self._spec.action.kind == "continuous" else action
+        """Continuous actions are squashed between their bounds or cut off there; others are as they are."""
+        if self._spec.action.kind != "continuous":
+            return action
+        if self._spec.actions == "clipped":
+            return np.clip(action, self._low, self._high)
+        return squash(action, self._low, self._high)
 
     def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
         if spec.network == "tabular":

@@ -12,6 +12,7 @@ from .custom_networks import network_names
 
 ACTIVATIONS = ("tanh", "relu")
 CHOICES = ("sample", "epsilon_greedy")
+ACTIONS = ("squashed", "clipped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class PolicySpec:
     mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W], tabular has
     a row per state; plug-ins bring others. `choice` says what the numbers are: sample draws from the distribution that
     they describe, epsilon_greedy takes them for the values of actions; `dueling` splits these into a state's value and
-    advantages.
+    advantages. `actions` says how continuous ones come between their bounds.
     """
 
     observation_shape: tuple[int, ...]
@@ -34,11 +35,13 @@ class PolicySpec:
     normalised: bool = False
     choice: Literal["sample", "epsilon_greedy"] = "sample"
     dueling: bool = False
+    actions: Literal["squashed", "clipped"] = "squashed"
 
     def __post_init__(self) -> None:
         _among("network", self.network, network_names())
         _among("activation", self.activation, ACTIVATIONS)
         _among("choice", self.choice, CHOICES)
+        _among("actions", self.actions, ACTIONS)
         _check_action(self.action)
         if any(size < 1 for size in self.observation_shape + self.hidden):
             raise _refusal(f"layer sizes must be >= 1, got {self.observation_shape} and {self.hidden}")

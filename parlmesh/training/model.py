@@ -35,6 +35,10 @@ class Minibatch(NamedTuple):
     advantages: Array
     returns: Array
     masks: Array | None = None
+    # What values were before the update, when they are held near that.
+    values: Array | None = None
+    # What advantages count, when they are normalised by minibatch and are not all worth the same.
+    weights: Array | None = None
     valid: Array | None = None
     memory: Memory | None = None
 
@@ -47,6 +51,8 @@ class Minibatch(NamedTuple):
             advantages=self.advantages[chosen],
             returns=self.returns[chosen],
             masks=None if self.masks is None else self.masks[chosen],
+            values=None if self.values is None else self.values[chosen],
+            weights=None if self.weights is None else self.weights[chosen],
         )
 
     def environments(self, chosen: Array) -> "Minibatch":
@@ -55,6 +61,14 @@ class Minibatch(NamedTuple):
         assert self.memory is not None
         memory = Memory(self.memory.starts[:, chosen], self.memory.state[chosen])
         return self.rows(np.s_[:, chosen])._replace(valid=self.valid[:, chosen], memory=memory)
+
+
+class Steps(NamedTuple):
+    """What falls with the used share of the step budget."""
+
+    learning_rate: float
+    clip: float
+    entropy_coefficient: float
 
 
 class Model(Protocol):
@@ -66,7 +80,7 @@ class Model(Protocol):
     def log_probs(self, batch: Minibatch) -> Array:
         """Log-probabilities of the batch's actions as the policy is now, in the shape of its other columns."""
 
-    def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
+    def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step; the loss's terms and the gradient's norm before it was clipped."""
 
     def policy_weights(self) -> dict[str, Array]:
@@ -85,7 +99,7 @@ class DenseModel:
     def __init__(self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> None:
         self._config = config
         self._network = DenseActorCritic(spec, rng, initial_log_std=config.initial_log_std)
-        self._adam = Adam(len(self._network.parameters))
+        self._adam = Adam(len(self._network.parameters), epsilon=config.adam_epsilon)
 
     def values(self, features: Array, memory: Memory | None) -> Array:
         """Values [T, E] of features [T, E, size]."""
@@ -98,7 +112,7 @@ class DenseModel:
         flat = batch.rows(np.ones(grid, np.bool_))
         return self._likelihood(flat)[0].log_prob.reshape(grid)
 
-    def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
+    def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by Adam."""
         network = self._network
         (log_prob, entropy), values = self._likelihood(minibatch)
@@ -109,13 +123,15 @@ class DenseModel:
             minibatch.log_probs,
             minibatch.advantages,
             minibatch.returns,
-            clip=self._config.clip,
+            clip=steps.clip,
             value_coefficient=self._config.value_coefficient,
-            entropy_coefficient=self._config.entropy_coefficient,
+            entropy_coefficient=steps.entropy_coefficient,
+            old_values=minibatch.values,
+            value_clip=self._config.value_clip,
         )
         network.backward(network.distribution.gradient(gradient.log_prob, gradient.entropy), gradient.values)
         norm = clip_norm(network.gradient, self._config.gradient_norm)
-        self._adam.step(network.parameters, network.gradient, learning_rate)
+        self._adam.step(network.parameters, network.gradient, steps.learning_rate)
         return terms, norm
 
     def _likelihood(self, minibatch: Minibatch) -> tuple[Likelihood, Array]:
@@ -131,7 +147,7 @@ class DenseModel:
     def load_named(self, weights: Mapping[str, Array]) -> None:
         """The inverse of `named_weights`; the optimiser starts anew."""
         self._network.load_named(weights)
-        self._adam = Adam(len(self._network.parameters))
+        self._adam = Adam(len(self._network.parameters), epsilon=self._config.adam_epsilon)
 
     def policy_weights(self) -> dict[str, Array]:
         """A copy of the policy's part."""

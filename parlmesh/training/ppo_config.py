@@ -18,29 +18,42 @@ class PpoConfig(Config):
     """Passes over each batch."""
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
-    targets: Literal["gae", "vtrace"] = "gae"
-    """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices."""
+    targets: Literal["auto", "gae", "vtrace"] = "auto"
+    """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices;
+    auto = vtrace where experience may be older than the policy it trains (max_policy_lag > 0)."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     smoothing: float = Field(default=0.8, ge=0.0, le=1.0)
     """Reach of the advantage estimate (lambda)."""
     clip: float = Field(default=0.2, gt=0.0, le=1.0)
     """Largest change of an action's probability ratio that still pays."""
+    final_clip_fraction: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Share of the clip that is left when the step budget is used up; falls linearly."""
+    value_clip: float | None = Field(default=None, gt=0.0)
+    """Largest change of a value in one update that still pays; null = any."""
     value_coefficient: float = Field(default=0.5, ge=0.0)
     """Weight of the value error in the loss."""
     entropy_coefficient: float = Field(default=0.0, ge=0.0)
     """Weight of the entropy bonus in the loss."""
+    final_entropy_fraction: float = Field(default=1.0, ge=0.0, le=1.0)
+    """Share of the entropy bonus that is left when the step budget is used up; falls linearly."""
     gradient_norm: float = Field(default=1.0, gt=0.0)
     """Longer gradients are shortened to this norm."""
-    target_kl: float = Field(default=0.03, gt=0.0)
-    """An epoch whose mean KL divergence exceeds this is the last of its update."""
-    normalise_advantages: bool = True
-    """Give each batch's advantages mean 0 and deviation 1."""
+    adam_epsilon: float = Field(default=1e-5, gt=0.0, le=1.0)
+    """Adam's epsilon: parameters whose gradients are smaller move less."""
+    target_kl: float | None = Field(default=0.03, gt=0.0)
+    """An epoch whose mean KL divergence exceeds this is the last of its update; null = all epochs."""
+    normalise_advantages: bool | Literal["minibatch"] = True
+    """Give advantages mean 0 and deviation 1: those of each batch, or those of each minibatch."""
     reward_scale: float = Field(default=1.0, gt=0.0)
     """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
     normalise_rewards: bool = False
     """Also divide rewards by the running deviation of their discounted sums: a network whose policy and values share
     layers learns little while values are large."""
+    reward_clip: float | None = Field(default=None, gt=0.0)
+    """Rewards beyond this, after they were scaled, count as this; null = none do."""
+    actions: Literal["squashed", "clipped"] = "squashed"
+    """How continuous actions come between their bounds: by tanh, or cut off there."""
     initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
     """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
     torch_threads: int = Field(default=1, ge=1, le=256)

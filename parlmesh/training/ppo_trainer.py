@@ -7,6 +7,7 @@ import numpy as np
 
 from parlmesh.algorithms.gae import gae
 from parlmesh.algorithms.ppo import PpoTerms
+from parlmesh.algorithms.schedules import scheduled
 from parlmesh.algorithms.vtrace import vtrace
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.features import Features
@@ -15,6 +16,7 @@ from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
+    BEFORE,
     LOG_PROB,
     OBSERVATION,
     REWARD,
@@ -26,10 +28,13 @@ from parlmesh.types import (
     Fragment,
 )
 
-from .model import Memory, Minibatch, Model
+from .model import Memory, Minibatch, Model, Steps
 from .ppo_config import PpoConfig
 from .reward_scale import RewardScale
 from .trainer import Update
+
+# A single step that has become much likelier must not outweigh the rest of its batch.
+_LARGEST_LOG_WEIGHT = np.float32(math.log(4.0))
 
 
 class PpoTrainer:
@@ -41,7 +46,9 @@ class PpoTrainer:
         self._model = model
         self._rng = rng
         self._normaliser = Normaliser(spec.observation_size) if spec.normalised else None
-        self._rewards = RewardScale(config.reward_scale, config.discount, normalise=config.normalise_rewards)
+        self._rewards = RewardScale(
+            config.reward_scale, config.discount, normalise=config.normalise_rewards, clip=config.reward_clip
+        )
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
         """Some epochs of minibatches over whole fragments; `progress` in [0, 1] is the used share of the step budget.
@@ -53,9 +60,7 @@ class PpoTrainer:
         self._rewards.add(columns)
         batch = self._prepare(columns)
         steps = int(np.count_nonzero(columns[VALID]))
-        remaining = 1.0 - min(max(progress, 0.0), 1.0)
-        fraction = self._config.final_learning_rate_fraction
-        learning_rate = self._config.learning_rate * (fraction + (1.0 - fraction) * remaining)
+        sizes = _step_sizes(self._config, progress)
         terms: list[PpoTerms] = []
         norms: list[float] = []
         epochs = 0
@@ -63,13 +68,14 @@ class PpoTrainer:
             epochs += 1
             first = len(terms)
             for minibatch in self._minibatches(batch):
-                term, norm = self._model.step(minibatch, learning_rate)
+                term, norm = self._model.step(minibatch, sizes)
                 terms.append(term)
                 norms.append(norm)
             if not all(math.isfinite(value) for value in [*norms[first:], *(term.total for term in terms[first:])]):
                 self.restore(before)
                 return Update(steps, {}, applied=False)
-            if sum(term.approx_kl for term in terms[first:]) > self._config.target_kl * (len(terms) - first):
+            limit = self._config.target_kl
+            if limit is not None and sum(term.approx_kl for term in terms[first:]) > limit * (len(terms) - first):
                 break
         if self._normaliser is not None:
             # Only now: this batch was seen, and is trained on, through the statistics of its own version.
@@ -84,7 +90,7 @@ class PpoTrainer:
             "policy/clip_fraction": named["clip_fraction"],
             "update/epochs": float(epochs),
             "update/gradient_norm": float(np.mean(norms)),
-            "update/learning_rate": learning_rate,
+            "update/learning_rate": sizes.learning_rate,
             "value/mean_return": float(batch.returns.mean()),
         }
         return Update(steps, metrics, applied=True)
@@ -126,31 +132,59 @@ class PpoTrainer:
         )
         if memory is not None:
             batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))
-        advantages, returns = self._targets(columns, self._model.values(features, memory), batch)
-        if self._config.normalise_advantages:
-            chosen = advantages[valid]
-            advantages = (advantages - chosen.mean()) / (chosen.std() + 1e-8)
-        batch = batch._replace(advantages=advantages, returns=returns)
+        batch = self._targeted(batch, columns, self._model.values(features, memory))
         return batch.rows(valid) if memory is None else batch
 
-    def _targets(self, columns: Mapping[str, Array], values: Array, batch: Minibatch) -> tuple[Array, Array]:
-        """Advantages and value targets [T, E]."""
-        config = self._config
+    def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array) -> Minibatch:
+        """With advantages and value targets [T, E].
+
+        GAE takes the policy that acted for the one that is trained. V-trace keeps three apart (Hilton et al. 2021,
+        arXiv:2110.00641): a step of the one that acted counts as much as the policy at the start of the update would
+        take it, and the clip holds the trained one near that. docs/decisions/0021 has the figures.
+        """
+        config, valid = self._config, columns[VALID]
+        discount, smoothing = config.discount, config.smoothing
         flags = columns[TERMINATED], columns[TRUNCATED]
         rewards = self._rewards(columns[REWARD])
-        if config.targets == "gae":
-            return gae(rewards, values, *flags, discount=config.discount, smoothing=config.smoothing)
-        log_rhos = self._model.log_probs(batch) - columns[LOG_PROB]
-        return vtrace(log_rhos, rewards, values, *flags, discount=config.discount, smoothing=config.smoothing)
+        weights: Array | None = None
+        if config.value_clip is not None:
+            batch = batch._replace(values=values[:-1])
+        if config.targets == "vtrace":
+            batch = batch._replace(log_probs=self._model.log_probs(batch))
+            log_ratios = batch.log_probs - columns[LOG_PROB]
+            advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
+            weights = _weights(log_ratios, valid)
+        else:
+            advantages, returns = gae(rewards, values, *flags, discount=discount, smoothing=smoothing)
+        if config.normalise_advantages == "minibatch":
+            return batch._replace(advantages=advantages, returns=returns, weights=weights)
+        if config.normalise_advantages:
+            advantages = _normalised(advantages, valid)
+        # Weighted last: a step that the policy would no longer take counts nothing, whatever the others' mean is.
+        return batch._replace(advantages=advantages if weights is None else weights * advantages, returns=returns)
 
     def _minibatches(self, batch: Minibatch) -> Iterator[Minibatch]:
+        for minibatch in self._divided(batch):
+            if self._config.normalise_advantages != "minibatch":
+                yield minibatch
+                continue
+            every = np.ones(minibatch.advantages.shape, np.bool_)
+            advantages = _normalised(minibatch.advantages, every if minibatch.valid is None else minibatch.valid)
+            weights = minibatch.weights
+            yield minibatch._replace(advantages=advantages if weights is None else weights * advantages)
+
+    def _divided(self, batch: Minibatch) -> Iterator[Minibatch]:
         """Steps in random order; with memory, whole environments in random order."""
         if batch.memory is None:
             order = self._rng.permutation(len(batch.actions))
-            shuffled = batch.rows(order)
             size = _even_part(len(order), self._config.minibatch_steps)
-            for start in range(0, len(order), size):
-                yield shuffled.rows(slice(start, start + size))
+            starts = range(0, len(order), size)
+            if batch.features.ndim > 2:
+                # Images are copied when their turn comes.
+                yield from (batch.rows(order[start : start + size]) for start in starts)
+                return
+            shuffled = batch.rows(order)
+            yield from (shuffled.rows(slice(start, start + size)) for start in starts)
             return
         steps, envs = batch.actions.shape[:2]
         order = self._rng.permutation(envs)
@@ -160,6 +194,32 @@ class PpoTrainer:
 
     def _statistics(self) -> dict[str, Array]:
         return self._normaliser.weights() if self._normaliser is not None else {}
+
+
+def _step_sizes(config: PpoConfig, progress: float) -> Steps:
+    return Steps(
+        *(
+            scheduled(progress, start, start * fraction)
+            for start, fraction in (
+                (config.learning_rate, config.final_learning_rate_fraction),
+                (config.clip, config.final_clip_fraction),
+                (config.entropy_coefficient, config.final_entropy_fraction),
+            )
+        )
+    )
+
+
+def _weights(log_ratios: Array, valid: Array) -> Array:
+    """What steps count [T, E], 1 on average: how much likelier they are now than when they were taken."""
+    ratios = np.exp(np.minimum(log_ratios, _LARGEST_LOG_WEIGHT))
+    weights: Array = ratios / (ratios[valid].mean() + 1e-8)
+    return weights
+
+
+def _normalised(advantages: Array, valid: Array) -> Array:
+    chosen = advantages[valid]
+    normalised: Array = (advantages - chosen.mean()) / (chosen.std() + 1e-8)
+    return normalised
 
 
 def _memory(columns: Mapping[str, Array]) -> Memory:
@@ -172,8 +232,7 @@ def _memory(columns: Mapping[str, Array]) -> Memory:
 def _join(fragments: Sequence[Fragment], name: str) -> Array:
     if len(fragments) == 1:
         return fragments[0].columns[name]
-    # The state has no time axis: its environments come first.
-    axis = 0 if name == STATE else 1
+    axis = 0 if name in BEFORE else 1
     return np.concatenate([fragment.columns[name] for fragment in fragments], axis=axis)
 
 

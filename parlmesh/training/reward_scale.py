@@ -4,8 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.policies.normaliser import Normaliser
-from parlmesh.types import REWARD, TERMINATED, TRUNCATED, VALID, Array
+from parlmesh.types import EARNED, REWARD, TERMINATED, TRUNCATED, VALID, Array
 
 _NAME = "rewards"
 
@@ -13,22 +14,24 @@ _NAME = "rewards"
 class RewardScale:
     """Learns only the deviation: a shifted mean would change what episodes of different length are worth."""
 
-    def __init__(self, factor: float, discount: float, *, normalise: bool) -> None:
+    def __init__(self, factor: float, discount: float, *, normalise: bool, clip: float | None = None) -> None:
         self._factor = factor
+        self._clip = clip
         self._discount = discount
         self._sums = Normaliser(1, name=_NAME) if normalise else None
 
     def add(self, columns: Mapping[str, Array]) -> None:
-        """Takes in the rewards of a batch [T, E]."""
+        """Takes in the rewards of a batch [T, E]; sums go on from what its episodes had earned before."""
         if self._sums is not None:
             ended = columns[TERMINATED] | columns[TRUNCATED]
-            sums = discounted_sums(columns[REWARD], ended, self._discount)
+            sums = discounted_sums(columns[REWARD], ended, self._discount, columns.get(EARNED))
             self._sums.add(sums[columns[VALID]][:, None])
 
     def __call__(self, rewards: Array) -> Array:
         """Scaled rewards, float32."""
         learnt = float(self._sums.weights()[f"{_NAME}.scale"][0]) if self._sums is not None else 1.0
-        return np.asarray(rewards * np.float32(self._factor * learnt), np.float32)
+        scaled = np.asarray(rewards * np.float32(self._factor * learnt), np.float32)
+        return scaled if self._clip is None else np.clip(scaled, -self._clip, self._clip)
 
     def tensors(self) -> dict[str, Array]:
         """Everything that decides the next scale."""
@@ -38,11 +41,3 @@ class RewardScale:
         """The inverse of `tensors`."""
         if self._sums is not None:
             self._sums.restore(tensors)
-
-
-def discounted_sums(rewards: Array, ended: Array, discount: float) -> Array:
-    """What every step has earned so far in its episode, older rewards discounted [T, E]; starts anew after an end."""
-    sums = np.array(rewards, np.float64)
-    for step in range(1, len(sums)):
-        sums[step] += np.where(ended[step - 1], 0.0, discount * sums[step - 1])
-    return sums

@@ -1,6 +1,7 @@
 """A policy in training under torch's autograd. Imported only when the configuration asks for torch."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -15,8 +16,11 @@ from parlmesh.policies.network import ActorCritic
 from parlmesh.types import Array
 
 from .devices import CPU
-from .model import Memory, Minibatch
+from .model import Memory, Minibatch, Steps
 from .ppo_config import PpoConfig
+
+# Bytes of features that a pass without gradients takes at once: a whole batch of images would need gigabytes.
+_PART_BYTES = 8 * 1024 * 1024
 
 
 class TorchModel:
@@ -38,7 +42,9 @@ class TorchModel:
                 torch.manual_seed(int(rng.integers(2**31)))
                 self._network = ActorCritic(spec, initial_log_std=config.initial_log_std)
         self._network.to(device)
-        self._optimiser = torch.optim.Adam(self._network.parameters(), lr=config.learning_rate, eps=1e-5, fused=True)
+        self._optimiser = torch.optim.Adam(
+            self._network.parameters(), lr=config.learning_rate, eps=config.adam_epsilon, fused=True
+        )
 
     def values(self, features: Array, memory: Memory | None) -> Array:
         """Values [T, E] of features [T, E, ...]."""
@@ -48,20 +54,25 @@ class TorchModel:
                 found: Array = values.cpu().numpy()
                 return found
             rows, width = features.shape[:2]
-            _, values = self._network(self._tensor(features.reshape(rows * width, *features.shape[2:])))
-            found = values.cpu().numpy().reshape(rows, width)
-            return found
+            flat = features.reshape(rows * width, *features.shape[2:])
+            parts = [self._network(self._tensor(part))[1].cpu().numpy() for part in _parts(flat)]
+            return np.concatenate(parts).reshape(rows, width)
 
     def log_probs(self, batch: Minibatch) -> Array:
         """Log-probabilities [T, E] of actions [T, E, ...]."""
         everything = np.ones(batch.log_probs.shape, np.bool_)
-        whole = batch.rows(everything) if batch.memory is None else batch._replace(valid=everything)
         with torch.inference_mode():
-            log_prob, _, _, _ = self._likelihood(whole)
-        found: Array = log_prob.cpu().numpy().reshape(everything.shape)
-        return found
+            if batch.memory is not None:
+                log_prob, _, _, _ = self._likelihood(batch._replace(valid=everything))
+                found: Array = log_prob.cpu().numpy().reshape(everything.shape)
+                return found
+            whole = batch.rows(everything)
+            size = _part_rows(whole.features)
+            parts = [whole.rows(slice(start, start + size)) for start in range(0, everything.size, size)]
+            rows = [self._likelihood(part)[0].cpu().numpy() for part in parts]
+        return np.concatenate(rows).reshape(everything.shape)
 
-    def step(self, minibatch: Minibatch, learning_rate: float) -> tuple[PpoTerms, float]:
+    def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
         log_prob, entropy, values, minibatch = self._likelihood(minibatch)
         loss, terms = ppo_loss(
@@ -71,12 +82,14 @@ class TorchModel:
             self._tensor(minibatch.log_probs),
             self._tensor(minibatch.advantages),
             self._tensor(minibatch.returns),
-            clip=self._config.clip,
+            clip=steps.clip,
             value_coefficient=self._config.value_coefficient,
-            entropy_coefficient=self._config.entropy_coefficient,
+            entropy_coefficient=steps.entropy_coefficient,
+            old_values=None if minibatch.values is None else self._tensor(minibatch.values),
+            value_clip=self._config.value_clip,
         )
         for group in self._optimiser.param_groups:
-            group["lr"] = learning_rate
+            group["lr"] = steps.learning_rate
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         norm = nn.utils.clip_grad_norm_(self._network.parameters(), self._config.gradient_norm)
@@ -134,3 +147,13 @@ class TorchModel:
     def _tensor(self, array: Array) -> Tensor:
         """On the CPU a view of the array."""
         return torch.from_numpy(array).to(self._device)
+
+
+def _part_rows(features: Array) -> int:
+    """Rows that make a part."""
+    return max(1, _PART_BYTES // (4 * math.prod(features.shape[1:])))
+
+
+def _parts(features: Array) -> Iterator[Array]:
+    size = _part_rows(features)
+    return (features[start : start + size] for start in range(0, len(features), size))

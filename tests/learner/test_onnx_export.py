@@ -21,6 +21,7 @@ NETWORKS = {
     "mlp": {},
     "relu without layers": {"activation": "relu", "hidden": ()},
     "normalised": {"normalised": True},
+    "clipped": {"actions": "clipped"},
     "recurrent": {"network": "recurrent", "hidden": (6, 7)},
     "conv": {"network": "conv", "observation_shape": (3, 9, 8)},
     "states": {"observation_shape": (), "observation_states": 11},

@@ -1,15 +1,17 @@
 import itertools
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
+from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.environments import environment_spec
 from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.types import ACTION, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
+from parlmesh.types import ACTION, EARNED, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
 
 CARTPOLE = {"id": "CartPole-v1"}
 
@@ -90,11 +92,62 @@ def test_equal_seeds_collect_equal_fragments():
 
 def test_a_collector_starts_its_environments_anew_with_other_games():
     once = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=20)
-    first, second, third = (once.collect(policy(), 10).columns for _ in range(3))
-    np.testing.assert_array_equal(first[OBSERVATION][-1], second[OBSERVATION][0])
-    assert np.abs(third[OBSERVATION][0]).max() <= 0.05
-    assert not np.array_equal(third[OBSERVATION][0], first[OBSERVATION][0])
-    assert not np.array_equal(third[ACTION], first[ACTION])
+    fragments = [once.collect(policy(), 100) for _ in range(8)]
+    longest = max(episode.steps for each in fragments[:7] for episode in each.episodes)
+    assert longest < 100
+    first, last = fragments[0].columns, fragments[-1].columns
+    # Seven of them are not eight of the longest episodes.
+    np.testing.assert_array_equal(first[OBSERVATION][-1], fragments[1].columns[OBSERVATION][0])
+    anew = [each.columns for each in fragments if np.abs(each.columns[OBSERVATION][0]).max() <= 0.05]
+    assert len(anew) == 2
+    assert not np.array_equal(anew[1][OBSERVATION][0], first[OBSERVATION][0])
+    assert not np.array_equal(anew[1][ACTION], first[ACTION])
+    assert last[VALID].any()
+
+
+class Long(gymnasium.Env[Any, Any]):
+    """Ends after `steps` steps, whoever acts."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (4,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, steps: int) -> None:
+        self._steps, self._done = steps, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self._done = 0
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        self._done += 1
+        return np.zeros(4, np.float32), 1.0, self._done >= self._steps, False, {}
+
+
+@pytest.fixture
+def long_id():
+    gymnasium.register("Long-v0", Long, max_episode_steps=None)
+    yield "Long-v0"
+    gymnasium.registry.pop("Long-v0")
+
+
+def test_episodes_longer_than_the_interval_of_restarts_come_to_their_end(long_id):
+    collector = Collector({"id": long_id, "kwargs": {"steps": 250}}, 2, collector_seed(0, "a", 1), restart_steps=100)
+    fragments = [collector.collect(policy(), 50) for _ in range(60)]
+    lengths = [episode.steps for each in fragments for episode in each.episodes]
+    assert set(lengths) == {250}
+    assert len(lengths) >= 2 * 10
+
+
+def test_fragments_say_what_their_episodes_had_earned_before():
+    collector = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), reward_discount=0.9)
+    fragments = [collector.collect(policy(), 30).columns for _ in range(4)]
+    rewards, ended = (np.concatenate([each[name] for each in fragments]) for name in (REWARD, TERMINATED))
+    sums = discounted_sums(rewards, ended, 0.9)
+    np.testing.assert_array_equal(fragments[0][EARNED], np.zeros(4, np.float32))
+    for number in range(1, 4):
+        expected = np.where(ended[30 * number - 1], 0.0, sums[30 * number - 1])
+        np.testing.assert_allclose(fragments[number][EARNED], expected, rtol=1e-6)
 
 
 ANYWHERE = {
@@ -111,7 +164,7 @@ def test_a_collector_that_is_brought_to_a_mark_goes_on_exactly_as_the_original(n
     environment, settings = ANYWHERE[name]
     spec = PolicySpec.for_environment(environment_spec(environment), **{"hidden": (8,), **settings})
     acting = load_policy(some_policy(spec))
-    settings = {"restart_steps": 100, "repeatable": True}
+    settings = {"restart_steps": 100, "repeatable": True, "reward_discount": 0.9}
     original = Collector(environment, 3, collector_seed(0, "a", 1), **settings)
     for _ in range(fragments):
         original.collect(acting, 33)

@@ -38,6 +38,7 @@ class Entry:
         return self.preset.replace("-", "_")
 
 
+_CLEANRL = "the mark, after 1M (CleanRL, v4, sampled episodes)"
 # "zoo" are the tables of rl-baselines3-zoo: one run, deterministic play.
 ENTRIES = (
     Entry("ppo-cartpole", "CartPole-v1", "PPO", 475.0, "500 after 100k (zoo)", quick=True),
@@ -47,10 +48,14 @@ ENTRIES = (
     Entry("ppo-cartpole-recurrent", "CartPole-v1 without velocities", "PPO, GRU", 475.0, "500 after 100k (zoo, LSTM)"),
     Entry("ppo-acrobot", "Acrobot-v1", "PPO", -90.0, "-73.5 after 1M (zoo)"),
     Entry("ppo-pendulum", "Pendulum-v1", "PPO", -200.0, "-172.2 after 100k (zoo)"),
+    Entry("ppo-halfcheetah", "HalfCheetah-v5", "PPO", 1443.0, _CLEANRL, limit_seconds=3600.0),
+    Entry("ppo-hopper", "Hopper-v5", "PPO", 2383.0, _CLEANRL, limit_seconds=3600.0),
+    Entry("ppo-walker2d", "Walker2d-v5", "PPO", 2288.0, _CLEANRL, limit_seconds=3600.0),
     Entry("ppo-lunarlander", "LunarLander-v3", "PPO", 200.0, "242.1 after 1M (zoo, v2)", limit_seconds=3600.0),
 )
-# V-trace on experience of exactly so many versions ago.
-LAGS = (0, 4)
+# Acrobot on experience of exactly so many versions ago, with each kind of targets: what sampled play earns at the end.
+LAGS = (0, 1, 4, 8)
+LAGGING = tuple((targets, lag) for targets in ("gae", "vtrace") for lag in LAGS)
 
 
 def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: bool = False) -> list[Measurement]:
@@ -59,7 +64,7 @@ def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: 
     found = [
         Measurement(
             entry.key,
-            ("-m", "tools.bench.ours.learning", "--preset", entry.preset, *mode),
+            ("-m", "tools.bench.ours.learning", "--preset", entry.preset, "--mark", str(entry.mark), *mode),
             runs,
             entry.limit_seconds,
             seeded=True,
@@ -67,18 +72,19 @@ def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: 
         for entry in ENTRIES
         if (entry.preset in only if only else entry.quick or not quick)
     ]
-    if "vtrace" in only or not (only or quick):
+    if "lag" in only or not (only or quick):
+        script = ("-m", "tools.bench.ours.forced_lag")
         found += [
             Measurement(
-                f"vtrace_lag_{lag}", ("-m", "tools.bench.ours.forced_lag", "--lag", str(lag)), runs, 600, seeded=True
+                f"{targets}_lag_{lag}", (*script, "--targets", targets, "--lag", str(lag)), runs, 600, seeded=True
             )
-            for lag in LAGS
+            for targets, lag in LAGGING
         ]
     return found
 
 
 def rows(findings: Findings) -> list[Row]:
-    """Three of each preset, one of each lag."""
+    """Three of each preset, one of each lag and kind of targets."""
     found = []
     for entry in ENTRIES:
         label = f"{entry.environment}, {entry.algorithm}"
@@ -88,11 +94,11 @@ def rows(findings: Findings) -> list[Row]:
             found.append(Row(f"{entry.key}_{figure}", f"{text}  {label}", samples, held))
         steps = findings.samples(entry.key, "steps_to_mark")
         found.append(Row(f"{entry.key}_steps_to_mark", f"steps to {entry.mark:g}  {label}", steps, held))
-    for lag in LAGS:
-        name = f"vtrace_lag_{lag}"
-        samples = findings.samples(name, "final_return")
+    for targets, lag in LAGGING:
+        name = f"{targets}_lag_{lag}"
+        samples = findings.samples(name, "last_third")
         note = findings.reasons.get(name, "" if samples else "not asked for")
-        found.append(Row(f"{name}_return", f"last returns  CartPole-v1, V-trace at lag {lag}", samples, note))
+        found.append(Row(f"{name}_return", f"last third  Acrobot-v1, {targets} at lag {lag}", samples, note))
     return found
 
 
@@ -107,8 +113,12 @@ def derived(findings: Findings) -> dict[str, float | None]:
         values[f"{entry.key}_worst_steps_to_mark"] = (
             None if steps is None or not results or len(steps.values) < len(results) else steps.spread[1]
         )
-    kept = ratio(findings.samples("vtrace_lag_4", "final_return"), findings.samples("vtrace_lag_0", "final_return"))
-    values["vtrace_lag_4_loss"] = None if kept is None else 1.0 - kept
+    for targets, lag in LAGGING:
+        found = ratio(
+            findings.samples(f"{targets}_lag_{lag}", "last_third"), findings.samples("gae_lag_0", "last_third")
+        )
+        # Returns below 0: what is lost makes them larger.
+        values[f"{targets}_lag_{lag}_loss"] = None if found is None else found - 1.0
     return values
 
 
@@ -135,7 +145,7 @@ def _held(findings: Findings, entry: Entry) -> str:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    names = [*(entry.preset for entry in ENTRIES), "vtrace"]
+    names = [*(entry.preset for entry in ENTRIES), "lag"]
     parser.add_argument("--seeds", type=int, default=SEEDS, help="runs of each preset (default: %(default)s)")
     parser.add_argument("--only", action="append", default=[], choices=names, help="one preset; repeatable")
     parser.add_argument("--fleet", action="store_true", help="scheduler, learner and two actors instead of one process")
@@ -154,8 +164,8 @@ def main(options: Options) -> None:
 
 def _measured(key: str, names: set[str]) -> bool:
     """Whether a figure is one of these measurements: that with the longest name that fits."""
-    fitting = [entry.key for entry in ENTRIES if key.startswith(f"{entry.key}_")]
-    return (max(fitting, key=len) if fitting else "vtrace_lag_4") in names
+    known = [*(entry.key for entry in ENTRIES), *(f"{targets}_lag_{lag}" for targets, lag in LAGGING)]
+    return max((name for name in known if key.startswith(f"{name}_")), key=len) in names
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parlmesh.policies import PolicySpec
+from parlmesh.policies import PolicySpec, load_policy, pack_policy
+from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import distribution_for, masked, squash
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import ActionSpec
@@ -89,3 +90,13 @@ def test_the_mean_of_continuous_samples_is_the_output():
     outputs = np.repeat(np.float32([[0.5, -1.0]]), 50_000, axis=0)
     actions, _ = distribution.sample(outputs, np.random.default_rng(1))
     np.testing.assert_allclose(actions.mean(axis=0), [0.5, -1.0], atol=0.03)
+
+
+def test_clipped_actions_are_cut_off_at_their_bounds_and_squashed_ones_never_reach_them():
+    action = ActionSpec("continuous", low=(-1.0, 0.0), high=(1.0, 2.0))
+    drawn = np.array([[-3.0, 0.5], [0.25, 7.0]], np.float32)
+    expected = {"clipped": [[-1.0, 0.5], [0.25, 2.0]], "squashed": squash(drawn, np.array([-1, 0]), np.array([1, 2]))}
+    for actions, wanted in expected.items():
+        spec = PolicySpec((3,), action, hidden=(4,), actions=actions)
+        weights = DenseActorCritic(spec, np.random.default_rng(0)).named_weights()
+        np.testing.assert_allclose(load_policy(pack_policy(spec, weights)).to_environment(drawn), wanted, rtol=1e-6)

@@ -83,6 +83,56 @@ def test_torch_and_numpy_make_the_same_update():
     np.testing.assert_allclose(policies[0].outputs(observations)[0], policies[1].outputs(observations)[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("model", [DenseModel, TorchModel])
+@pytest.mark.parametrize("normalise", [True, "minibatch"])
+def test_under_vtrace_steps_that_the_policy_would_no_longer_take_have_no_advantage(model, normalise):
+    seen = []
+
+    class Watched(model):
+        def step(self, minibatch, steps):
+            seen.append(minibatch.advantages)
+            return super().step(minibatch, steps)
+
+    spec = PolicySpec((4,), ActionSpec("discrete", (3,)), hidden=(8,))
+    original = made_up(spec, steps=16, envs=8)
+    gone = np.random.default_rng(3).random((16, 8)) < 0.5
+    log_prob = np.where(gone, np.float32(60.0), original.columns["log_prob"])
+    ppo = trainer(Watched, spec=spec, epochs=1, targets="vtrace", target_kl=1e9, normalise_advantages=normalise)
+    assert ppo.update([changed(original, log_prob=log_prob)], 0.0).applied
+    nothing = np.abs(np.concatenate(seen)) < 1e-6
+    assert np.count_nonzero(nothing) == np.count_nonzero(gone & original.columns[VALID])
+
+
+@pytest.mark.parametrize("normalise", [True, "minibatch", False])
+def test_on_policy_vtrace_without_smoothing_makes_the_update_of_gae(normalise):
+    blob = trainer().policy_blob()
+    policies = []
+    for targets in ("gae", "vtrace"):
+        ppo = trainer(targets=targets, smoothing=1.0, epochs=2, target_kl=None, normalise_advantages=normalise)
+        ppo.update([fragment(blob=blob)], 0.0)
+        policies.append(unpack_policy(ppo.policy_blob())[1])
+    for name in policies[0]:
+        np.testing.assert_allclose(policies[0][name], policies[1][name], atol=1e-4, err_msg=name)
+
+
+def test_schedules_fall_to_their_last_share():
+    settings = {"final_learning_rate_fraction": 0.5, "learning_rate": 0.01, "epochs": 1}
+    ppo = trainer(**settings)
+    rates = [ppo.update([fragment()], progress).metrics["update/learning_rate"] for progress in (0.0, 0.5, 1.0)]
+    assert rates == pytest.approx([0.01, 0.0075, 0.005])
+    wide, narrow = (trainer(clip=0.2, final_clip_fraction=share, learning_rate=0.05) for share in (1.0, 0.01))
+    first, last = (each.update([fragment()], 1.0).metrics["policy/clip_fraction"] for each in (wide, narrow))
+    assert first < last
+    loud, quiet = (trainer(entropy_coefficient=0.5, final_entropy_fraction=share) for share in (1.0, 0.0))
+    assert loud.update([fragment()], 1.0).metrics["loss/total"] < quiet.update([fragment()], 1.0).metrics["loss/total"]
+
+
+def test_without_a_target_kl_every_epoch_is_made():
+    settings = {"learning_rate": 0.1, "epochs": 6}
+    assert trainer(**settings, target_kl=1e-6).update([fragment()], 0.0).metrics["update/epochs"] == 1.0
+    assert trainer(**settings, target_kl=None).update([fragment()], 0.0).metrics["update/epochs"] == 6.0
+
+
 SPACES = {
     "discrete": ActionSpec("discrete", (3,)),
     "multi_discrete": ActionSpec("multi_discrete", (2, 3)),
@@ -118,14 +168,18 @@ def made_up(spec, seed=0, steps=8, envs=6):
     return Fragment(columns, [])
 
 
-@pytest.mark.parametrize("targets", ["gae", "vtrace"])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"targets": "vtrace"}, {"value_clip": 0.05}, {"targets": "vtrace", "normalise_advantages": "minibatch"}],
+    ids=["gae", "vtrace", "value clip", "vtrace by minibatch"],
+)
 @pytest.mark.parametrize(
     ("kind", "masked"), [("discrete", False), ("discrete", True), ("multi_discrete", False), ("continuous", False)]
 )
-def test_torch_and_numpy_make_the_same_update_in_every_space(kind, masked, targets):
+def test_torch_and_numpy_make_the_same_update_in_every_space(kind, masked, settings):
     spec = PolicySpec((4,), SPACES[kind], hidden=(8,), masked=masked, normalised=True)
     made = [
-        trainer(model, spec=spec, epochs=2, minibatch_steps=16, target_kl=1e9, targets=targets)
+        trainer(model, spec=spec, epochs=2, minibatch_steps=16, target_kl=None, **settings)
         for model in (DenseModel, TorchModel)
     ]
     for seed in (0, 1):

@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from parlmesh.training.reward_scale import RewardScale, discounted_sums
-from parlmesh.types import REWARD, TERMINATED, TRUNCATED, VALID
+from parlmesh.algorithms.discounted_sums import discounted_sums
+from parlmesh.training.reward_scale import RewardScale
+from parlmesh.types import EARNED, REWARD, TERMINATED, TRUNCATED, VALID
 
 
 def columns(rewards, ended):
@@ -61,3 +62,22 @@ def test_a_restored_scale_goes_on_as_the_original():
     for scale in (first, second):
         scale.add(columns(3 * rewards, ended))
     assert np.array_equal(first(rewards), second(rewards))
+
+
+@pytest.mark.parametrize("fragment_steps", [8, 64, 400])
+def test_the_scale_does_not_depend_on_where_fragments_are_cut(fragment_steps):
+    rng = np.random.default_rng(1)
+    rewards, ended = rng.normal(1.0, 0.5, (400, 4)).astype(np.float32), rng.random((400, 4)) < 0.005
+    whole = RewardScale(1.0, 0.999, normalise=True)
+    whole.add(columns(rewards, ended))
+    cut, sums = RewardScale(1.0, 0.999, normalise=True), discounted_sums(rewards, ended, 0.999)
+    for start in range(0, 400, fragment_steps):
+        part = slice(start, start + fragment_steps)
+        before = np.where(ended[start - 1], 0.0, sums[start - 1]) if start else np.zeros(4)
+        cut.add({**columns(rewards[part], ended[part]), EARNED: before.astype(np.float32)})
+    np.testing.assert_allclose(cut(rewards), whole(rewards), rtol=1e-4)
+
+
+def test_rewards_beyond_the_clip_count_as_the_clip():
+    rewards = np.array([[-30.0], [4.0], [25.0]], np.float32)
+    assert RewardScale(0.5, 0.9, normalise=False, clip=10.0)(rewards)[:, 0].tolist() == [-10.0, 2.0, 10.0]

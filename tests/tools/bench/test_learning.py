@@ -10,24 +10,27 @@ PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", PRESETS, ids=lambda path: path.stem)
-def test_every_preset_is_a_valid_training_with_a_goal(path):
+def test_every_preset_is_a_valid_training_that_says_what_its_goal_is(path):
     content = yaml.safe_load(path.read_text())
     assert content.keys() == {"training"}
-    training = TrainingConfig.model_validate(content["training"])
-    assert training.goal_return is not None
+    assert "goal_return" in content["training"]
+    TrainingConfig.model_validate(content["training"])
 
 
 def test_every_preset_is_measured_and_held_to_its_own_goal():
-    # V-trace is measured at a forced lag, by a script of its own.
+    # Lag is measured where it is forced, by a script of its own.
     assert {path.stem for path in PRESETS} - {"vtrace-cartpole"} == {entry.preset for entry in learning.ENTRIES}
     for entry in learning.ENTRIES:
         training = yaml.safe_load((ROOT / "presets" / f"{entry.preset}.yaml").read_text())["training"]
-        assert training["goal_return"] == entry.mark, entry.preset
+        # One that has no goal is trained to the end of its budget.
+        assert training["goal_return"] in (entry.mark, None), entry.preset
 
 
 def test_only_what_is_named_is_run_so_many_times():
-    plan = learning.plan(False, seeds=3, only=("q-taxi", "vtrace"), fleet=True)
-    assert [(each.name, each.runs) for each in plan] == [("q_taxi", 3), ("vtrace_lag_0", 3), ("vtrace_lag_4", 3)]
+    plan = learning.plan(False, seeds=3, only=("q-taxi", "lag"), fleet=True)
+    assert [each.name for each in plan[:3]] == ["q_taxi", "gae_lag_0", "gae_lag_1"]
+    assert {each.runs for each in plan} == {3}
+    assert len(plan) == 9
     assert "--fleet" in plan[0].arguments
 
 
@@ -35,6 +38,7 @@ def test_a_figure_belongs_to_the_preset_of_the_longest_name_that_fits():
     assert learning._measured("ppo_cartpole_recurrent_best_return", {"ppo_cartpole_recurrent"})
     assert not learning._measured("ppo_cartpole_recurrent_best_return", {"ppo_cartpole"})
     assert learning._measured("vtrace_lag_0_return", {"vtrace_lag_0", "vtrace_lag_4"})
+    assert not learning._measured("gae_lag_8_loss", {"vtrace_lag_8"})
 
 
 def test_the_worst_seed_counts_and_one_that_never_held_its_mark_is_no_figure():
@@ -54,5 +58,5 @@ def test_the_worst_seed_counts_and_one_that_never_held_its_mark_is_no_figure():
 
 
 def test_lag_costs_what_is_missing_to_the_returns_without_it():
-    findings = Findings(results={"vtrace_lag_0": [{"final_return": 500.0}], "vtrace_lag_4": [{"final_return": 480.0}]})
-    assert learning.derived(findings)["vtrace_lag_4_loss"] == pytest.approx(0.04)
+    findings = Findings(results={"gae_lag_0": [{"last_third": -80.0}], "vtrace_lag_4": [{"last_third": -88.0}]})
+    assert learning.derived(findings)["vtrace_lag_4_loss"] == pytest.approx(0.1)

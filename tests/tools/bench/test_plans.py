@@ -61,7 +61,8 @@ PROMISED = {
         "q_taxi_best_return",
         "ppo_acrobot_final_return",
         "vtrace_lag_4_return",
-        "vtrace_lag_4_loss",
+        "gae_lag_8_return",
+        "vtrace_lag_8_loss",
     },
     memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
     dataplane_benchmark: {

@@ -1,4 +1,4 @@
-"""CartPole-v1 trained from experience of the policy of exactly so many versions ago; what greedy play then earns.
+"""A preset trained from experience of the policy of exactly so many versions ago: what sampled play earned meanwhile.
 
 A fleet's lag varies and is usually below its limit, so the older policy is kept at hand and made to act.
 """
@@ -6,7 +6,9 @@ A fleet's lag varies and is usually below its limit, so the older policy is kept
 import argparse
 import json
 from collections import deque
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import yaml
@@ -17,43 +19,66 @@ from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate, evaluation_seed
 
-PRESET = Path(__file__).parents[3] / "presets/vtrace-cartpole.yaml"
-# Evaluations at the end of training that are averaged.
-LAST = 5
+PRESETS = Path(__file__).parents[3] / "presets"
 
 
-def returns(lag: int, seed: int, steps: int) -> list[float]:
-    """Mean returns of the evaluations, oldest first."""
-    preset = yaml.safe_load(PRESET.read_text(encoding="utf-8"))["training"]
-    config = TrainingConfig.model_validate({**preset, "seed": seed, "step_budget": steps})
+@dataclass(slots=True)
+class Course:
+    """Episodes in the order of their ends, each with the steps that had been trained on before."""
+
+    steps: int
+    ends: list[tuple[int, float]] = field(default_factory=list)
+    greedy: float = 0.0
+
+    def thirds(self) -> list[float]:
+        """Mean return of the episodes that ended in each third of the steps."""
+        parts: list[list[float]] = [[], [], []]
+        for done, earned in self.ends:
+            parts[min(2, 3 * done // self.steps)].append(earned)
+        return [float(np.mean(part)) if part else float("nan") for part in parts]
+
+
+def train(preset: str, settings: dict[str, Any], *, lag: int, seed: int, steps: int) -> Course:
+    """Trains for `steps` steps; the oldest of the last `lag` + 1 policies acts."""
+    written = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text(encoding="utf-8"))["training"]
+    written |= {
+        "seed": seed,
+        "step_budget": steps,
+        "max_policy_lag": lag,
+        "ppo": {**written.get("ppo", {}), **settings},
+    }
+    config = TrainingConfig.model_validate(written)
     environment = config.environment.model_dump()
     shapes = environment_spec(environment)
     trainer = trainer_for(config, policy_for(config, shapes), shapes)
     collector = Collector(environment, config.num_envs, collector_seed(seed, "actor-0", 1))
     blobs = deque([trainer.policy_blob()], maxlen=lag + 1)
-    found: list[float] = []
-    done = version = 0
+    course, done, updates = Course(steps), 0, 0
     while done < steps:
         fragment = collector.collect(load_policy(blobs[0]), config.fragment_steps)
+        course.ends += [(done, episode.total_reward) for episode in fragment.episodes]
         done += trainer.update([fragment], done / steps).steps
-        version += 1
+        updates += 1
         blobs.append(trainer.policy_blob())
-        if done >= config.evaluation_interval_steps * (len(found) + 1):
-            games = evaluation_seed(seed, version)
-            earned = evaluate(load_policy(blobs[-1]), environment, config.evaluation_episodes, games)
-            found.append(float(earned.mean()))
     collector.close()
-    return found
+    games = evaluation_seed(seed, updates)
+    course.greedy = float(evaluate(load_policy(blobs[-1]), environment, config.evaluation_episodes, games).mean())
+    return course
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", default="ppo-acrobot")
+    parser.add_argument("--targets", default="vtrace", choices=("gae", "vtrace"))
     parser.add_argument("--lag", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=150_000)
+    parser.add_argument("--steps", type=int, default=120_000)
     arguments = parser.parse_args()
-    found = returns(arguments.lag, arguments.seed, arguments.steps)
-    print(json.dumps({"final_return": float(np.mean(found[-LAST:])), "evaluations": [round(one, 1) for one in found]}))
+    settings = {"targets": arguments.targets}
+    course = train(arguments.preset, settings, lag=arguments.lag, seed=arguments.seed, steps=arguments.steps)
+    first, middle, last = course.thirds()
+    figures = {"first_third": first, "middle_third": middle, "last_third": last, "greedy": course.greedy}
+    print(json.dumps({name: round(value, 2) for name, value in figures.items()}))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from .training import PRESETS, json_lines
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", required=True, help="a file of presets/, without .yaml")
+    parser.add_argument("--mark", type=float, required=True, help="the return that is to be held")
     parser.add_argument("--fleet", action="store_true", help="a scheduler, a learner and two actors; else one process")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
@@ -25,7 +26,7 @@ def main() -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"parlmesh up ended with code {done.returncode}: {(done.stderr or done.stdout)[-1000:]}")
-        print(json.dumps(summary(Path(folder) / "run")))
+        print(json.dumps(summary(Path(folder) / "run", arguments.mark)))
 
 
 def up_command(preset: str, seed: int, runs_dir: Path, *, fleet: bool) -> list[str]:
@@ -35,7 +36,7 @@ def up_command(preset: str, seed: int, runs_dir: Path, *, fleet: bool) -> list[s
     return [*command, "--actors", "2"] if fleet else [*command, "--serial"]
 
 
-def summary(run: Path) -> dict[str, Any]:
+def summary(run: Path, mark: float) -> dict[str, Any]:
     """The figures of a finished run; without `steps_to_mark` the mark was not held."""
     updates = curve.marks(json_lines(run / "metrics.jsonl"))
     evaluations = [
@@ -51,7 +52,7 @@ def summary(run: Path) -> dict[str, Any]:
         "steps_per_second": curve.steps_per_second(updates),
         "evaluations": [round(mean_return, 2) for _, mean_return in evaluations],
     }
-    version = curve.held_version(evaluations, training["goal_return"], training["goal_evaluations"])
+    version = curve.held_version(evaluations, mark, training["goal_evaluations"])
     if version is not None:
         result["steps_to_mark"] = next(update.steps for update in updates if update.version == version)
     return result
