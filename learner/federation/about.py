@@ -12,8 +12,8 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import FirstModel
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.files import sync_folder, write_whole
 
-from .files import sync_folder, write_whole
 from .models import ModelFiles
 from .noise_key import NOISE_KEY, NoiseKey
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
+from parlmesh.errors import InvalidInput
 from parlmesh.federation import aggregators
 from parlmesh.federation.aggregators import Combination
-from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.config import FederationConfig, RuleConfig
 from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
 from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
 from parlmesh.federation.updates import Updates, block_columns
@@ -21,9 +22,10 @@ from .models import ModelFiles, StoredModel
 from .noise_key import NOISE_KEY, NoiseKey
 from .records import Counted
 from .spool import Spool, SpooledUpdates
+from .voters import votes_of
 
 # Norms are taken in float32; a clipped update must be short enough all the same.
-_CLIP_MARGIN = 1.0 - 1e-5
+_CLIP_MARGIN = 1.0 - 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class Aggregator:
     def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> "Joined":
         """Writes version base + 1; the same updates give the same bytes. With it, what the history shows of it."""
         ordered = sorted(counted, key=lambda update: (update.node_id, update.slot))
-        updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
+        updates: Updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
+        if self._config.rule.by_votes:
+            updates = votes_of(updates, ordered)
         combination = combination_for(self._config, updates, ordered)
         moments = self._moments(base)
         squares: list[float] = []
@@ -148,9 +152,15 @@ def combination_for(config: FederationConfig, updates: Updates, counted: Sequenc
         return aggregators.clipped_mean(weights, norms, config.privacy.clip_norm * _CLIP_MARGIN)
     match rule.name:
         case "mean":
-            return aggregators.mean(weights)
+            return aggregators.scaled_mean(weights, [update.scale for update in counted])
         case "clipped_mean":
             return aggregators.clipped_mean(weights, norms, rule.clip_norm)
+    return _by_votes(rule, updates)
+
+
+def _by_votes(rule: RuleConfig, updates: Updates) -> Combination:
+    """Rules in which every voter counts the same, whatever it weighs: liars need half of the votes."""
+    match rule.name:
         case "median":
             return aggregators.median()
         case "trimmed_mean":
@@ -160,4 +170,6 @@ def combination_for(config: FederationConfig, updates: Updates, counted: Sequenc
         case "multi_krum":
             return aggregators.krum(updates, rule.liars, rule.chosen or updates.count - rule.liars)
         case "geometric_median":
-            return aggregators.geometric_median(updates, weights)
+            return aggregators.geometric_median(updates, [1.0] * updates.count)
+        case _:
+            raise InvalidInput(f"rule {rule.name} has no votes")

@@ -1,14 +1,23 @@
-"""The end of a round: outliers go, caps are applied, every update that counts gets its weight. Pure."""
+"""The end of a round: outliers go, caps are applied, every update that counts gets its weight. Pure.
+
+Whoever has several updates in a round, as a host of virtual nodes or as a fast node of a buffer, is judged as one: by
+the median of their norms and by the sum of their samples.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from parlmesh.federation.aggregators import clip_factors
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.weights import counted_samples, norm_outliers, staleness_factors
+from parlmesh.federation.weights import counted_samples, middle, staleness_factors
+from parlmesh.types import Array
 
 from .records import Answer, Counted, UpdateRecord
+from .voters import rows_of_voters, voter_of
+
+_FEWEST_JUDGES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,49 +28,102 @@ class Closing:
     records: tuple[UpdateRecord, ...]
     metrics: dict[str, float]
 
+    @property
+    def voters(self) -> int:
+        """Votes that the counted updates are."""
+        return len({each.voter for each in self.counted})
+
 
 def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> Closing:
     """In the order of node ids, so that nothing depends on who came first."""
     ordered = sorted(answers, key=lambda answer: (answer.node_id, answer.nonce))
-    outliers = norm_outliers([answer.norm for answer in ordered], config.gate.outlier_factor)
-    median = float(np.median([answer.norm for answer in ordered])) if ordered else 0.0
-    kept = [answer for answer, outlier in zip(ordered, outliers, strict=True) if not outlier]
+    if config.privacy.mode == "central":
+        return _close_unseen(ordered, config)
+    private = config.privacy.mode == "local"
     records = {
-        answer.nonce: UpdateRecord(answer.node_id, samples=answer.samples, norm=answer.norm) for answer in ordered
+        answer.nonce: UpdateRecord(
+            answer.node_id, samples=0 if private else answer.samples, norm=0.0 if private else answer.norm
+        )
+        for answer in ordered
     }
-    for answer, outlier in zip(ordered, outliers, strict=True):
-        if outlier:
+    norms = _norms_of_voters(ordered, config)
+    typical, far = middle(norms), _outliers(ordered, norms, config)
+    for answer in ordered:
+        if answer.nonce in far:
             record = records[answer.nonce]
             record.refusal = "OUTLIER"
-            record.message = f"norm {answer.norm:.4g} is far from the round's median {median:.4g}"
-    counted = _weigh(kept, config, version, records) if kept else ()
-    return Closing(counted, tuple(records[answer.nonce] for answer in ordered), _metrics(kept, counted))
+            record.message = f"norm {answer.norm:.4g} is far from the round's median {typical:.4g}"
+    kept = [answer for answer in ordered if answer.nonce not in far]
+    counted = _weigh(kept, config, version, typical, records) if kept else ()
+    metrics = {} if private else _metrics(kept, counted)
+    return Closing(counted, tuple(records[answer.nonce] for answer in ordered), metrics)
+
+
+def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closing:
+    """With central privacy nothing depends on a single update but its own clipped part of the mean, nor is it shown."""
+    weight = 1.0 / max(1, len(ordered))
+    counted = tuple(
+        Counted(each.node_id, each.slot, weight, each.norm, voter=voter_of(each.node_id, config)) for each in ordered
+    )
+    return Closing(counted, tuple(UpdateRecord(each.node_id, node_weight=weight) for each in ordered), {})
+
+
+def _norms_of_voters(answers: Sequence[Answer], config: FederationConfig) -> list[float]:
+    rows = rows_of_voters([voter_of(answer.node_id, config) for answer in answers])
+    return [float(np.median([answers[row].norm for row in members])) for members in rows.values()]
+
+
+def _outliers(answers: Sequence[Answer], voters: Sequence[float], config: FederationConfig) -> set[str]:
+    """Nonces of updates that are far longer than those of most voters; of two nobody can say which one lies."""
+    factor = config.gate.outlier_factor
+    if not factor or len(voters) < _FEWEST_JUDGES:
+        return set()
+    # Nodes that all stand still must not make the first that moves an outlier.
+    longest = factor * max(middle(voters), 1e-12)
+    return {answer.nonce for answer in answers if answer.norm > longest}
+
+
+def _believed(kept: Sequence[Answer], config: FederationConfig) -> Array:
+    """Samples that count: a voter is capped as a whole, and its updates share what is left."""
+    gate = config.gate
+    if config.privacy.mode == "local":
+        # What a node says besides its noisy update has no noise, so it is not asked.
+        own = np.ones(len(kept))
+    else:
+        own = counted_samples([answer.samples for answer in kept], max_samples=gate.max_samples)
+    rows = rows_of_voters([voter_of(answer.node_id, config) for answer in kept])
+    sums = [float(own[members].sum()) for members in rows.values()]
+    if gate.weight_cap_factor:
+        limit = max(1.0, gate.weight_cap_factor * middle(sums))
+        for members, total in zip(rows.values(), sums, strict=True):
+            if total > limit:
+                own[members] *= limit / total
+    return own
 
 
 def _weigh(
-    kept: Sequence[Answer], config: FederationConfig, version: int, records: dict[str, UpdateRecord]
+    kept: Sequence[Answer], config: FederationConfig, version: int, typical: float, records: dict[str, UpdateRecord]
 ) -> tuple[Counted, ...]:
-    gate = config.gate
-    samples = counted_samples(
-        [answer.samples for answer in kept], max_samples=gate.max_samples, cap_factor=gate.weight_cap_factor
-    )
-    for answer, believed in zip(kept, samples, strict=True):
-        record = records[answer.nonce]
-        record.counted_samples = int(believed)
-        if believed < answer.samples:
-            record.notes.append("SAMPLES_CAPPED")
-        if config.privacy.mode == "central" and answer.norm > config.privacy.clip_norm:
-            record.notes.append("NORM_CLIPPED")
-    # The guarantee of privacy is for a mean in which every node counts the same.
-    weights = np.ones(len(kept)) if config.privacy.mode == "central" else samples
+    samples = _believed(kept, config)
+    scales = np.ones(len(kept))
+    if config.rule.name == "mean" and config.gate.clip_factor:
+        scales = clip_factors([answer.norm for answer in kept], config.gate.clip_factor * typical)
+    weights = samples
     if config.buffer_size:
         weights = weights * staleness_factors([version - answer.base_version for answer in kept])
     weights = weights / weights.sum()
-    for answer, weight in zip(kept, weights, strict=True):
-        records[answer.nonce].node_weight = float(weight)
+    for answer, believed, weight, scale in zip(kept, samples, weights, scales, strict=True):
+        record = records[answer.nonce]
+        record.node_weight = float(weight)
+        if config.privacy.mode == "none":
+            record.counted_samples = int(believed)
+            if believed < answer.samples:
+                record.notes.append("SAMPLES_CAPPED")
+        if scale < 1.0:
+            record.notes.append("NORM_CLIPPED")
     return tuple(
-        Counted(answer.node_id, answer.slot, float(weight), answer.norm)
-        for answer, weight in zip(kept, weights, strict=True)
+        Counted(answer.node_id, answer.slot, float(weight), answer.norm, float(scale), voter_of(answer.node_id, config))
+        for answer, weight, scale in zip(kept, weights, scales, strict=True)
     )
 
 

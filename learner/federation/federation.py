@@ -37,7 +37,7 @@ from .requests import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_ta
 from .rounds import Phase, Rounds
 from .snapshot import state_of
 from .spool import Spool
-from .troubles import passing, scheduler_trouble, sentence_of
+from .troubles import passing, sentence_of
 from .watching import Watcher, Watchers
 
 log = get_logger("parlmesh.learner")
@@ -62,8 +62,8 @@ class Federation:
         self.federation_id, self.created = about.federation_id, about.created
         self.config, self.schema = about.config, about.schema
         self.core = Rounds(self.config)
-        # Why it does not go on at present; empty while it does.
-        self.trouble = ""
+        # Why it does not go on at present, and why its tasks do not; empty while they do.
+        self._paused, self._obstacle = "", ""
         self._folder = folder
         self._channel = channel
         self._list_nodes = list_nodes
@@ -89,6 +89,11 @@ class Federation:
         # A model that is a policy can be acted with, as any run's.
         self.policies = PolicyRegistry(self.federation_id) if "policy" in about.metadata else None
         self._publish()
+
+    @property
+    def trouble(self) -> str:
+        """What it waits for; empty while it goes on."""
+        return self._paused or self._obstacle
 
     @property
     def model(self) -> StoredModel:
@@ -136,9 +141,9 @@ class Federation:
             metrics.RUNNING.dec()
 
     def stop(self, reason: str) -> None:
-        """Ends after the round in hand, or at once when that waits for something to pass."""
+        """Ends after the round in hand, or at once when it is paused."""
         if self.core.phase is not Phase.ENDED:
-            self._handle(events.Stop(reason, at_once=bool(self.trouble)))
+            self._handle(events.Stop(reason, at_once=bool(self._paused)))
 
     def fail(self, reason: str) -> None:
         """Ends at once."""
@@ -174,7 +179,8 @@ class Federation:
             self._tidy()
             self.watchers.close()
             return
-        self._dispatcher = Dispatcher(self._channel, f"federation-{self.federation_id}", self._outcome)
+        name = f"federation-{self.federation_id}"
+        self._dispatcher = Dispatcher(self._channel, name, self._outcome, self._held_up)
         self._tasks.clear()
         try:
             async with asyncio.TaskGroup() as group:
@@ -183,7 +189,7 @@ class Federation:
                     self._handle(events.Damaged(nonce))
                 self._perform(self.core.resume(self._now()))
                 self._resumed.set()
-                loops = [self._dispatch(self._dispatcher), self._seek(), self._watch_time(), self._fall()]
+                loops = [self._dispatcher.run(), self._seek(), self._watch_time(), self._fall()]
                 tasks = [group.create_task(loop) for loop in loops]
                 await self._ended.wait()
                 await self._withdraw(list(self._tasks))
@@ -205,26 +211,20 @@ class Federation:
         if self._torn is not None:
             raise self._torn
 
-    async def _dispatch(self, dispatcher: Dispatcher) -> None:
-        """A scheduler that does not want the tasks now may want them later: an actor that knows them must be back."""
-        try:
-            await dispatcher.run()
-        except (FleetError, BaseExceptionGroup) as error:
-            trouble = scheduler_trouble(error)
-            if trouble is None:
-                raise
-            raise trouble from error
-
     def _pause(self, cause: str) -> None:
-        if self.trouble != cause:
+        if self._paused != cause:
             log.warning("federation_paused", federation_id=self.federation_id, cause=cause)
             metrics.PAUSES.inc()
-        self.trouble = cause
+        self._paused = cause
 
     def _clear(self) -> None:
-        if self.trouble:
+        if self._paused:
             log.info("federation_goes_on", federation_id=self.federation_id)
-        self.trouble = ""
+        self._paused = ""
+
+    def _held_up(self, obstacle: str) -> None:
+        """By the scheduler; what it refuses today it may take tomorrow."""
+        self._obstacle = obstacle
 
     def _stumble(self, error: OSError) -> Unavailable:
         """Ends this life; the caller raises what it is given."""
@@ -455,7 +455,7 @@ class Federation:
             left = self.core.deadline - self._now()
             timed = self.core.phase in (Phase.WAITING, Phase.COLLECTING, Phase.EVALUATING)
             if timed and left <= 0.0:
-                if self.core.would_suffer and not await self._look():
+                if self.core.would_suffer and (self._obstacle or not await self._look()):
                     # Without a scheduler no node can answer: that is not counted against anybody.
                     self.core.postpone(self._now())
                     continue

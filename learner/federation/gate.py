@@ -31,16 +31,18 @@ def check_shape(
     check_size(size_bytes, schema.size, encoding)
 
 
-def check_claims(samples: int, metrics: dict[str, float]) -> None:
-    """What a node says besides its update."""
-    if not 1 <= samples <= MOST_SAMPLES:
+def check_claims(samples: int, metrics: dict[str, float], config: FederationConfig) -> None:
+    """What a node says besides its update. In a private federation samples are not looked at, nor do they count."""
+    if config.privacy.mode == "none" and not 1 <= samples <= MOST_SAMPLES:
         raise InvalidInput(f"an update must be of 1 to {MOST_SAMPLES} samples, got {samples}", reason="NO_SAMPLES")
     if len(metrics) > MOST_METRICS:
         raise InvalidInput(f"an update may have {MOST_METRICS} metrics, got {len(metrics)}", reason="UPDATE_METRICS")
 
 
 def check_values(answer: Answer, config: FederationConfig) -> None:
-    """Once the data is whole."""
+    """Once the data is whole. With central privacy an update is never refused for its values: it counts as nothing."""
+    if config.privacy.mode == "central":
+        return
     if config.gate.finite and not answer.finite:
         raise InvalidInput("the update has a number that is not finite", reason="NOT_FINITE")
     limit = config.gate.max_norm

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.files import sync_folder, write_all, write_whole
 
 from . import events
 from .events import Event
-from .files import sync_folder, write_all, write_whole
 from .records import Answer
 
 _KINDS = {

@@ -9,9 +9,8 @@ import json
 import secrets
 from pathlib import Path
 
+from parlmesh.files import write_whole
 from parlmesh.telemetry import get_logger
-
-from .files import write_whole
 
 log = get_logger("parlmesh.learner")
 

@@ -109,7 +109,7 @@ class Reception:
             raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
         if self._core.check(offer) is not None:
             return Arrival(self, offer, about, None)
-        check_claims(offer.samples, about.metrics)
+        check_claims(offer.samples, about.metrics, self._core.config)
         wanted = self._core.config.compression.encoding
         same_schema = about.schema_digest == self._schema.digest
         check_shape(self._schema, None if same_schema else about.tensors, about.size_bytes, about.encoding, wanted)

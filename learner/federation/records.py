@@ -139,3 +139,7 @@ class Counted:
     slot: int
     weight: float
     norm: float
+    # What it is multiplied by, so that it is no longer than others.
+    scale: float = 1.0
+    # Updates of one voter are one vote.
+    voter: str = ""

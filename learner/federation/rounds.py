@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from parlmesh.errors import AlreadyExists
 from parlmesh.federation.config import FederationConfig
 
-from .closing import close
+from .closing import Closing, close
 from .events import (
     Action,
     Aggregate,
@@ -193,14 +193,14 @@ class Rounds:
 
     def idle(self, nodes: Sequence[str]) -> bool:
         """Whether a buffer that is open has nobody at work on some of them."""
-        return any(node not in self.assignments for node in self.able(nodes))
+        return any(node not in self.assignments and self._may_answer_again(node) for node in self.able(nodes))
 
     @property
     def would_suffer(self) -> bool:
         """Whether the end of the present wait would count against the federation."""
         if self.phase is Phase.WAITING:
             return True
-        return self.phase is Phase.COLLECTING and len(self.answers) < self.config.fewest_updates
+        return self.phase is Phase.COLLECTING and self._stop is None and len(self.answers) < self.config.fewest_updates
 
     def waits_for(self, node_id: str, nonce: str) -> bool:
         """Whether the update with this nonce has not come."""
@@ -272,7 +272,7 @@ class Rounds:
             return []
         if not self._nodes and not self.assignments:
             return self._end(FederationState.STOPPED, self.spending.reason())
-        idle = [node for node in self._nodes if node not in self.assignments]
+        idle = [node for node in self._nodes if node not in self.assignments and self._may_answer_again(node)]
         actions: list[Action] = [Ask(tuple(self._assign(node) for node in idle))] if idle else []
         return actions + self._maybe_close(now)
 
@@ -332,7 +332,7 @@ class Rounds:
         self._accept(answer, self.answers)
         # Asked again at once, unless a new version is about to be there.
         closed = self._maybe_close(now)
-        if closed or not self.spending.affords(answer.node_id):
+        if closed or not self.spending.affords(answer.node_id) or not self._may_answer_again(answer.node_id):
             return closed
         return [Ask((self._assign(answer.node_id),))]
 
@@ -360,7 +360,7 @@ class Rounds:
 
     def _maybe_close(self, now: float) -> list[Action]:
         if self.config.buffer_size:
-            return self._close(now) if len(self.answers) >= self.config.buffer_size else []
+            return self._close(now) if self._buffer_is_full() else []
         if len(self.answers) >= self._wanted:
             return self._close(now)
         # Asked of every update: the long look is only taken when the numbers allow it.
@@ -368,6 +368,18 @@ class Rounds:
         if possible and all(self._settled(node) for node in self.assignments):
             return self._close(now)
         return []
+
+    def _buffer_is_full(self) -> bool:
+        if len(self.answers) < self.config.buffer_size:
+            return False
+        voters = {voter_of(answer.node_id, self.config) for answer in self.answers.values()}
+        return len(voters) >= self.config.rule.fewest_voters
+
+    def _may_answer_again(self, node_id: str) -> bool:
+        """Of a buffer whose updates are votes, a node has one."""
+        if not self.config.rule.by_votes:
+            return True
+        return all(answer.node_id != node_id for answer in self.answers.values())
 
     def _close(self, now: float) -> list[Action]:
         record = self.history[-1]
@@ -384,21 +396,24 @@ class Rounds:
                 actions.append(Withdraw(open_))
         record.add(said)
         record.metrics.update(closing.metrics)
-        if len(closing.counted) < self.config.fewest_updates:
-            return [*actions, *self._abandon(len(closing.counted), now)]
+        if len(closing.counted) < self.config.fewest_updates or closing.voters < self.config.rule.fewest_voters:
+            return [*actions, *self._abandon(closing, now)]
         self._abandoned_in_a_row = 0
         self._counted = closing.counted
         self.phase = Phase.AGGREGATING
         return [*actions, Aggregate(self.round, self._counted)]
 
-    def _abandon(self, count: int, now: float) -> list[Action]:
+    def _abandon(self, closing: Closing | None, now: float) -> list[Action]:
         record = self.history[-1]
         record.state, record.seconds = RoundState.ABANDONED, now - self._started
         self._abandoned_in_a_row += 1
         self.answers = {}
-        if self._abandoned_in_a_row >= self.config.max_abandoned:
-            fewest = self.config.fewest_updates
-            text = f"{self._abandoned_in_a_row} rounds in a row had fewer than {fewest} updates, the last {count}"
+        if self._abandoned_in_a_row >= self.config.max_abandoned and self._stop is None:
+            fewest, votes = self.config.fewest_updates, self.config.rule.fewest_voters
+            needed = f"{fewest} updates" + (f" of {votes} voters" if votes > 1 else "")
+            count, voters = (len(closing.counted), closing.voters) if closing is not None else (0, 0)
+            had = f"{count}" + (f" of {voters}" if votes > 1 else "")
+            text = f"{self._abandoned_in_a_row} rounds in a row had fewer than {needed}, the last {had}"
             return self._end(FederationState.FAILED, text)
         return self._next(now)
 
@@ -414,6 +429,8 @@ class Rounds:
             self.assignments = {}
         interval = self.config.evaluation.interval_rounds
         last = self.aggregated >= self.config.rounds or self._stop is not None
+        if self.config.privacy.mode != "none" and not self.config.evaluation.on_public_data:
+            interval = 0
         if interval and self._nodes and (last or self.aggregated % interval == 0):
             most = self.config.evaluation.nodes
             self._judging = Judging(set(self._nodes[:most] if most else self._nodes))
@@ -454,7 +471,7 @@ class Rounds:
                 text = f"fewer than {needed} nodes were connected for {seconds:g} seconds"
                 return self._end(FederationState.FAILED, text)
             case Phase.COLLECTING if self.config.buffer_size and not self.answers:
-                return self._abandon(0, now)
+                return self._abandon(None, now)
             case Phase.COLLECTING:
                 return self._close(now)
             case Phase.EVALUATING:

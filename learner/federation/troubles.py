@@ -24,14 +24,6 @@ def sentence_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"[:_LONGEST]
 
 
-def scheduler_trouble(error: BaseException) -> Unavailable | None:
-    """A refusal of the scheduler as something to wait out; None when it is none."""
-    causes = list(_leaves(error))
-    if not causes or not all(isinstance(cause, FleetError) for cause in causes):
-        return None
-    return Unavailable(f"the scheduler does not take its tasks: {sentence_of(causes[0])}")
-
-
 def _leaves(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:

@@ -13,6 +13,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .updates import Updates, blocks, gram, squared_distances
+from .weights import middle
 
 Combination: TypeAlias = Callable[[Array], Array]
 
@@ -20,6 +21,7 @@ _WEISZFELD_STEPS = 100
 _WEISZFELD_CHANGE = 1e-10
 # Keeps a point that the median falls on from dividing by zero (Pillutla et al. 2022, arXiv:1912.13445).
 _SMOOTHING = 1e-6
+_FARTHEST = 1e6
 
 
 def mean(weights: Sequence[float]) -> Combination:
@@ -27,9 +29,14 @@ def mean(weights: Sequence[float]) -> Combination:
     return weighted_sum(shares(weights))
 
 
+def scaled_mean(weights: Sequence[float], scales: Sequence[float]) -> Combination:
+    """The mean of updates that are multiplied by a scale each."""
+    return weighted_sum(shares(weights) * np.asarray(scales, np.float64))
+
+
 def clipped_mean(weights: Sequence[float], norms: Sequence[float], limit: float = 0.0) -> Combination:
-    """The mean of updates shortened to `limit`; 0 = the median of their norms."""
-    bound = limit or float(np.median(np.asarray(norms, np.float64)))
+    """The mean of updates shortened to `limit`; 0 = the middle one of their norms."""
+    bound = limit or middle(norms)
     return weighted_sum(shares(weights) * clip_factors(norms, bound))
 
 
@@ -62,13 +69,25 @@ def krum(updates: Updates, liars: int, chosen: int = 1) -> Combination:
 def geometric_median(updates: Updates, weights: Sequence[float]) -> Combination:
     """The point with the smallest weighted sum of distances, by Weiszfeld's steps.
 
-    Every step stays a mixture z = Σ aₖ Δₖ, and |Δₖ − z|² follows from inner products: the updates are read once.
+    Every step stays a mixture z = Σ aₖ Δₖ, and |Δₖ − z|² follows from inner products: the updates are read once. All
+    is seen from the update with the smallest such sum, and measured by the distance from it within which half of the
+    weight lies: less than half of it can move neither, however far away it is. What is extremely far is drawn nearer
+    on its line of sight, which leaves its pull as it is but keeps it from drowning the distances between the others.
     """
     products, given = gram(updates), shares(weights)
-    mixture = given.copy()
-    scale = max(float(np.sqrt(np.diag(products).max(initial=0.0))), 1e-300)
+    apart = np.sqrt(squared_distances(products))
+    centre = int(np.argmin(apart @ given))
+    scale = _half_within(apart[centre], given)
+    if scale == 0.0:
+        # Half of the weight lies in one point, which then is a median.
+        return weighted_sum(np.eye(updates.count)[centre])
+    nearer = np.minimum(1.0, _FARTHEST * scale / np.maximum(apart[centre], 1e-300))
+    seen = products - products[:, [centre]] - products[[centre], :] + products[centre, centre]
+    seen *= nearer[:, None] * nearer[None, :]
+    mixture = given / np.maximum(apart[centre], scale)
+    mixture /= mixture.sum()
     for _ in range(_WEISZFELD_STEPS):
-        squares = np.diag(products) - 2.0 * (products @ mixture) + mixture @ products @ mixture
+        squares = np.diag(seen) - 2.0 * (seen @ mixture) + mixture @ seen @ mixture
         distances = np.sqrt(np.maximum(squares, 0.0))
         pulled = given / np.maximum(distances, _SMOOTHING * scale)
         pulled /= pulled.sum()
@@ -76,7 +95,16 @@ def geometric_median(updates: Updates, weights: Sequence[float]) -> Combination:
         mixture = pulled
         if change < _WEISZFELD_CHANGE:
             break
-    return weighted_sum(mixture)
+    coefficients = mixture * nearer
+    coefficients[centre] += 1.0 - float(coefficients.sum())
+    return weighted_sum(coefficients)
+
+
+def _half_within(distances: Array, weights: Array) -> float:
+    """The smallest distance within which at least half of the weight lies."""
+    order = np.argsort(distances, kind="stable")
+    reached = np.cumsum(weights[order]) >= 0.5 - 1e-12
+    return float(distances[order][int(np.argmax(reached))])
 
 
 def weighted_sum(coefficients: Array) -> Combination:

@@ -43,7 +43,25 @@ class RuleConfig(Config):
     chosen: int = Field(default=0, ge=0, le=100_000)
     """Updates that multi_krum averages; 0 = all but the liars."""
     clip_norm: float = Field(default=0.0, ge=0.0)
-    """Longest update of clipped_mean; 0 = the median of the round."""
+    """Longest update of clipped_mean; 0 = the median of the round, of two the shorter one."""
+
+    @property
+    def by_votes(self) -> bool:
+        """Whether every voter counts the same; else samples weigh."""
+        return self.name not in ("mean", "clipped_mean")
+
+    @property
+    def fewest_voters(self) -> int:
+        """Votes without which the rule says nothing."""
+        match self.name:
+            case "krum":
+                return 2 * self.liars + 3
+            case "multi_krum":
+                return max(2 * self.liars + 3, self.chosen + self.liars)
+            case "trimmed_mean":
+                return 2 * self.liars + 1
+            case _:
+                return 1
 
 
 class ServerConfig(Config):
@@ -69,11 +87,13 @@ class GateConfig(Config):
     max_norm: float = Field(default=0.0, ge=0.0)
     """Longest update accepted; 0 = any."""
     outlier_factor: float = Field(default=5.0, ge=0.0)
-    """Updates longer than so many times the round's median are left out; 0 = none is."""
+    """Updates longer than so many times the round's median are left out, from three on; 0 = none is."""
+    clip_factor: float = Field(default=2.0, ge=0.0)
+    """The rule mean shortens updates to so many times the round's median, of two to the shorter one's; 0 = never."""
     max_samples: int = Field(default=0, ge=0)
     """Most samples a node is believed; 0 = any number."""
-    weight_cap_factor: float = Field(default=4.0, ge=0.0)
-    """A node weighs at most so many times the median; 0 = no cap."""
+    weight_cap_factor: float = Field(default=2.0, ge=0.0)
+    """A node weighs at most so many times the median, of two the smaller; 0 = no cap."""
     max_strikes: int = Field(default=3, ge=0, le=1_000)
     """Bad answers in a row after which a node is left out of 20 rounds, if enough others are there; 0 = any number."""
 
@@ -83,8 +103,8 @@ class PrivacyConfig(Config):
 
     mode: Literal["none", "central", "local"] = "none"
     """central: the learner clips and adds noise to the mean; local: every node does so before it sends."""
-    clip_norm: float = Field(default=1.0, gt=0.0)
-    """Longest update that counts."""
+    clip_norm: float = Field(default=1.0, ge=1e-9)
+    """Longest update that counts; a longer one is shortened to it."""
     noise_multiplier: float = Field(default=1.0, gt=0.0, le=1_000.0)
     """Deviation of the noise in units of clip_norm."""
     delta: float = Field(default=1e-5, gt=0.0, lt=1.0)
@@ -111,6 +131,8 @@ class EvaluationConfig(Config):
     """Most nodes that are asked; 0 = all that are connected."""
     seconds: float = Field(default=30.0, gt=0.0, le=86_400.0)
     """Longest wait for them."""
+    on_public_data: bool = False
+    """A private federation is judged only where this says that the data it is judged on need no protection."""
 
 
 class FederationConfig(Config):
@@ -172,6 +194,10 @@ class FederationConfig(Config):
         if self.privacy.mode == "central" and self.rule.name != "mean":
             raise ValueError(
                 f"central privacy bounds what one node adds to a mean; rule.name must be mean, got {self.rule.name}"
+            )
+        if self.privacy.mode == "central" and self.gate.max_norm:
+            raise ValueError(
+                f"central privacy refuses no update for its length; gate.max_norm must be 0, got {self.gate.max_norm:g}"
             )
         if self.privacy.mode == "central" and self.buffer_size:
             raise ValueError("central privacy needs rounds, in which a node counts once; buffer_size must be 0")

@@ -1,4 +1,4 @@
-"""What each update counts: given by the server, from sample counts that it caps."""
+"""What each update counts: given by the server, which believes no node more than it believes the others."""
 
 from collections.abc import Sequence
 
@@ -7,28 +7,27 @@ import numpy as np
 from parlmesh.types import Array
 
 
-def counted_samples(claimed: Sequence[int], *, max_samples: int = 0, cap_factor: float = 0.0) -> Array:
-    """The samples that the server believes: at most `max_samples` and `cap_factor` times the median; 0 = no cap.
+def middle(values: Sequence[float]) -> float:
+    """The median; of two the smaller one, since the larger may be a liar's. One liar cannot lift it above all."""
+    if not len(values):
+        return 0.0
+    found = np.asarray(values, np.float64)
+    return float(found.min() if len(found) == 2 else np.median(found))
 
-    The median is what half of the nodes agree to, so a node that claims a million weighs as much as a large one.
+
+def counted_samples(claimed: Sequence[int], *, max_samples: int = 0, cap_factor: float = 0.0) -> Array:
+    """The samples that the server believes: at most `max_samples` and `cap_factor` times the middle one; 0 = no cap.
+
+    The middle is what the others agree to, so a node that claims a million weighs as much as a large one.
     """
     counted = np.asarray(claimed, np.float64)
     if max_samples:
         counted = np.minimum(counted, float(max_samples))
     if cap_factor:
-        counted = np.minimum(counted, max(1.0, cap_factor * float(np.median(counted))))
+        counted = np.minimum(counted, max(1.0, cap_factor * middle(counted.tolist())))
     return counted
 
 
 def staleness_factors(staleness: Sequence[int], exponent: float = 0.5) -> Array:
     """(1 + s)^−a for updates that are s versions old (FedBuff, Nguyen et al. 2022, arXiv:2106.06639)."""
     return np.asarray((1.0 + np.asarray(staleness, np.float64)) ** -exponent)
-
-
-def norm_outliers(norms: Sequence[float], factor: float, least: int = 4) -> Array:
-    """Which updates are longer than `factor` times the median norm; with fewer than `least` nobody is judged."""
-    found = np.asarray(norms, np.float64)
-    if not factor or len(found) < least:
-        return np.zeros(len(found), np.bool_)
-    # Nodes that all stand still must not make the first that moves an outlier.
-    return np.asarray(found > factor * max(float(np.median(found)), 1e-12))

@@ -145,7 +145,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
     assert 4.0 <= first.seconds < 6.0
     liars = [update for each in rounds for update in each.updates if update.node_id == "liar"]
     assert all(update.samples == 10**12 and update.counted_samples == 20 for update in liars)
-    assert all(update.notes == ["SAMPLES_CAPPED"] for update in liars)
+    assert all(update.notes == ["SAMPLES_CAPPED", "NORM_CLIPPED"] for update in liars)
     # Three honest nodes of 10 samples and one liar that counts as 20: (3 · 10 · 1 + 20 · 3) / 50.
     assert {round(update.node_weight, 6) for update in first.updates if not update.refusal} == {0.2, 0.4}
 

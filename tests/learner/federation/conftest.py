@@ -90,6 +90,8 @@ def update_messages(assignment, vector, *, chunk=16, encoded=None, **changes):
         if name == "tensors":
             del header.tensors[:]
             header.tensors.extend(value)
+        elif name == "metrics":
+            header.metrics.CopyFrom(value)
         else:
             setattr(header, name, value)
     yield pb.SubmitUpdateRequest(header=header)

@@ -7,15 +7,18 @@ import grpc.aio
 import numpy as np
 import pytest
 import safetensors.numpy
+from google.protobuf.json_format import MessageToJson
 
 from learner.federation.aggregation import Aggregator
 from learner.federation.federation import Federation
 from learner.federation.nodes import NodesFound
 from learner.federation.records import FederationState
 from parlmesh.federation.compression import encode
+from parlmesh.federation.privacy import releases_within
 from parlmesh.rpc import error_from_rpc
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1 import tensor_pb2
+from parlmesh.wire import struct_to_proto
 
 from .conftest import SIZE, serving, update_messages
 
@@ -270,4 +273,29 @@ async def test_a_privacy_budget_ends_the_federation(bench):
     spent = [record.metrics["privacy/epsilon"] for record in federation.core.history]
     assert spent == sorted(spent)
     assert spent[-1] <= 6.0
-    assert all("NORM_CLIPPED" in update.notes for record in federation.core.history for update in record.updates)
+    assert federation.core.aggregated == releases_within(3.0, 1e-5, 6.0, 50) > 1
+
+
+async def test_what_single_nodes_sent_is_not_shown_in_a_private_federation(bench):
+    private = {"mode": "central", "clip_norm": 1.0, "noise_multiplier": 3.0}
+    federation = await bench.start(rounds=1, privacy=private, evaluation={"interval_rounds": 1})
+    asked = await bench.assignments(federation, 1)
+    metrics = struct_to_proto({"loss": 0.25})
+    for number, (node, assignment) in enumerate(asked.items()):
+        # Not finite, far away, or without samples: nobody may see a difference.
+        vector = [np.full(SIZE, np.nan), 1e6 * vector_of(node, 1), vector_of(node, 1)][number]
+        await bench.submit(assignment, vector, samples=[7, 10**12, 0][number], metrics=metrics)
+    await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+    (found,) = (await bench.stub.ListRounds(pb.ListRoundsRequest(), timeout=60.0)).rounds
+    shown = {MessageToJson(pb.UpdateRecord(**{**fields(update), "node_id": ""})) for update in found.updates}
+    assert len(shown) == 1
+    assert [(u.samples, u.norm, u.counted_samples, list(u.notes), u.refusal) for u in found.updates] == [
+        (0, 0.0, 0, [], "")
+    ] * 3
+    assert not [name for name in found.metrics if name.startswith(("fit/", "evaluation/"))]
+    _, tensors = await download(bench.stub)
+    assert np.isfinite(tensors["weight"]).all()
+
+
+def fields(message):
+    return {field.name: value for field, value in message.ListFields()}

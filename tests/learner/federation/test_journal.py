@@ -4,9 +4,9 @@ import stat
 import pytest
 
 from learner.federation import events
-from learner.federation.files import write_whole
 from learner.federation.journal import Journal, encode, read_journal
 from parlmesh.errors import FailedPrecondition
+from parlmesh.files import write_whole
 
 from .conftest import files_no_longer_than
 

@@ -101,5 +101,5 @@ def test_the_gate_alone_saves_the_plain_mean(attack):
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_plain_mean_with_the_gate_off_collapses(attack):
-    off = config_of("mean", finite=False, outlier_factor=0.0, weight_cap_factor=0.0)
+    off = config_of("mean", finite=False, outlier_factor=0.0, weight_cap_factor=0.0, clip_factor=0.0)
     assert accuracy_of(off, attack) < clean() - 0.2

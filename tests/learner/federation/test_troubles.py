@@ -29,13 +29,6 @@ def test_only_what_can_go_away_by_itself_is_waited_out():
     assert not passing(ExceptionGroup("", [OSError(28, "full"), KeyError("a defect")]))
 
 
-async def digest_of_a_quiet_run(folder, **values):
-    async with serving(folder) as bench:
-        federation = await bench.start(**values)
-        await bench.finish(federation, vector_of)
-        return federation.core.digest
-
-
 async def shown(bench):
     found = (await bench.stub.GetFederation(pb.GetFederationRequest(), timeout=60.0)).federation
     return found.state, found.reason
@@ -44,7 +37,7 @@ async def shown(bench):
 @pytest.mark.parametrize("moment", ["update", "join", "begin"])
 async def test_a_full_disk_pauses_a_federation_and_changes_no_bit_of_its_model(tmp_path, moment):
     values = {"rounds": 4, "privacy": {"mode": "central", "clip_norm": 2.0}}
-    async with serving(tmp_path / "f") as bench:
+    async with serve([Scheduler().service]) as address, serving(tmp_path / "f", address) as bench:
         federation = await bench.start(**values)
         journal = tmp_path / "f" / "f" / "journal.jsonl"
         quiet = tmp_path / "quiet"
@@ -81,25 +74,30 @@ async def test_a_scheduler_that_refuses_its_tasks_pauses_it_until_it_takes_them(
     scheduler = Scheduler()
     scheduler.refusal = FailedPrecondition("no actor knows the kind federated_fit", reason="UNKNOWN_KIND")
     async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
-        federation = await bench.start(rounds=1)
+        federation = await bench.start(rounds=1, round_seconds=0.2, max_abandoned=1_000)
         await bench.until(lambda: "no actor knows the kind federated_fit" in federation.trouble)
-        assert (await shown(bench))[0] == pb.FEDERATION_STATE_RUNNING
+        born = federation.core.deadline
+        await bench.until(lambda: federation.core.deadline > born + 0.5)
+        assert federation.core.round == 1
+        state, reason = await shown(bench)
+        assert state == pb.FEDERATION_STATE_RUNNING
+        assert "no actor knows the kind federated_fit" in reason
         scheduler.refusal = None
         await bench.until(lambda: len(scheduler.tasks) == 3)
         await bench.finish(federation, vector_of)
         assert federation.core.state is FederationState.FINISHED
-        assert federation.core.round == 1
 
 
 async def test_without_a_scheduler_no_wait_counts_against_a_federation(tmp_path):
     async with serving(tmp_path / "f") as bench:
         there = bench.federations._list_nodes
-        federation = await bench.start(rounds=1, round_seconds=0.2, wait_seconds=0.2, max_abandoned=1)
+        federation = await bench.start(rounds=1, round_seconds=0.2, wait_seconds=0.2, max_abandoned=1_000)
         await bench.assignments(federation, 1)
         federation._list_nodes = there
-        await bench.until(lambda: "does not say which nodes are there" in federation.trouble)
+        await bench.until(lambda: "scheduler" in federation.trouble)
         born = federation.core.deadline
         await bench.until(lambda: federation.core.deadline > born + 0.5)
+        assert federation.core.round == 1
         assert federation.core.state is FederationState.RUNNING
         await bench.finish(federation, vector_of)
         assert federation.core.state is FederationState.FINISHED

@@ -10,7 +10,7 @@ from parlmesh.federation import aggregators, updates
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.server_optimisers import fedadam, fedavg, fedavgm, fedyogi, server_optimiser
 from parlmesh.federation.updates import MemoryUpdates
-from parlmesh.federation.weights import counted_samples, norm_outliers, staleness_factors
+from parlmesh.federation.weights import counted_samples, middle, staleness_factors
 
 
 def rows(seed, nodes, size=40, scale=1.0):
@@ -242,7 +242,7 @@ def test_rules_do_not_depend_on_the_width_of_blocks(monkeypatch):
 @given(st.lists(st.integers(1, 10**12), min_size=1, max_size=9))
 def test_no_node_weighs_more_than_the_cap(claimed):
     counted = counted_samples(claimed, max_samples=10_000, cap_factor=3.0)
-    median = float(np.median(np.minimum(claimed, 10_000)))
+    median = middle(np.minimum(claimed, 10_000).tolist())
     assert (counted <= np.minimum(claimed, 10_000)).all()
     assert (counted <= max(1.0, 3.0 * median)).all()
     assert counted_samples(claimed).tolist() == [float(number) for number in claimed]
@@ -252,7 +252,25 @@ def test_old_updates_count_less():
     assert staleness_factors([0, 3]).tolist() == [1.0, 0.5]
 
 
-def test_only_updates_far_longer_than_the_median_are_outliers():
-    assert norm_outliers([1.0, 1.1, 0.9, 30.0], 5.0).tolist() == [False, False, False, True]
-    assert not norm_outliers([1.0, 100.0, 1.0], 5.0).any()
-    assert not norm_outliers([1.0, 1.0, 1.0, 100.0], 0.0).any()
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=12), st.floats(0.0, 1e30))
+def test_one_liar_cannot_lift_the_middle_above_all_others(honest, lie):
+    assert middle([*honest, lie]) <= max(honest)
+
+
+@pytest.mark.parametrize("liars", [1, 4])
+@pytest.mark.parametrize("far", [1e3, 1e9, 1e18, 1e37])
+def test_less_than_half_cannot_break_the_geometric_median(liars, far):
+    honest = {node: 1.0 + 0.1 * vector for node, vector in rows(21, 10 - liars, size=30).items()}
+    points = np.stack(list(honest.values())).astype(np.float64)
+    spread = np.linalg.norm(points - points.mean(axis=0), axis=1).max()
+    lied = {**honest, **{f"z{k}": np.full(30, -far, np.float32) for k in range(liars)}}
+    found = joint_update(MemoryUpdates(lied), aggregators.geometric_median(MemoryUpdates(lied), [1.0] * 10))
+    # (Lopuhaä and Rousseeuw 1991): within 2 (n − f) / (n − 2 f) times the spread.
+    assert np.linalg.norm(found - points.mean(axis=0)) <= 2 * (10 - liars) / (10 - 2 * liars) * spread
+
+
+def test_the_geometric_median_of_points_that_mostly_coincide_is_that_point():
+    same = {f"n{k}": np.full(5, 2.0, np.float32) for k in range(3)}
+    lied = {**same, "z0": np.full(5, 1e30, np.float32), "z1": np.zeros(5, np.float32)}
+    found = joint_update(MemoryUpdates(lied), aggregators.geometric_median(MemoryUpdates(lied), [1.0] * 5))
+    assert found.tolist() == [2.0] * 5
