@@ -4,6 +4,7 @@ import os
 import sys
 
 from parlmesh.config import parse_arguments
+from parlmesh.config.arguments import EXIT_CONFIGURATION
 
 from .config import ActorConfig
 
@@ -28,6 +29,12 @@ def main() -> int:
     configure_logging(config.log, "actor")
     # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.
     sys.setswitchinterval(_SWITCH_SECONDS)
+    if config.profile is not None:
+        try:
+            config.profile.touch()
+        except OSError as error:
+            sys.stderr.write(f"error: profile cannot be written to {config.profile}: {error.strerror}\n")
+            return EXIT_CONFIGURATION
     with profiled(config.profile, PHASES):
         return run_service(lambda stop: serve(config, stop))
 

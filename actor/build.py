@@ -17,6 +17,9 @@ from parlmesh.federation.virtual_nodes import LABEL, nodes_of
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
+from parlmesh.rpc.handshake import refusal
+from parlmesh.security import SecurityConfig
+from parlmesh.security.extra import require_extra
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
@@ -66,12 +69,24 @@ HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
 
 def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     """One identity per worker of the process."""
-    node_id = config.node_id or socket.gethostname()
+    node_id = config.node_id or _certified(config.security) or socket.gethostname()
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()
     names = [actor_id] if config.workers == 1 else [f"{actor_id}-{index}" for index in range(config.workers)]
     # Virtual nodes are found by the name of their host, so each host needs one of its own.
     return [ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation) for name in names]
+
+
+def _certified(security: SecurityConfig) -> str:
+    """The name in this process's certificate, which is the only one it may speak for; empty without one."""
+    if security.certificate is None:
+        return ""
+    require_extra()
+    from parlmesh.security.certificate_files import read_certificates
+    from parlmesh.security.certificates import identity_of
+
+    identity = identity_of(read_certificates(security.certificate)[0])
+    return identity.name if identity is not None else ""
 
 
 def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handler]:
@@ -158,6 +173,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
             limits=config.limits,
             metrics=metrics,
             rng=rng,
+            refusal=partial(refusal, config.scheduler, config.security),
         )
         members.append((worker, uplink))
     return members

@@ -1,14 +1,15 @@
 """What an operator may set for an actor process."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parlmesh.config import Config, LogConfig, MetricsConfig
 from parlmesh.security import SecurityConfig
 
-_METRICS_PORT = 9103
+METRICS_PORT = 9103
+_OF_SERVERS = ("insecure", "require_client_certificate", "revoked", "tokens")
 
 
 class LimitsConfig(Config):
@@ -43,7 +44,7 @@ class ActorConfig(Config):
     """One actor process."""
 
     node_id: str = Field(default="", max_length=128)
-    """Node this process runs on; empty = the host's name. Must be the token's name when the fleet has identities."""
+    """Node this process runs on; empty = the name in its certificate, or the host's. With a token, the token's name."""
     actor_id: str = Field(default="", max_length=128)
     """Unique in the fleet; empty = the node id and the process id."""
     incarnation: int = Field(default=0, ge=0, lt=1 << 63)
@@ -75,6 +76,14 @@ class ActorConfig(Config):
     nice: int = Field(default=0, ge=0, le=19)
     """Added to the process's niceness, so that a learner on the same machine goes first."""
     security: SecurityConfig = SecurityConfig()
-    metrics: MetricsConfig = MetricsConfig(port=_METRICS_PORT)
+    metrics: MetricsConfig = MetricsConfig(port=METRICS_PORT)
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
+
+    @model_validator(mode="after")
+    def _calls_and_is_never_called(self) -> Self:
+        given = {name for name in _OF_SERVERS if getattr(self.security, name)}
+        if given:
+            names = ", ".join(f"security.{name}" for name in sorted(given))
+            raise ValueError(f"{names} is for servers, and an actor is called by nobody: leave it out")
+        return self

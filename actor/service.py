@@ -4,16 +4,21 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 
+from parlmesh.config import MetricsConfig
+from parlmesh.errors import Unavailable
 from parlmesh.telemetry import get_logger, serve_metrics
+from parlmesh.telemetry.metrics import MetricsServer
 
 from .build import build
-from .config import ActorConfig
+from .config import METRICS_PORT, ActorConfig
 from .metrics import ActorMetrics
 from .uplink import Uplink
 from .worker import Worker
 
 log = get_logger("parlmesh.actor")
 
+# So many actors of one host find a port for their metrics by themselves.
+_METRICS_PORTS = 100
 # How long the scheduler may take to end a stream that the actor has ended.
 _GOODBYE_SECONDS = 1.0
 
@@ -22,7 +27,7 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     """Runs the workers until `stop` is set or every one was drained by an operator."""
     if config.nice:
         os.nice(config.nice)
-    page = serve_metrics(config.metrics)
+    page = _metrics_page(config.metrics)
     try:
         async with AsyncExitStack() as stack:
             members = await build(config, stack, ActorMetrics())
@@ -40,6 +45,19 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     finally:
         if page is not None:
             page.close()
+
+
+def _metrics_page(config: MetricsConfig) -> MetricsServer | None:
+    """The page; of several actors on one host each takes the next free port, unless one was chosen."""
+    last = METRICS_PORT + _METRICS_PORTS if config.port == METRICS_PORT else config.port
+    while True:
+        try:
+            return serve_metrics(config)
+        except Unavailable:
+            if config.port is None or config.port == last:
+                raise
+            log.warning("metrics_port_taken", port=config.port, next_port=config.port + 1)
+            config = config.model_copy(update={"port": config.port + 1})
 
 
 async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:

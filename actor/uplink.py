@@ -3,11 +3,19 @@
 import asyncio
 import contextlib
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 import grpc.aio
 
-from parlmesh.errors import DeadlineExceeded, Unavailable
+from parlmesh.errors import (
+    DeadlineExceeded,
+    FleetError,
+    InvalidInput,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from parlmesh.rpc import Backoff, together
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
@@ -25,6 +33,10 @@ log = get_logger("parlmesh.actor")
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
 # The scheduler's word for an actor that was replaced by a later start of itself: it must not come back.
 OLD_INCARNATION = "OLD_INCARNATION"
+# So long credentials that were good may be refused: files on both sides are changed one after another.
+_RENEWAL_SECONDS = 60.0
+# So often an actor that never got through asks why.
+_LOOK_SECONDS = 5.0
 # Of a scheduler that names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
 
@@ -41,8 +53,13 @@ class Uplink:
         limits: LimitsConfig,
         metrics: ActorMetrics,
         rng: random.Random,
+        refusal: Callable[[], str] = lambda: "",
     ) -> None:
         self._worker = worker
+        self._refusal = refusal
+        self._refused_since: float | None = None
+        self._next_look = 0.0
+        self._was_connected = False
         self._stub = stub
         self._scheduler = scheduler
         self._connect_seconds = limits.connect_seconds
@@ -53,7 +70,10 @@ class Uplink:
         self._closing = asyncio.Event()
 
     async def run(self) -> None:
-        """Connects and reconnects until closed or cancelled; FailedPrecondition when a later start took its place."""
+        """Connects and reconnects until closed or cancelled.
+
+        An error that no reconnection cures ends it: a later start took its place, or the credentials are refused.
+        """
         actor_id = self._worker.identity.actor_id
         while not self._closing.is_set():
             try:
@@ -62,8 +82,7 @@ class Uplink:
                 cause = meaning_of(error)
             if self._closing.is_set():
                 break
-            if cause.reason == OLD_INCARNATION:
-                raise cause
+            await self._check(cause)
             pause = self._backoff.next()
             self._metrics.reconnects.labels("scheduler").inc()
             # Said once; a scheduler that stays away does not fill the log.
@@ -78,6 +97,24 @@ class Uplink:
             self._away = True
             await self._pause(pause)
         log.info("left", actor_id=actor_id, scheduler=self._scheduler)
+
+    async def _check(self, cause: FleetError) -> None:
+        """Raises what will not pass. Credentials of an actor that was connected may be about to be renewed."""
+        if cause.reason == OLD_INCARNATION or isinstance(cause, InvalidInput):
+            raise cause
+        refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
+        now = asyncio.get_running_loop().time()
+        if isinstance(cause, Unavailable) and not self._was_connected and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            found = await asyncio.to_thread(self._refusal)
+            refused = Unauthenticated(found, reason="SECURITY") if found else None
+        if refused is None:
+            self._refused_since = None
+            return
+        if self._refused_since is None:
+            self._refused_since = now
+        if not self._was_connected or now - self._refused_since >= _RENEWAL_SECONDS:
+            raise refused
 
     def close(self) -> None:
         """Sends what is ready, ends the stream and lets `run` return."""
@@ -95,7 +132,7 @@ class Uplink:
         call = self._stub.Connect()
         try:
             welcome = await self._greet(call)
-            self._away = False
+            self._away, self._was_connected = False, True
             log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
             with self._metrics.connected.track_inprogress():
                 await together(self._read(call), self._write(call), self._beat(_heartbeat_seconds(welcome)))

@@ -122,3 +122,13 @@ class SchedulerConfig(Config):
     dispatch: DispatchConfig = DispatchConfig()
     retention: RetentionConfig = RetentionConfig()
     store: StoreConfig = StoreConfig()
+
+    @model_validator(mode="after")
+    def _is_called_and_never_calls(self) -> Self:
+        given = [name for name in ("token", "token_file") if getattr(self.security, name) is not None]
+        if given:
+            raise ValueError(
+                f"security.{given[0]} is for those who call, and a scheduler calls nobody: "
+                "name the file of its callers' tokens in security.tokens"
+            )
+        return self

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from parlmesh.errors import ConfigError
 
 from .fields import REQUIRED, Leaf, describe, is_secret, leaves
-from .loading import load
+from .loading import load, stray_variables
 from .printing import MASK, to_yaml
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
@@ -44,6 +44,8 @@ def parse_arguments(
         config = load(model, file=arguments.config, overrides=arguments.set, environment=os.environ, prefix=prefix)
     except ConfigError as error:
         parser.exit(EXIT_CONFIGURATION, f"{parser.prog}: {error.message}\n")
+    for sentence in stray_variables(os.environ, prefix):
+        sys.stderr.write(f"{parser.prog}: warning: {sentence}\n")
     if given := tuple(getattr(arguments, "plugin", ())):
         config = config.model_copy(update={"plugins": (*getattr(config, "plugins", ()), *given)})
     if arguments.print_config:

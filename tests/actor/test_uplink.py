@@ -14,7 +14,14 @@ from actor.handlers.trials import Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.uplink import Uplink
 from actor.worker import ActorIdentity, Worker
-from parlmesh.errors import FailedPrecondition, Unauthenticated, Unavailable
+from parlmesh.errors import (
+    FailedPrecondition,
+    FleetError,
+    InvalidInput,
+    PermissionDenied,
+    Unauthenticated,
+    Unavailable,
+)
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.testing.fleet import FakeScheduler
@@ -125,10 +132,25 @@ async def test_a_scheduler_that_gives_no_welcome_is_tried_again() -> None:
         assert (await fleet.scheduler.welcomed()).credits == 65
 
 
-async def test_a_scheduler_that_refuses_is_tried_again() -> None:
+async def test_a_scheduler_that_refuses_for_now_is_tried_again() -> None:
     async with _connected() as fleet:
-        for error in (Unauthenticated("who?"), FailedPrecondition("not now"), None):
+        for error in (FailedPrecondition("not now"), Unavailable("not yet"), None):
             (await fleet.scheduler.stream()).end(error)
+        assert (await fleet.scheduler.welcomed()).credits == 65
+
+
+@pytest.mark.parametrize("error", [Unauthenticated("who?"), PermissionDenied("not you"), InvalidInput("no kinds")])
+async def test_a_scheduler_that_refuses_who_calls_or_what_it_says_is_not_tried_again(error: FleetError) -> None:
+    async with _connected() as fleet:
+        (await fleet.scheduler.stream()).end(error)
+        with pytest.raises(type(error), match=error.message):
+            await fleet.run
+
+
+async def test_credentials_that_were_good_may_be_refused_while_they_are_renewed() -> None:
+    async with _connected() as fleet:
+        (await fleet.scheduler.welcomed()).end(Unauthenticated("expired"))
+        (await fleet.scheduler.stream()).end(Unauthenticated("expired"))
         assert (await fleet.scheduler.welcomed()).credits == 65
 
 

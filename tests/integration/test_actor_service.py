@@ -1,6 +1,7 @@
 """The actor as a real process, against stand-ins served here."""
 
 import os
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from actor.build import HANDLERS
+from actor.config import METRICS_PORT
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import Process, serve, wait_until_async
 from parlmesh.testing.fleet import FakeLearner, FakeScheduler, random_policy
@@ -47,6 +49,34 @@ def learner() -> FakeLearner:
 async def address(scheduler: FakeScheduler, learner: FakeLearner) -> AsyncIterator[str]:
     async with serve([scheduler.service, *learner.services]) as address:
         yield address
+
+
+async def test_a_second_actor_of_a_host_takes_the_next_free_port_for_its_metrics(
+    scheduler: FakeScheduler, address: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with _actor(address, f"metrics.port={port}") as chosen:
+            await wait_until_async(lambda: not chosen.running, 60)
+            chosen.assert_exits(3)
+    try:
+        held = socket.create_server(("127.0.0.1", METRICS_PORT))
+    except OSError:
+        held = None  # somebody has it already, which is as good
+    try:
+        with _actor(address, f"metrics.port={METRICS_PORT}") as process:
+            await scheduler.welcomed()
+            assert process.wait_for("serving")["metrics_port"] > METRICS_PORT
+            assert process.events("metrics_port_taken")
+    finally:
+        if held is not None:
+            held.close()
+
+
+def test_a_profile_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:
+    with _actor("127.0.0.1:1", f"profile={tmp_path}/no/such/folder/profile.json") as process:
+        process.assert_exits(2)
+        assert process.lines[-1].startswith("error: profile cannot be written to")
 
 
 @contextmanager
