@@ -3,10 +3,11 @@
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import grpc.aio
 
-from parlmesh.rpc import error_from_rpc
+from parlmesh.rpc import error_from_rpc, pages
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
@@ -53,12 +54,13 @@ class Crew:
         """Asks the scheduler; an answer that does not come leaves things as they are."""
         request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
         try:
-            answer = await self._stub.ListActors(request, timeout=_CALL_SECONDS)
+            listing = pages(partial(self._stub.ListActors, timeout=_CALL_SECONDS), request)
+            actors = [actor async for page in listing for actor in page.actors]
         except grpc.aio.AioRpcError as error:
             log.debug("actors_unknown", error=error_from_rpc(error).message)
             return
         self.members = [
-            Member(actor.actor_id, actor.node_id, actor.slots) for actor in answer.actors if self._kind in actor.kinds
+            Member(actor.actor_id, actor.node_id, actor.slots) for actor in actors if self._kind in actor.kinds
         ]
         self._nodes = {actor.actor_id: actor.node_id for actor in answer.actors}
 

@@ -34,6 +34,13 @@ class Limit(NamedTuple):
         if not self.least <= len(text) <= self.most:
             shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
             raise self._refusal(len(text), f'{self.field} "{shown}"', owner)
+        if not text.isprintable():
+            subject = f"{self.field} {text!a}" + (f" of {owner}" if owner else "")
+            raise InvalidInput(
+                f"{subject} has characters that cannot be shown; names have none",
+                reason="UNPRINTABLE",
+                field=self.field,
+            )
 
     def shorten(self, text: str) -> str:
         """For what is not worth a refusal."""
@@ -78,6 +85,7 @@ RUN_TIMEOUT = Limit("run_timeout", "task", 1e-9, LONGEST_SECONDS, "s", "INVALID_
 SLOTS = Limit("slots", "actor", 1, 10_000, "", "INVALID_SLOTS")
 INCARNATION = Limit("incarnation", "actor", 0, (1 << 63) - 1, "", "INVALID_INCARNATION")
 CREDITS = Limit("credits", "actor", 0, 100_000, "", cut=True)
+REASON = Limit("reason", "quarantine, strike", 1, 500, "characters", cut=True)
 RAN = Limit("ran", "result", 0, LONGEST_SECONDS, "s", cut=True)
 FAILURE_REASON = Limit("failure.reason", "result", 0, 128, "characters", cut=True)
 FAILURE_MESSAGE = Limit("failure.message", "result", 0, 4096, "characters", cut=True)

@@ -107,6 +107,7 @@ def _check(task: Task, config: QueueConfig) -> None:
         and len(task.kind) <= LONGEST_KIND
         and len(task.submitter) <= LONGEST_SUBMITTER
         and LOWEST <= task.priority <= HIGHEST
+        and (task.task_id + task.kind + task.submitter).isprintable()
     ):
         owner = _owner(task)
         limits.TASK_ID.check_text(task.task_id)

@@ -62,6 +62,17 @@ class LeaseConfig(Config):
         return self
 
 
+class StrikeConfig(Config):
+    """When a node's answers are no longer wanted."""
+
+    limit: int = Field(default=5, ge=0)
+    """Bad answers within the window that put a node in quarantine; 0 = never."""
+    window_seconds: float = Field(default=3600.0, gt=0)
+    """How long a bad answer counts."""
+    quarantine_seconds: float = Field(default=600.0, gt=0)
+    """How long a quarantine lasts unless an operator ends it."""
+
+
 class DispatchConfig(Config):
     """How tasks are spread."""
 
@@ -119,8 +130,11 @@ class SchedulerConfig(Config):
     queue: QueueConfig = QueueConfig()
     retries: RetryConfig = RetryConfig()
     leases: LeaseConfig = LeaseConfig()
+    strikes: StrikeConfig = StrikeConfig()
     dispatch: DispatchConfig = DispatchConfig()
     retention: RetentionConfig = RetentionConfig()
+    attested_labels: dict[str, dict[str, str]] = Field(default={})
+    """By node: labels that its actors have whatever they claim, as "attested/<name>"; only with security."""
     store: StoreConfig = StoreConfig()
 
     @model_validator(mode="after")

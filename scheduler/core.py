@@ -20,7 +20,7 @@ from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .recovery import Recovery
 from .sessions import Hello, Sessions
-from .task import NO_LEASE, SUCCEEDED, Failure, LeaseName, Task, TaskState
+from .task import NO_LEASE, NO_RESULT, SUCCEEDED, Failure, LeaseName, Task, TaskState
 
 # (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
 AttemptEnd = tuple[str, int, bytes, Failure | None, float]
@@ -143,12 +143,47 @@ class Core:
             self._freed(actor)
         return found
 
-    def command(self, actor_ids: Sequence[str], command: ActorCommand, now: float) -> list[Actor]:
-        """Commands every named actor or none; the actors."""
-        if not actor_ids:
-            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
-        limits.ACTOR_IDS.check(len(actor_ids), "the request")
-        actors = [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
+    def strike(self, session: int, reason: str, now: float) -> None:
+        """A message of an actor could not be taken as it was."""
+        actor = self.sessions.by_number.get(session)
+        if actor is not None:
+            self.sessions.confinement.strike(actor.node_id, reason, now)
+            self._dispatch(now)
+
+    def judge(
+        self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str, now: float
+    ) -> list[Actor]:
+        """QUARANTINE or STRIKE for the nodes of these actors and these nodes; all their actors."""
+        if not reason:
+            raise InvalidInput(
+                f"{command.name} has no reason; it is shown to whoever lists the actors", reason="NO_REASON"
+            )
+        reason = limits.REASON.shorten(reason)
+        for node_id in node_ids:
+            limits.NODE_ID.check_text(node_id)
+        chosen = self._named(actor_ids, len(node_ids))
+        nodes = dict.fromkeys((*node_ids, *(actor.node_id for actor in chosen)))
+        confinement = self.sessions.confinement
+        for node_id in nodes:
+            if command is ActorCommand.STRIKE:
+                confinement.strike(node_id, reason, now)
+            else:
+                confinement.confine(node_id, reason, now)
+        self._dispatch(now)
+        return [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
+
+    def command(
+        self, actor_ids: Sequence[str], command: ActorCommand, now: float, node_ids: Sequence[str] = ()
+    ) -> list[Actor]:
+        """Commands every named actor, and all of the named nodes, or none; the actors."""
+        actors = self._named(actor_ids, len(node_ids))
+        nodes = frozenset(node_ids)
+        for node_id in nodes - {actor.node_id for actor in self.life.fleet.actors.values()}:
+            shown = limits.NODE_ID.shorten(node_id)
+            raise NotFound(f'node "{shown}" has no actor here', reason="UNKNOWN_NODE", node_id=shown)
+        if nodes:
+            more = [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
+            actors = list(dict.fromkeys((*actors, *more)))
         for actor in actors:
             self.sessions.command(actor, command, now)
             if actor.session:
@@ -241,6 +276,14 @@ class Core:
             )
         return actor
 
+    def _named(self, actor_ids: Sequence[str], others: int) -> list[Actor]:
+        """The actors of these ids; `others` is how many are named in other ways."""
+        if not actor_ids and not others:
+            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
+        if actor_ids or others > limits.ACTOR_IDS.most:
+            limits.ACTOR_IDS.check(len(actor_ids) + others, "the request")
+        return [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
+
     def _new_id(self) -> str:
         while True:
             task_id = f"{self._id_prefix}-{next(self._ids)}"
@@ -254,6 +297,10 @@ class Core:
         latency = 0.0
         runs: dict[str, list[float]] = {}
         max_bytes = self.config.queue.max_payload_bytes
+        bad: list[str] = []
+        if sender.quarantined:
+            life.statistics.stale_results += len(results)
+            return
         for task_id, lease_id, result, failure, ran in results:
             task = tasks.get(task_id)
             if (
@@ -261,13 +308,17 @@ class Core:
                 or task.state >= SUCCEEDED
                 or task.lease_id != lease_id
                 or lease_id == NO_LEASE
-                or task.actor_id != sender.actor_id
+                or (task.actor is not sender and not (task.actor is None and sender.had(task)))
             ):
                 life.statistics.stale_results += 1
+                if task is not None and task.lease_id == lease_id != NO_LEASE and task.actor_id != sender.actor_id:
+                    bad.append(f'actor "{sender.actor_id}" answered for a lease of "{task.actor_id}"')
                 continue
             task.ran = ran
             if len(result) > max_bytes:
                 failure, result = _too_large(len(result), max_bytes), b""
+            if failure is NO_RESULT:
+                bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
             if failure is None and task.actor is not None and task.children is None:
                 # By far the most frequent end, without a call per task.
                 del sender.leases[lease_id]
@@ -290,6 +341,8 @@ class Core:
             life.settle_successes(plain, latency, now)
             sender.completed += len(plain)
         self._measure(sender, runs)
+        for reason in bad:
+            self.sessions.confinement.strike(sender.node_id, reason, now)
 
     def _end_attempt(self, task: Task, sender: Actor, result: bytes, failure: Failure | None, now: float) -> None:
         if failure is None:

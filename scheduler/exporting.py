@@ -47,6 +47,9 @@ class Exporter:
         self._tell(metrics.SUBMITTED, statistics.accepted)
         self._tell(metrics.RETRIES, statistics.retried)
         self._tell(metrics.LOST_LEASES, statistics.lost_leases)
+        strikes = self._core.sessions.confinement.strikes
+        metrics.QUARANTINED_NODES.set(len(strikes.quarantines))
+        self._tell(metrics.STRIKES, strikes.total)
         self._tell(metrics.STALE_RESULTS, statistics.stale_results)
         self._tell(metrics.MOVED, statistics.moved)
         metrics.DISPATCH_LATENCY.set(LATENCY_BOUNDS, statistics.latency_counts, statistics.latency_sum)

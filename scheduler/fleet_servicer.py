@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from parlmesh.errors import InvalidInput, PermissionDenied
 from parlmesh.rpc import caller
+from parlmesh.security import ANYONE
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import translation
@@ -32,7 +35,7 @@ class FleetServicer:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
-                    self._shell.receive(session, request)
+                    self._receive(session, request)
                     if outbox.closed:
                         # Nothing more is taken from it until it has read why.
                         self._shell.disconnect(session)
@@ -41,6 +44,18 @@ class FleetServicer:
                 writer.cancel()
         finally:
             self._shell.disconnect(session)
+
+    def _receive(self, session: int, request: bytes) -> None:
+        """A message that cannot be taken ends the stream and counts against its node."""
+        try:
+            self._shell.receive(session, request)
+        except DecodeError:
+            error = InvalidInput(f"a message of {len(request)} bytes cannot be parsed", reason="MALFORMED_MESSAGE")
+            self._shell.strike(session, error)
+            raise error from None
+        except InvalidInput as error:
+            self._shell.strike(session, error)
+            raise
 
 
 def _hello(data: bytes, session: int) -> Hello:
@@ -52,4 +67,4 @@ def _hello(data: bytes, session: int) -> Hello:
         raise PermissionDenied(
             f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
         )
-    return translation.hello_from_proto(request, session)
+    return translation.hello_from_proto(request, session)._replace(proven=caller() is not ANYONE)

@@ -20,6 +20,8 @@ SUBMITTED = Counter("parlmesh_scheduler_submitted_tasks_total", "Tasks accepted.
 OUTCOMES = Counter("parlmesh_scheduler_outcomes_total", "Tasks that ended, by final state.", ["state"])
 RETRIES = Counter("parlmesh_scheduler_retries_total", "Attempts that were followed by another.")
 LOST_LEASES = Counter("parlmesh_scheduler_lost_leases_total", "Leases whose actor went away or fell silent.")
+STRIKES = Counter("parlmesh_scheduler_strikes_total", "Bad answers that were counted against a node.")
+QUARANTINED_NODES = Gauge("parlmesh_scheduler_quarantined_nodes", "Nodes that get nothing because of bad answers.")
 STALE_RESULTS = Counter(
     "parlmesh_scheduler_stale_results_total", "Results refused because their lease had been given away."
 )

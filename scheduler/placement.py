@@ -26,6 +26,7 @@ class ActorState(IntEnum):
     PAUSED = 2
     DRAINING = 3
     LOST = 4
+    QUARANTINED = 5
 
 
 class ActorCommand(IntEnum):
@@ -35,6 +36,8 @@ class ActorCommand(IntEnum):
     RESUME = 2
     RESET = 3
     DRAIN = 4
+    QUARANTINE = 5
+    STRIKE = 6
 
 
 # So much larger than its payload an assignment is at most: its lease, and what surrounds them.
@@ -80,17 +83,21 @@ class Actor:
         "policy_version",
         "pool",
         "profile",
+        "quarantined",
         "scan_at",
         "session",
         "silent",
+        "since",
         "slots",
         "slowness",
         "spell",
         "wobble",
     )
 
-    def __init__(self, actor_id: str, node_id: str = "") -> None:
+    def __init__(self, actor_id: str, node_id: str = "", since: float = 0.0) -> None:
         self.actor_id = actor_id
+        # Leases before that were another's who had the same id.
+        self.since = since
         self.node_id = node_id
         # -1 until it has introduced itself.
         self.incarnation = -1
@@ -105,6 +112,8 @@ class Actor:
         self.session = 0
         self.paused = False
         self.draining = False
+        # As its whole node.
+        self.quarantined = False
         # Connected, but its heartbeats stopped.
         self.silent = False
         self.lost_at = 0.0
@@ -132,6 +141,8 @@ class Actor:
     def state(self) -> ActorState:
         if not self.session or self.silent:
             return ActorState.LOST
+        if self.quarantined:
+            return ActorState.QUARANTINED
         if self.draining:
             return ActorState.DRAINING
         return ActorState.PAUSED if self.paused else ActorState.READY
@@ -139,7 +150,7 @@ class Actor:
     @property
     def room(self) -> int:
         """How many more tasks it may be given now."""
-        if not self.session or self.silent or self.draining or self.paused:
+        if not self.session or self.silent or self.draining or self.paused or self.quarantined:
             return 0
         return min(self.credits, self.depth + len(self.ending) - len(self.leases))
 
@@ -165,6 +176,10 @@ class Actor:
         if fleet_mean > 0.0:
             self.slowness += weight * (min(100.0, mean / fleet_mean) - self.slowness)
         self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.spell, SHORTEST_RUN_SECONDS))
+
+    def had(self, task: Task) -> bool:
+        """Whether the last lease of a task was this actor's, lost or not."""
+        return task.actor is self or (task.actor_id == self.actor_id and task.lease_time >= self.since)
 
     def running(self) -> int:
         return min(len(self.leases), self.slots)

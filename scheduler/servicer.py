@@ -13,7 +13,7 @@ from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller, status_from_error
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from . import decoding, encoding, translation, views
+from . import decoding, encoding, views
 from .explain import explain
 from .outbox import Outbox, messages
 from .placement import ActorCommand
@@ -78,9 +78,7 @@ class SchedulerServicer:
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()
-        core = self._shell.core
-        task = translation.task_to_proto(self._tenant().task(request.task_id), core.life.wall_offset, payload=True)
-        return pb.GetTaskResponse(task=task)
+        return views.get_task(self._shell.core, self._tenant().task(request.task_id))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._shell.committed()
@@ -123,9 +121,10 @@ class SchedulerServicer:
         return views.list_actors(self._shell.core, request)
 
     async def UpdateActors(self, request: pb.UpdateActorsRequest, context: Context) -> pb.UpdateActorsResponse:
-        actors = await self._shell.command(request.actor_ids, _command(request.command))
-        offset = self._shell.core.life.wall_offset
-        return pb.UpdateActorsResponse(actors=[translation.actor_to_proto(actor, offset) for actor in actors])
+        actors = await self._shell.command(
+            request.actor_ids, request.node_ids, _command(request.command), request.reason
+        )
+        return views.commanded(self._shell.core, actors)
 
     async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: Context) -> pb.RebalanceTasksResponse:
         return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())

@@ -8,10 +8,15 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from . import admission
 from .actions import Action, Close, Welcome
+from .confinement import Confinement
 from .lifecycle import Lifecycle
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
 from .task import NO_LEASE, Failure, LeaseName, Task
 
+# Labels with such names are the operator's word, not the actor's.
+ATTESTED = "attested/"
+# Unknown leases of one heartbeat that are answered.
+MAX_REVOKED = 10_000
 MAX_CREDITS = int(limits.CREDITS.most)
 
 
@@ -27,6 +32,8 @@ class Hello(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     leases: tuple[LeaseName, ...] = ()
     message_bytes: int = 0
+    # Whether the caller has proven to be of its node: then ids belong to nodes.
+    proven: bool = False
 
 
 class Sessions:
@@ -39,6 +46,7 @@ class Sessions:
         self.by_number: dict[int, Actor] = {}
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
+        self.confinement = Confinement(life, self.unsettled)
         # From the first sight of a policy version to its use by every READY actor that uses policies; the newest.
         self.policy_update_seconds = 0.0
         self._policy_version = 0
@@ -47,9 +55,16 @@ class Sessions:
     def connect(self, hello: Hello, now: float) -> list[Action]:
         _check(hello)
         fleet = self._life.fleet
-        actor = fleet.actors.get(hello.actor_id) or Actor(hello.actor_id)
-        _check_claim(actor, hello)
-        actions: list[Action] = [Close(actor.session)] if actor.session else []
+        known = fleet.actors.get(hello.actor_id)
+        actions: list[Action] = []
+        if known is not None:
+            _check_claim(known, hello)
+            if known.session:
+                actions.append(Close(known.session))
+            if hello.proven and known.incarnation >= 0 and known.node_id != hello.node_id:
+                self._evict(known, now)
+                known = None
+        actor = known or Actor(hello.actor_id, since=now if hello.proven else 0.0)
         restarted = actor.incarnation >= 0 and actor.incarnation != hello.incarnation
         before = (actor.node_id, actor.incarnation, actor.slots)
         fleet.displace(actor)
@@ -62,11 +77,12 @@ class Sessions:
             actor.draining = False
             actor.spell, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
         self.by_number[hello.session] = actor
-        fleet.place(actor, hello.kinds, hello.labels, self._life.queue.classes.values())
+        fleet.place(actor, hello.kinds, self._labels(hello), self._life.queue.classes.values())
         self._life.announce_kinds(hello.kinds, now)
         if before != (actor.node_id, actor.incarnation, actor.slots):
             self._life.introduce(actor)
-        standing = self._reattach(actor, hello.leases, now)
+        self.confinement.apply_to(actor)
+        standing = [] if actor.quarantined else self._reattach(actor, hello.leases, now)
         self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing))
         self.unsettled[actor] = None
@@ -93,10 +109,14 @@ class Sessions:
     def renew(self, actor: Actor, leases: Sequence[LeaseName], policy_version: int, now: float) -> None:
         expires_at = now + self._config.duration_seconds
         held = actor.leases
+        unknown = 0
         for lease in leases:
             task = held.get(lease[1])
             if task is None:
-                self._life.revoke(actor, lease)
+                # Beyond that the next heartbeat goes on; a name that is too long was never given out.
+                if unknown < MAX_REVOKED and len(lease[0]) <= limits.TASK_ID.most:
+                    self._life.revoke(actor, lease)
+                    unknown += 1
             else:
                 task.expires_at = expires_at
         if policy_version and policy_version != actor.policy_version:
@@ -108,9 +128,11 @@ class Sessions:
         elif command is ActorCommand.RESUME:
             self._life.pause(actor, False)
             actor.draining = False
+            self.confinement.release(actor.node_id)
         elif command is ActorCommand.DRAIN:
             actor.draining = True
         else:
+            self.confinement.release(actor.node_id)
             for task in list(actor.leases.values()):
                 self._life.revoke(actor, task.lease)
                 self._life.take_back(task, now)
@@ -119,6 +141,7 @@ class Sessions:
     def expire(self, now: float) -> None:
         """Gives away leases that were not renewed, and all leases of actors that did not come back."""
         actors = self._life.fleet.actors
+        self.confinement.expire(now)
         forgotten = []
         for actor in actors.values():
             if actor.session:
@@ -167,7 +190,7 @@ class Sessions:
                 continue
             if task.actor is actor:
                 task.expires_at = now + self._config.duration_seconds
-            elif task.actor is None and task.actor_id == actor.actor_id:
+            elif task.actor is None and actor.had(task):
                 self._life.reclaim(task, actor, now)
             else:
                 continue
@@ -179,6 +202,19 @@ class Sessions:
             # An actor that came back without a lease never got it; one that started anew died with it.
             if lease_id not in kept:
                 self._let_go(task, restarted and position < actor.slots, now)
+
+    def _labels(self, hello: Hello) -> list[tuple[str, str]]:
+        """What it claims, and what the operator says of its node once it has proven to be of it."""
+        attested = self._life.config.attested_labels.get(hello.node_id, {}) if hello.proven else {}
+        return [*hello.labels, *((ATTESTED + name, value) for name, value in attested.items())]
+
+    def _evict(self, actor: Actor, now: float) -> None:
+        """Its id belongs to another node: it loses everything, and its stream is closed by the caller."""
+        self._life.fleet.displace(actor)
+        for task in list(actor.leases.values()):
+            self._life.take_back(task, now)
+        actor.session, actor.credits = 0, 0
+        self._life.dismiss(actor.actor_id)
 
     def _expire_connected(self, actor: Actor, now: float) -> None:
         if not actor.silent and now > actor.last_seen + self._config.duration_seconds:
@@ -220,20 +256,32 @@ class Sessions:
 
 def _check_claim(actor: Actor, hello: Hello) -> None:
     """Whether this hello may speak for the actor that is known by its id."""
-    if hello.incarnation < actor.incarnation and (actor.session or actor.leases):
+    at_work = bool(actor.session or actor.leases)
+    if actor.incarnation >= 0 and actor.node_id != hello.node_id:
+        if not at_work and not hello.proven:
+            return
+        if hello.proven and _named_after(actor.actor_id, hello.node_id) > _named_after(actor.actor_id, actor.node_id):
+            return
+        raise AlreadyExists(
+            f'actor "{hello.actor_id}" belongs to node "{actor.node_id}"; '
+            f'an actor on node "{hello.node_id}" needs an id of its own, such as "{hello.node_id}-1"',
+            reason="ACTOR_OF_ANOTHER_NODE",
+            actor_id=hello.actor_id,
+        )
+    if hello.incarnation < actor.incarnation and at_work:
         raise FailedPrecondition(
             f'actor "{hello.actor_id}" has incarnation {actor.incarnation} already; '
             f"incarnation {hello.incarnation} is an older start of it",
             reason="OLD_INCARNATION",
             actor_id=hello.actor_id,
+            incarnation=actor.incarnation,
         )
-    if actor.incarnation >= 0 and actor.node_id != hello.node_id and (actor.session or actor.leases):
-        raise AlreadyExists(
-            f'actor "{hello.actor_id}" is at work on node "{actor.node_id}"; '
-            f'an actor on node "{hello.node_id}" needs an id of its own',
-            reason="ACTOR_OF_ANOTHER_NODE",
-            actor_id=hello.actor_id,
-        )
+
+
+def _named_after(actor_id: str, node_id: str) -> int:
+    """How much of an id is the name of the node: the closest has the first right to it, so that nobody can keep a
+    node's own actors out by being there first."""
+    return len(node_id) if actor_id == node_id or actor_id.startswith(f"{node_id}-") else 0
 
 
 def _check(hello: Hello) -> None:
@@ -251,3 +299,8 @@ def _check(hello: Hello) -> None:
     for kind in hello.kinds:
         limits.KIND.check_text(kind, owner)
     admission.check_labels(hello.labels, owner)
+    for name, _ in hello.labels:
+        if name.startswith(ATTESTED):
+            raise InvalidInput(
+                f'{owner} claims the label "{name}"; only an operator gives those', reason="CLAIMED_LABEL"
+            )

@@ -146,12 +146,19 @@ class Shell:
         await self.committed()
         return cancelled
 
-    async def command(self, actor_ids: Sequence[str], command: ActorCommand) -> list[Actor]:
+    async def command(
+        self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str = ""
+    ) -> list[Actor]:
+        """`reason` is for QUARANTINE and STRIKE, which judge whole nodes."""
         with self._decision:
-            actors = self.core.command(actor_ids, command, self._clock())
+            if command in (ActorCommand.QUARANTINE, ActorCommand.STRIKE):
+                actors = self.core.judge(actor_ids, node_ids, command, reason, self._clock())
+            else:
+                actors = self.core.command(actor_ids, command, self._clock(), node_ids)
             self._perform()
         await self.committed()
-        log.info("actors_commanded", command=command.name.lower(), actor_ids=list(actor_ids))
+        names = {"actor_ids": list(actor_ids), "node_ids": list(node_ids)}
+        log.info("actors_commanded", command=command.name.lower(), **names)
         return actors
 
     async def rebalance(self) -> int:
@@ -214,6 +221,12 @@ class Shell:
         if outbox is not None and actor is not None and (actor.draining or not actor.credits):
             # It waits for acknowledgements: to leave, or to take more.
             self.after_commit(outbox.ready.set)
+
+    def strike(self, session: int, error: FleetError) -> None:
+        """A message of this stream was refused."""
+        with self._decision:
+            self.core.strike(session, error.message, self._clock())
+            self._perform()
 
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)

@@ -58,6 +58,8 @@ class LeaseName(NamedTuple):
 
 
 ANYWHERE = Placement()
+# Of an answer that says nothing.
+NO_RESULT = Failure("INVALID_RESULT", "the actor sent neither a result nor a failure")
 NO_LEASE = 0
 # Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.
 WAITING, QUEUED, RUNNING, SUCCEEDED = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCEEDED

@@ -15,7 +15,8 @@ from . import encoding
 from .core import AttemptEnd
 from .placement import Actor
 from .sessions import Hello
-from .task import ANYWHERE, NORMAL, Failure, LeaseName, Placement, Task
+from .strikes import Strikes
+from .task import ANYWHERE, NO_RESULT, NORMAL, Failure, LeaseName, Placement, Task
 
 NANOSECONDS = 1_000_000_000
 
@@ -85,13 +86,13 @@ def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:
     end = result.WhichOneof("end")
     failure = None
     if end != "result":
-        failure = _failure(result.failure) if end else Failure("INVALID_RESULT", "the actor sent no result")
+        failure = _failure(result.failure) if end else NO_RESULT
     payload = result.result.SerializeToString() if failure is None else b""
     return lease.task_id, lease.lease_id, payload, failure, min(limits.RAN.most, max(0.0, seconds_of(result.ran)))
 
 
-def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
-    return pb.Actor(
+def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes) -> pb.Actor:
+    message = pb.Actor(
         actor_id=actor.actor_id,
         node_id=actor.node_id,
         state=pb.ActorState.ValueType(actor.state),
@@ -104,7 +105,13 @@ def actor_to_proto(actor: Actor, wall_offset: float) -> pb.Actor:
         last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
         incarnation=max(0, actor.incarnation),
         policy_version=actor.policy_version,
+        strikes=strikes.count(actor.node_id),
     )
+    quarantine = strikes.quarantines.get(actor.node_id)
+    if quarantine is not None:
+        message.quarantine_reason = quarantine.reason
+        message.quarantine_end_time.CopyFrom(timestamp(quarantine.until + wall_offset))
+    return message
 
 
 def welcome_to_bytes(
@@ -131,6 +138,8 @@ def seconds_of(value: Duration) -> float:
 
 
 def duration(seconds: float) -> Duration:
+    """Of a journal that an older scheduler wrote a task may have any."""
+    seconds = min(limits.LONGEST_SECONDS, max(0.0, seconds))
     whole, nanos = divmod(round(seconds * NANOSECONDS), NANOSECONDS)
     return Duration(seconds=whole, nanos=nanos)
 

@@ -1,17 +1,29 @@
 """Answers that only look at the core: lists, numbers, the trace."""
 
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from parlmesh import limits
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from . import translation
 from .core import Core
-from .placement import ActorState
+from .placement import Actor, ActorState
+from .stored_task import StoredTask
 from .task import Task, TaskState
 from .trace import Attempt
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_LOOKED_AT = 100_000
+# A finished task of the journal is decoded when somebody looks at it: so many times the work.
+COST_OF_OPENING = 20
+MAX_ACTORS = 100_000
+# An answer must fit into a message of 8 MiB, with room for what one more task or actor adds.
+MAX_ANSWER_BYTES = 3 * 1024 * 1024
+MAX_TASK_BYTES = 7 * 1024 * 1024
+LONGEST_TOKEN = 20
 DEFAULT_TRACE_SECONDS = 60
 MAX_TRACE_SECONDS = 3600
 
@@ -21,30 +33,75 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
 
     A page that looks for rare tasks among very many may be short, so that the other callers need not wait for it.
     """
-    size = _page_size(request.page_size)
-    before = _page_token(request.page_token)
-    states = frozenset[int](request.states)
-    page: list[Task] = []
-    token, last = "", 0
-    older = (task for task in reversed(core.life.tasks.values()) if before is None or task.number < before)
-    for looked_at, task in enumerate(older):
-        if len(page) == size or looked_at == MAX_LOOKED_AT:
-            token = str(last)
-            break
-        last = task.number
-        wanted = (not states or task.state in states) and (not request.kind or task.kind == request.kind)
+    size = _page_size(request.page_size) or DEFAULT_PAGE
+    before = _number(request.page_token)
+    states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
+    answer = pb.ListTasksResponse()
+    # They are in the order of their numbers; copying the references is far cheaper than looking at each.
+    tasks = list(core.life.tasks.values())
+    position = len(tasks) if before is None else bisect_left(tasks, before, key=lambda task: task.number)
+    looked_at = answer_bytes = 0
+    while position and looked_at < MAX_LOOKED_AT and len(answer.tasks) < size and answer_bytes < MAX_ANSWER_BYTES:
+        position -= 1
+        task = tasks[position]
+        looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
+        wanted = (not states or task.state in states) and (not kind or task.kind == kind)
         if wanted and task.submitter.startswith(submitters):
-            page.append(task)
-    offset = core.life.wall_offset
-    tasks = [translation.task_to_proto(task, offset, payload=False) for task in page]
-    return pb.ListTasksResponse(tasks=tasks, next_page_token=token)
+            message = translation.task_to_proto(task, offset, payload=False)
+            answer_bytes += message.ByteSize()
+            if answer_bytes > MAX_ANSWER_BYTES and answer.tasks:
+                position += 1
+                break
+            answer.tasks.append(message)
+    if position:
+        answer.next_page_token = str(tasks[position].number)
+    return answer
+
+
+def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
+    """With payload and result, as far as they fit."""
+    message = translation.task_to_proto(task, core.life.wall_offset, payload=True)
+    if message.ByteSize() > MAX_TASK_BYTES:
+        message.spec.ClearField("payload")
+    return pb.GetTaskResponse(task=message)
 
 
 def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
-    states, offset = frozenset[int](request.states), core.life.wall_offset
-    actors = [actor for actor in core.life.fleet.actors.values() if not states or actor.state in states]
+    """By their ids; the page token is the last one."""
+    size = _page_size(request.page_size) or MAX_ACTORS
+    states = frozenset[int](request.states)
+    after = limits.ACTOR_ID.shorten(request.page_token)
+    actors = [
+        actor
+        for actor in core.life.fleet.actors.values()
+        if actor.actor_id > after and (not states or actor.state in states)
+    ]
     actors.sort(key=lambda actor: actor.actor_id)
-    return pb.ListActorsResponse(actors=[translation.actor_to_proto(actor, offset) for actor in actors])
+    answer, answer_bytes = pb.ListActorsResponse(), 0
+    for actor in actors:
+        message = actor_message(core, actor)
+        answer_bytes += message.ByteSize()
+        if answer.actors and (answer_bytes > MAX_ANSWER_BYTES or len(answer.actors) == size):
+            answer.next_page_token = answer.actors[-1].actor_id
+            break
+        answer.actors.append(message)
+    return answer
+
+
+def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
+    """As many of them as fit into an answer."""
+    answer, answer_bytes = pb.UpdateActorsResponse(), 0
+    for actor in actors:
+        message = actor_message(core, actor)
+        answer_bytes += message.ByteSize()
+        if answer_bytes > MAX_ANSWER_BYTES and answer.actors:
+            break
+        answer.actors.append(message)
+    return answer
+
+
+def actor_message(core: Core, actor: Actor) -> pb.Actor:
+    return translation.actor_to_proto(actor, core.life.wall_offset, core.sessions.confinement.strikes)
 
 
 def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
@@ -80,10 +137,10 @@ def attempts(core: Core, seconds: int, now: float) -> list[Attempt]:
 def _page_size(size: int) -> int:
     if size > MAX_PAGE:
         raise InvalidInput(f"page_size is {size}; it must be 0 to {MAX_PAGE}", reason="INVALID_PAGE_SIZE")
-    return size or DEFAULT_PAGE
+    return size
 
 
-def _page_token(token: str) -> int | None:
-    if token and not token.isdecimal():
-        raise InvalidInput(f'page_token "{token[:40]}" is not one that was given out', reason="INVALID_PAGE_TOKEN")
+def _number(token: str) -> int | None:
+    if token and not (len(token) <= LONGEST_TOKEN and token.isascii() and token.isdecimal()):
+        raise InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")
     return int(token) if token else None

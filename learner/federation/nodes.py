@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import grpc.aio
@@ -9,7 +10,7 @@ import grpc.aio
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.config import SelectionConfig
 from parlmesh.federation.virtual_nodes import count_in, host_of, nodes_of
-from parlmesh.rpc import error_from_rpc
+from parlmesh.rpc import error_from_rpc, pages
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .requests import FIT
@@ -44,10 +45,11 @@ async def list_nodes(scheduler: "SchedulerServiceAsyncStub", selection: Selectio
     """Nodes that are ready and can train; FleetError when the scheduler does not say."""
     request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
     try:
-        answer = await scheduler.ListActors(request, timeout=_CALL_SECONDS)
+        listing = pages(partial(scheduler.ListActors, timeout=_CALL_SECONDS), request)
+        actors = [actor async for page in listing for actor in page.actors]
     except grpc.aio.AioRpcError as error:
         raise error_from_rpc(error) from error
-    return nodes_among(answer.actors, selection)
+    return nodes_among(actors, selection)
 
 
 def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig) -> NodesFound:

@@ -1,6 +1,7 @@
 """`parlmesh actors`: see and command the actors of a running fleet."""
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,10 +35,12 @@ def list_actors(
     """List the actors, the recently lost ones included."""
 
     async def ask() -> "Sequence[Actor]":
+        from parlmesh.rpc import pages
         from parlmesh.v1.scheduler_service_pb2 import ListActorsRequest
 
         async with scheduler_at(scheduler, security_of(context)) as stub:
-            return (await stub.ListActors(ListActorsRequest(), timeout=CALL_SECONDS)).actors
+            listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
+            return [actor async for page in listing for actor in page.actors]
 
     show_actors(run(ask()), as_json=as_json)
 
@@ -52,7 +55,7 @@ def pause(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddre
 
 @app.command()
 def resume(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
-    """Let paused actors take tasks again."""
+    """Let paused actors, and those of nodes in quarantine, take tasks again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
 
     show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESUME, scheduler, security_of(context))))
@@ -74,13 +77,30 @@ def drain(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddre
     show_actors(run(_command(actor_ids, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))))
 
 
+@app.command()
+def quarantine(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    reason: Annotated[str, typer.Option(help="why, in a sentence; `actors list` shows it")],
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+) -> None:
+    """Take everything from the nodes of actors and give them nothing for a while; `resume` ends it."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)))
+
+
 async def _command(
-    actor_ids: list[str], command: "ActorCommand.ValueType", address: str, security: "SecurityConfig"
+    actor_ids: list[str],
+    command: "ActorCommand.ValueType",
+    address: str,
+    security: "SecurityConfig",
+    reason: str = "",
 ) -> "Sequence[Actor]":
     from parlmesh.v1.scheduler_service_pb2 import UpdateActorsRequest
 
     async with scheduler_at(address, security) as stub:
-        request = UpdateActorsRequest(actor_ids=actor_ids, command=command)
+        request = UpdateActorsRequest(actor_ids=actor_ids, command=command, reason=reason)
         return (await stub.UpdateActors(request, timeout=CALL_SECONDS)).actors
 
 
@@ -93,7 +113,18 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
         return
     now = time.time()
     print_table(
-        ["actor", "node", "state", ">slots", ">running", ">completed", ">failed", "heartbeat?", "kinds?"],
+        [
+            "actor",
+            "node",
+            "state",
+            ">slots",
+            ">running",
+            ">completed",
+            ">failed",
+            "heartbeat?",
+            "kinds?",
+            "quarantine?",
+        ],
         [
             [
                 actor.actor_id,
@@ -105,6 +136,7 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
                 f"{actor.failed_tasks:,}",
                 age_of(actor.last_heartbeat_time, now),
                 ", ".join(sorted(actor.kinds)),
+                actor.quarantine_reason,
             ]
             for actor in sorted(actors, key=lambda actor: actor.actor_id)
         ],

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from functools import partial
 from typing import Never
 
 import grpc
@@ -9,7 +10,7 @@ import grpc.aio
 
 from parlmesh.cli.connection import explained
 from parlmesh.cli.view import FleetView
-from parlmesh.rpc import Backoff, open_channel
+from parlmesh.rpc import Backoff, open_channel, pages
 from parlmesh.security import SecurityConfig
 from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
@@ -61,8 +62,8 @@ async def poll_scheduler(view: FleetView, address: str, security: SecurityConfig
         while True:
             try:
                 view.statistics = await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
-                listed = await stub.ListActors(ListActorsRequest(), timeout=CALL_SECONDS)
-                view.actors = tuple(listed.actors)
+                listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
+                view.actors = tuple([actor async for page in listing for actor in page.actors])
             except grpc.aio.AioRpcError as error:
                 if error.code() not in PASSING:
                     raise explained(error, "scheduler", address) from None

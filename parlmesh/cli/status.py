@@ -1,6 +1,7 @@
 """`parlmesh status`: a running fleet, once. What does not answer is said, what answers is shown."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import typer
@@ -138,11 +139,13 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
 
 
 async def _queue(address: str, security: "SecurityConfig") -> "tuple[GetStatisticsResponse, Sequence[Actor]]":
+    from parlmesh.rpc import pages
     from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
 
     async with scheduler_at(address, security) as stub:
         statistics = await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
-        return statistics, (await stub.ListActors(ListActorsRequest(), timeout=CALL_SECONDS)).actors
+        listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
+        return statistics, [actor async for page in listing for actor in page.actors]
 
 
 def show_trainings(trainings: "Sequence[Training]") -> None:

@@ -18,6 +18,8 @@ class ActorState(StrEnum):
     """Finishes what it has, then leaves."""
     LOST = "lost"
     """Its stream is gone; its leases were given away."""
+    QUARANTINED = "quarantined"
+    """Its node gave bad answers: it gets nothing for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +40,15 @@ class ActorInfo:
     """Grows each time an actor of this id starts anew."""
     policy_version: int
     """Newest policy version it acts with; 0 = none."""
+    quarantine_reason: str = ""
+    """Why its node is in quarantine."""
 
 
 _STATES: Mapping[int, ActorState] = {
     pb.ACTOR_STATE_READY: ActorState.READY,
     pb.ACTOR_STATE_PAUSED: ActorState.PAUSED,
     pb.ACTOR_STATE_DRAINING: ActorState.DRAINING,
+    pb.ACTOR_STATE_QUARANTINED: ActorState.QUARANTINED,
 }
 
 
@@ -62,4 +67,5 @@ def actor_from_proto(message: pb.Actor) -> ActorInfo:
         last_heartbeat_time=message.last_heartbeat_time.ToDatetime(tzinfo=UTC),
         incarnation=message.incarnation,
         policy_version=message.policy_version,
+        quarantine_reason=message.quarantine_reason,
     )

@@ -8,6 +8,7 @@ async with PARLController() as controller:
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -15,7 +16,7 @@ from typing import Any, Self
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.rpc import error_from_rpc, open_channel, pages
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
@@ -24,7 +25,7 @@ from .actors import ActorInfo, actor_from_proto
 from .claims import Claims, no_outcome
 from .config import ClientConfig
 from .execution import Run, enumerated
-from .link import Link
+from .link import TASKS_PER_REQUEST, Link
 from .local_fleet import LocalFleet
 from .outcomes import Outcome
 from .policy import PolicyUpdate, wait_for_policy
@@ -218,8 +219,11 @@ class PARLController:
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""
         link = self._connected()
-        request = pb.CancelTasksRequest(task_ids=_names("task_ids", task_ids))
-        return list((await link.call(link.stub.CancelTasks, request)).cancelled_task_ids)
+        names, cancelled = _names("task_ids", task_ids), list[str]()
+        for start in range(0, max(1, len(names)), TASKS_PER_REQUEST):
+            request = pb.CancelTasksRequest(task_ids=names[start : start + TASKS_PER_REQUEST])
+            cancelled += (await link.call(link.stub.CancelTasks, request)).cancelled_task_ids
+        return cancelled
 
     async def explain(self, task_id: str) -> str:
         """One sentence that says why a task is where it is."""
@@ -235,8 +239,8 @@ class PARLController:
     async def list_actors(self) -> list[ActorInfo]:
         """Every worker the scheduler knows, the lost ones of the last minutes included."""
         link = self._connected()
-        answer = await link.call(link.stub.ListActors, pb.ListActorsRequest())
-        return [actor_from_proto(actor) for actor in answer.actors]
+        listing = pages(partial(link.call, link.stub.ListActors), pb.ListActorsRequest())
+        return [actor_from_proto(actor) async for page in listing for actor in page.actors]
 
     async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
         """They finish what they have and take nothing until resumed. NotFound changes none."""

@@ -265,7 +265,9 @@ class Link:
 
     async def _cancel(self, task_ids: Sequence[str]) -> None:
         try:
-            await self.call(self.stub.CancelTasks, pb.CancelTasksRequest(task_ids=task_ids))
+            for start in range(0, len(task_ids), TASKS_PER_REQUEST):
+                request = pb.CancelTasksRequest(task_ids=task_ids[start : start + TASKS_PER_REQUEST])
+                await self.call(self.stub.CancelTasks, request)
         except FleetError as error:
             log.warning("cancel_failed", tasks=len(task_ids), reason=error.reason, message=error.message)
 

@@ -5,6 +5,7 @@ from .caller import caller
 from .channel import open_channel
 from .errors import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
+from .paging import pages
 from .running import run_service
 from .server import FleetServer, Service
 from .together import together
@@ -19,6 +20,7 @@ __all__ = [
     "error_from_status",
     "message_limit_metadata",
     "open_channel",
+    "pages",
     "run_service",
     "status_from_error",
     "together",

@@ -38,6 +38,8 @@ class _ActorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorState
     """Finishes what it has, then leaves."""
     ACTOR_STATE_LOST: _ActorState.ValueType  # 4
     """Its stream is gone; its leases were given away."""
+    ACTOR_STATE_QUARANTINED: _ActorState.ValueType  # 5
+    """Its node gave bad answers, or an operator said so: it gets nothing until the quarantine ends."""
 
 class ActorState(_ActorState, metaclass=_ActorStateEnumTypeWrapper):
     """What an actor is doing."""
@@ -51,6 +53,8 @@ ACTOR_STATE_DRAINING: ActorState.ValueType  # 3
 """Finishes what it has, then leaves."""
 ACTOR_STATE_LOST: ActorState.ValueType  # 4
 """Its stream is gone; its leases were given away."""
+ACTOR_STATE_QUARANTINED: ActorState.ValueType  # 5
+"""Its node gave bad answers, or an operator said so: it gets nothing until the quarantine ends."""
 Global___ActorState: _TypeAlias = ActorState  # noqa: Y015
 
 class _ActorCommand:
@@ -65,6 +69,10 @@ class _ActorCommandEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorCom
     ACTOR_COMMAND_RESET: _ActorCommand.ValueType  # 3
     """Drops its environments, caches and running tasks, and starts afresh."""
     ACTOR_COMMAND_DRAIN: _ActorCommand.ValueType  # 4
+    ACTOR_COMMAND_QUARANTINE: _ActorCommand.ValueType  # 5
+    """Takes away all that the actors' nodes hold and gives them nothing for a while; RESUME and RESET end it."""
+    ACTOR_COMMAND_STRIKE: _ActorCommand.ValueType  # 6
+    """Counts one bad answer against the actors' nodes; enough of them are a quarantine."""
 
 class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
     """What to do with chosen actors."""
@@ -75,6 +83,10 @@ ACTOR_COMMAND_RESUME: ActorCommand.ValueType  # 2
 ACTOR_COMMAND_RESET: ActorCommand.ValueType  # 3
 """Drops its environments, caches and running tasks, and starts afresh."""
 ACTOR_COMMAND_DRAIN: ActorCommand.ValueType  # 4
+ACTOR_COMMAND_QUARANTINE: ActorCommand.ValueType  # 5
+"""Takes away all that the actors' nodes hold and gives them nothing for a while; RESUME and RESET end it."""
+ACTOR_COMMAND_STRIKE: ActorCommand.ValueType  # 6
+"""Counts one bad answer against the actors' nodes; enough of them are a quarantine."""
 Global___ActorCommand: _TypeAlias = ActorCommand  # noqa: Y015
 
 @_typing.final
@@ -286,7 +298,7 @@ class ListTasksRequest(_message.Message):
     kind: _builtins.str
     """Only this kind; empty = all."""
     page_size: _builtins.int
-    """0 = 100; at most 1,000."""
+    """0 = 100; at most 1,000. A page of large or rare tasks may be shorter, even empty, and not the last."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     @_builtins.property
@@ -605,6 +617,9 @@ class Actor(_message.Message):
     LAST_HEARTBEAT_TIME_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    STRIKES_FIELD_NUMBER: _builtins.int
+    QUARANTINE_REASON_FIELD_NUMBER: _builtins.int
+    QUARANTINE_END_TIME_FIELD_NUMBER: _builtins.int
     actor_id: _builtins.str
     node_id: _builtins.str
     state: Global___ActorState.ValueType
@@ -616,12 +631,24 @@ class Actor(_message.Message):
     """Grows by one each time an actor of this id starts anew."""
     policy_version: _builtins.int
     """Newest policy version it acts with, by its last heartbeat; 0 = none."""
+    strikes: _builtins.int
+    """Bad answers of its node that still count."""
+    quarantine_reason: _builtins.str
+    """Why its node is in quarantine; empty when it is not."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As the actor claims them. Those that begin with "attested/" are the scheduler's own, by its operator's settings for
+        the node; an actor cannot claim such a name.
+        """
+
     @_builtins.property
     def last_heartbeat_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def quarantine_end_time(self) -> _timestamp_pb2.Timestamp:
+        """When the quarantine ends by itself."""
+
     def __init__(
         self,
         *,
@@ -637,10 +664,13 @@ class Actor(_message.Message):
         last_heartbeat_time: _timestamp_pb2.Timestamp | None = ...,
         incarnation: _builtins.int = ...,
         policy_version: _builtins.int = ...,
+        strikes: _builtins.int = ...,
+        quarantine_reason: _builtins.str = ...,
+        quarantine_end_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["last_heartbeat_time", b"last_heartbeat_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["last_heartbeat_time", b"last_heartbeat_time", "quarantine_end_time", b"quarantine_end_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "last_heartbeat_time", b"last_heartbeat_time", "node_id", b"node_id", "policy_version", b"policy_version", "running_tasks", b"running_tasks", "slots", b"slots", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "last_heartbeat_time", b"last_heartbeat_time", "node_id", b"node_id", "policy_version", b"policy_version", "quarantine_end_time", b"quarantine_end_time", "quarantine_reason", b"quarantine_reason", "running_tasks", b"running_tasks", "slots", b"slots", "state", b"state", "strikes", b"strikes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -653,6 +683,12 @@ class ListActorsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STATES_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0 = as many as fit into an answer; at most 1,000."""
+    page_token: _builtins.str
+    """From the last answer; empty = the first page."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[Global___ActorState.ValueType]:
         """Only these states; empty = all."""
@@ -661,10 +697,12 @@ class ListActorsRequest(_message.Message):
         self,
         *,
         states: _abc.Iterable[Global___ActorState.ValueType] | None = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -672,21 +710,25 @@ Global___ListActorsRequest: _TypeAlias = ListActorsRequest  # noqa: Y015
 
 @_typing.final
 class ListActorsResponse(_message.Message):
-    """The actors."""
+    """One page of actors, by their ids."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     ACTORS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
     @_builtins.property
     def actors(self) -> _containers.RepeatedCompositeFieldContainer[Global___Actor]: ...
     def __init__(
         self,
         *,
         actors: _abc.Iterable[Global___Actor] | None = ...,
+        next_page_token: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "next_page_token", b"next_page_token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -700,20 +742,30 @@ class UpdateActorsRequest(_message.Message):
 
     ACTOR_IDS_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    NODE_IDS_FIELD_NUMBER: _builtins.int
     command: Global___ActorCommand.ValueType
+    reason: _builtins.str
+    """For QUARANTINE and STRIKE: why, in a sentence."""
     @_builtins.property
     def actor_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """NOT_FOUND when one is unknown, and then none is changed."""
+
+    @_builtins.property
+    def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All actors of these nodes as well. QUARANTINE and STRIKE also take nodes that are not there at present."""
 
     def __init__(
         self,
         *,
         actor_ids: _abc.Iterable[_builtins.str] | None = ...,
         command: Global___ActorCommand.ValueType = ...,
+        reason: _builtins.str = ...,
+        node_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_ids", b"actor_ids", "command", b"command"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_ids", b"actor_ids", "command", b"command", "node_ids", b"node_ids", "reason", b"reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -787,7 +839,7 @@ class GetTraceRequest(_message.Message):
 
     SECONDS_FIELD_NUMBER: _builtins.int
     seconds: _builtins.int
-    """How far back; 0 = 60, at most 3,600."""
+    """How far back; 0 = 60, at most 3,600. Of very many tasks only the newest are shown."""
     def __init__(
         self,
         *,

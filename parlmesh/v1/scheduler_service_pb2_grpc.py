@@ -119,7 +119,8 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """NOT_FOUND when the id is unknown or was finished too long ago.
+        """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
+        an answer together with the result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -170,7 +171,7 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def UpdateActors(self, request, context):
-        """Pauses, resumes, resets or drains the chosen actors.
+        """Pauses, resumes, resets, drains or quarantines the chosen actors.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

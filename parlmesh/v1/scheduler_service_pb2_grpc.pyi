@@ -43,7 +43,9 @@ class SchedulerServiceStub:
     over the same stream until the client closes its side.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]
-    """NOT_FOUND when the id is unknown or was finished too long ago."""
+    """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
+    an answer together with the result.
+    """
     ListTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]
     """Newest first."""
     WatchTasks: _grpc.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]
@@ -60,7 +62,7 @@ class SchedulerServiceStub:
     ListActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]
     """Actors known to the scheduler, the lost ones of the last minutes included."""
     UpdateActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]
-    """Pauses, resumes, resets or drains the chosen actors."""
+    """Pauses, resumes, resets, drains or quarantines the chosen actors."""
     RebalanceTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]
     """Takes back assignments that have not started from slow or paused actors and queues them again."""
     GetTrace: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]
@@ -81,7 +83,9 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     over the same stream until the client closes its side.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """NOT_FOUND when the id is unknown or was finished too long ago."""
+    """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
+    an answer together with the result.
+    """
     ListTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]  # type: ignore[assignment]
     """Newest first."""
     WatchTasks: _aio.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
@@ -98,7 +102,7 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     ListActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]  # type: ignore[assignment]
     """Actors known to the scheduler, the lost ones of the last minutes included."""
     UpdateActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]  # type: ignore[assignment]
-    """Pauses, resumes, resets or drains the chosen actors."""
+    """Pauses, resumes, resets, drains or quarantines the chosen actors."""
     RebalanceTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]  # type: ignore[assignment]
     """Takes back assignments that have not started from slow or paused actors and queues them again."""
     GetTrace: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]  # type: ignore[assignment]
@@ -134,7 +138,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetTaskResponse, _abc.Awaitable[_scheduler_service_pb2.GetTaskResponse]]:
-        """NOT_FOUND when the id is unknown or was finished too long ago."""
+        """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
+        an answer together with the result.
+        """
 
     @_abc_1.abstractmethod
     def ListTasks(
@@ -193,7 +199,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.UpdateActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.UpdateActorsResponse, _abc.Awaitable[_scheduler_service_pb2.UpdateActorsResponse]]:
-        """Pauses, resumes, resets or drains the chosen actors."""
+        """Pauses, resumes, resets, drains or quarantines the chosen actors."""
 
     @_abc_1.abstractmethod
     def RebalanceTasks(

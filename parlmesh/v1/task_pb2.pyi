@@ -145,7 +145,9 @@ class Placement(_message.Message):
     """Only on this node."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Every pair must be among the actor's labels."""
+        """Every pair must be among the actor's labels. A name that begins with "attested/" asks for what the scheduler's
+        operator says of the node, whatever its actors claim.
+        """
 
     def __init__(
         self,

@@ -137,3 +137,46 @@ def test_an_actor_without_a_name_or_with_an_endless_one_is_refused(harness: Harn
         with pytest.raises(InvalidInput, match="actor_id"):
             harness.connect(name, credits=0)
     assert harness.core.life.fleet.actors == {}
+
+
+def test_an_id_belongs_to_the_node_that_proved_itself_even_while_its_actor_is_lost(harness: Harness) -> None:
+    session = harness.connect("a", node_id="node-2", proven=True)
+    harness.submit(noop("t"))
+    (task,) = harness.take(session)
+    harness.disconnect(session)
+    harness.pass_time(20)
+    assert harness.core.actor("a").state is ActorState.LOST
+    with pytest.raises(AlreadyExists, match='belongs to node "node-2"'):
+        harness.connect("a", node_id="node-1", incarnation=(1 << 63) - 1, leases=[task.lease], proven=True)
+    harness.connect("a", node_id="node-2", incarnation=2, proven=True)
+    assert harness.core.actor("a").state is ActorState.READY
+
+
+def test_a_node_takes_back_an_id_that_begins_with_its_name(harness: Harness) -> None:
+    squatter = harness.connect("node-2-1", node_id="node-1", incarnation=(1 << 63) - 1, proven=True)
+    harness.submit(noop("t"))
+    (task,) = harness.take(squatter)
+    old = task.lease
+    owner = harness.connect("node-2-1", node_id="node-2", proven=True)
+    assert harness.closed == [squatter]
+    assert ids(harness.take(owner)) == ["t"]
+    harness.report(squatter, results=[(*old[:2], b"stolen", None, 0.1)], credits=1)
+    assert (harness.core.task("t").state.name, harness.core.life.statistics.stale_results) == ("RUNNING", 1)
+    harness.disconnect(squatter)
+    assert harness.core.actor("node-2-1").node_id == "node-2"
+    with pytest.raises(AlreadyExists):
+        harness.connect("node-2-1", node_id="node-1", proven=True)
+
+
+def test_who_takes_a_forgotten_id_cannot_answer_for_the_leases_of_its_last_owner(harness: Harness) -> None:
+    first = harness.connect("a", node_id="node-2", proven=True)
+    harness.submit(noop("t"))
+    (task,) = harness.take(first)
+    lease = task.lease
+    harness.disconnect(first)
+    harness.pass_time(320, step=1)
+    assert harness.states("t") == ["QUEUED"]
+    second = harness.connect("a", node_id="node-1", kinds=("other",), leases=[lease], proven=True)
+    assert harness.welcomes["a"] == []
+    harness.report(second, results=[(*lease[:2], b"stolen", None, 0.1)])
+    assert harness.states("t") == ["QUEUED"]

@@ -6,7 +6,7 @@ from google.protobuf.duration_pb2 import Duration
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import task_pb2
 from scheduler import translation
-from scheduler.task import ANYWHERE, Failure, Placement, Priority, TaskState
+from scheduler.task import ANYWHERE, NO_RESULT, Failure, Placement, Priority, TaskState
 
 
 def full_spec() -> task_pb2.TaskSpec:
@@ -58,7 +58,7 @@ def test_lists_leave_payloads_and_results_out() -> None:
             Failure("R", "m", True),
         ),
         (fleet_pb.TaskResult(failure=task_pb2.Failure(message="m")), Failure("HANDLER_ERROR", "m", False)),
-        (fleet_pb.TaskResult(), Failure("INVALID_RESULT", "the actor sent no result", False)),
+        (fleet_pb.TaskResult(), NO_RESULT),
     ],
 )
 def test_results_are_read(result: fleet_pb.TaskResult, expected: Failure | None) -> None:

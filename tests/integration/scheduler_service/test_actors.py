@@ -128,15 +128,91 @@ async def test_stopping_ends_streams_at_once_and_refuses_new_tasks() -> None:
         await actor.close()
 
 
+def token_file(folder: Path, *rows: tuple[str, str, str]) -> Path:
+    """Rows of (name, role, secret)."""
+    path = folder / "tokens.yaml"
+    path.write_text(
+        "".join(f"- {{name: {name}, role: {role}, sha256: {digest(secret)}}}\n" for name, role, secret in rows)
+    )
+    return path
+
+
+async def test_one_node_neither_locks_another_out_nor_takes_over_its_actor(tmp_path: Path) -> None:
+    tokens = token_file(tmp_path, ("node-1", "actor", "one"), ("node-2", "actor", "two"), ("ops", "operator", "ops"))
+
+    def channel(secret: str) -> Any:
+        return open_channel(scheduler.server.address, SecurityConfig.model_validate({"token": secret}))
+
+    settings = {"leases": {"heartbeat_seconds": 0.1, "duration_seconds": 0.2, "reconnect_seconds": 0.1}}
+    async with (
+        scheduler_of(security={"tokens": tokens}, **settings) as scheduler,
+        channel("one") as one,
+        channel("two") as two,
+        channel("ops") as ops,
+    ):
+        client = Client(ops)
+        owner = RemoteActor(two)
+        await owner.connect("shared", node_id="node-2", incarnation=5)
+        await client.submit(noop("t", placement=task_pb2.Placement(node_id="node-2")))
+        (assignment,) = await owner.take()
+        await owner.close()
+        await wait_until_async(lambda: scheduler.core.task("t").losses == 1, SECONDS)
+        thief = RemoteActor(one)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await thief.connect("shared", node_id="node-1", incarnation=(1 << 63) - 1, results=[result_of(assignment)])
+        assert error_from_rpc(caught.value).reason == "ACTOR_OF_ANOTHER_NODE"
+        assert (await client.get("t")).state == task_pb2.TASK_STATE_QUEUED
+        # Its clock went back since.
+        again = RemoteActor(two)
+        await again.connect("shared", node_id="node-2", incarnation=4, credits=1)
+        await again.answer(*await again.take())
+        (outcome,) = await client.outcomes(["t"])
+        assert outcome.state == task_pb2.TASK_STATE_SUCCEEDED
+        await thief.close()
+        await again.close()
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        {"actor_id": "a" * 20_000},
+        {"actor_id": "a\nb"},
+        {"node_id": "n" * 20_000},
+        {"node_id": "n\x1b[2J"},
+        {"incarnation": 1 << 63},
+        {"incarnation": (1 << 64) - 1},
+        {"slots": 0},
+        {"slots": (1 << 32) - 1},
+        {"kinds": []},
+        {"kinds": [str(number) for number in range(10_000)]},
+        {"kinds": ["k" * 20_000]},
+        {"labels": {str(number): "" for number in range(10_000)}},
+        {"labels": {"zone": "z" * 20_000}},
+    ],
+)
+async def test_an_odd_actor_is_refused_at_the_door_and_costs_nobody_else(
+    client: Client, make_actor: Make, hello: dict[str, Any]
+) -> None:
+    honest = await make_actor("honest")
+    odd = RemoteActor(client.channel)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await odd.connect(**{"actor_id": "odd", **hello})
+    assert isinstance(error_from_rpc(caught.value), InvalidInput)
+    await client.submit(noop("t"))
+    await honest.answer(*await honest.take())
+    assert len(await client.outcomes(["t"])) == 1
+    listed = (await client.call("ListActors", pb.ListActorsRequest())).actors
+    assert [actor.actor_id for actor in listed] == ["honest"]
+    assert len((await client.call("ListTasks", pb.ListTasksRequest())).tasks) == 1
+    await odd.close()
+
+
 async def test_an_actor_may_speak_only_for_its_own_node(tmp_path: Path) -> None:
-    tokens = tmp_path / "tokens.yaml"
-    rows = [
+    tokens = token_file(
+        tmp_path,
         ("node-1", "actor", "actor-secret"),
         ("ops", "operator", "operator-secret"),
         ("eye", "reader", "reader-secret"),
-    ]
-    tokens.write_text(
-        "".join(f"- {{name: {name}, role: {role}, sha256: {digest(secret)}}}\n" for name, role, secret in rows)
     )
 
     async def connect(address: str, secret: str, node_id: str) -> FleetError | None:
@@ -147,7 +223,7 @@ async def test_an_actor_may_speak_only_for_its_own_node(tmp_path: Path) -> None:
             try:
                 await call.write(
                     fleet_pb.ConnectRequest(
-                        hello=fleet_pb.Hello(actor_id="a", node_id=node_id, slots=1, kinds=["noop"])
+                        hello=fleet_pb.Hello(actor_id=f"{node_id}-1", node_id=node_id, slots=1, kinds=["noop"])
                     )
                 )
                 assert (await call.read()).HasField("welcome")
@@ -166,3 +242,46 @@ async def test_an_actor_may_speak_only_for_its_own_node(tmp_path: Path) -> None:
         assert await connect(address, "operator-secret", "node-2") is None
         assert isinstance(await connect(address, "reader-secret", "node-1"), PermissionDenied)
         assert isinstance(await connect(address, "no-such-secret", "node-1"), Unauthenticated)
+
+
+async def test_a_node_in_quarantine_is_listed_with_the_reason_until_it_is_resumed() -> None:
+    async with (
+        scheduler_of(strikes={"limit": 2}) as scheduler,
+        open_channel(scheduler.server.address) as channel,
+        open_channel(scheduler.server.address) as another,
+    ):
+        client = Client(channel)
+
+        async def list_one() -> pb.Actor:
+            (actor,) = (await client.call("ListActors", pb.ListActorsRequest())).actors
+            assert isinstance(actor, pb.Actor)
+            return actor
+
+        for strikes in (1, 2):
+            # Unreadable bytes, then a message that claims too much: each ends its stream and nothing else.
+            call: Any = another.stream_stream("/parlmesh.v1.FleetService/Connect")(timeout=SECONDS)
+            hello = fleet_pb.Hello(actor_id="a", node_id="n", slots=1, kinds=["noop"], incarnation=strikes)
+            await call.write(fleet_pb.ConnectRequest(hello=hello).SerializeToString())
+            await call.read()
+            await call.write(b"\xff\xff\xff")
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call.read()
+            assert error_from_rpc(caught.value).reason == "MALFORMED_MESSAGE"
+            assert (await list_one()).strikes == strikes % 2
+        bad = RemoteActor(another)
+        await bad.connect("a", node_id="n", incarnation=3)
+        listed = await list_one()
+        assert listed.state == pb.ACTOR_STATE_QUARANTINED
+        assert listed.quarantine_reason == "2 strikes, the last: a message of 3 bytes cannot be parsed"
+        await client.submit(noop("t"))
+        explanation = (await client.call("ExplainTask", pb.ExplainTaskRequest(task_id="t"))).explanation
+        assert explanation == "no READY actor has the kind noop; 1 that could is quarantined"
+        command = pb.UpdateActorsRequest(node_ids=["n"], command=pb.ACTOR_COMMAND_RESUME)
+        (resumed,) = (await client.call("UpdateActors", command)).actors
+        assert (resumed.state, resumed.strikes) == (pb.ACTOR_STATE_READY, 0)
+        await bad.take()
+        command = pb.UpdateActorsRequest(actor_ids=["a"], command=pb.ACTOR_COMMAND_QUARANTINE, reason="it lies")
+        (again,) = (await client.call("UpdateActors", command)).actors
+        assert again.quarantine_reason == "it lies"
+        await wait_until_async(lambda: bad.revoked == ["t"], SECONDS)
+        await bad.close()
