@@ -62,7 +62,7 @@ class Crew:
         self.members = [
             Member(actor.actor_id, actor.node_id, actor.slots) for actor in actors if self._kind in actor.kinds
         ]
-        self._nodes = {actor.actor_id: actor.node_id for actor in answer.actors}
+        self._nodes = {actor.actor_id: actor.node_id for actor in actors}
 
     def node_without(self, avoided: Collection[str]) -> str:
         """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""
