@@ -1,6 +1,7 @@
 """Evaluations of a run: one at a time, beside the training, each with a deadline; a failed one costs only itself."""
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from parlmesh.rollouts import evaluation_seed
@@ -105,7 +106,10 @@ class Evaluations:
     async def _evaluate(self, source: Source, version: int, seed: int) -> Evaluation | None:
         seconds = self.seconds
         try:
-            return await source.evaluate(version, seed, seconds)
+            found = await source.evaluate(version, seed, seconds)
+            if math.isfinite(found.mean_return):
+                return found
+            self._failed(version, f"its mean return is {found.mean_return}")
         except TimeoutError:
             self._failed(version, f"it took longer than {seconds:g} seconds (training.evaluation_seconds)")
         except Exception as error:

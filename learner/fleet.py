@@ -28,6 +28,7 @@ log = get_logger("parlmesh.learner")
 
 _KIND = "rollout"
 _LOOK_SECONDS = 10
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.5
 # A trajectory may come long after its rollout was given up.
 _REMEMBERED_TASKS = 10_000
 # A rollout that was meant for one node is free again when that one does not take it.
@@ -94,6 +95,8 @@ class FleetSource:
 
     async def request(self, count: int, min_version: int) -> None:
         """Submits one background task per trajectory."""
+        # Failures that come at once are not asked for at once again.
+        await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
         avoided = self._failures.avoided(self._clock())
         specs = [self._rollout(min_version, self._crew.node_without(avoided)) for _ in range(count)]
         names = self._dispatcher.submit(specs)

@@ -8,7 +8,7 @@ log = get_logger("parlmesh.learner")
 
 
 class Obstacles:
-    """Of one run, by what is in its way: `scheduler`, `disk`. Lives on the event loop."""
+    """Of one run, by what is in its way: `scheduler`, `disk`, `experience`. Lives on the event loop."""
 
     def __init__(self, run_id: str, on_change: Callable[[], None] = lambda: None) -> None:
         self._run_id = run_id

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, FleetError, ResourceExhausted
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
@@ -37,6 +37,8 @@ T = TypeVar("T")
 
 # A wait this long for one batch is worth a line in the log.
 _PATIENCE_SECONDS = 10.0
+# So many trajectories refused in a row are no accident.
+_REFUSALS = 20
 
 
 class TrainingRun:
@@ -77,6 +79,7 @@ class TrainingRun:
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._pause_unsaved = False
+        self._refused_in_a_row = 0
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self.obstacles = Obstacles(registry.run_id, self._notify)
         self.note = ""
@@ -158,9 +161,23 @@ class TrainingRun:
         """Queues a trajectory, or raises why not."""
         try:
             self.queue.put(trajectory, self.progress.version)
+        except FleetError as error:
+            self._note_refusal(error)
+            raise
+        else:
+            if self._refused_in_a_row:
+                self._refused_in_a_row = 0
+                self.obstacles.clear("experience")
         finally:
             # Also when it was refused: another may have to be asked for.
             self.wake()
+
+    def _note_refusal(self, error: FleetError) -> None:
+        """A run that takes nothing it is sent must not look as if it were only waiting."""
+        if not isinstance(error, ResourceExhausted):
+            self._refused_in_a_row += 1
+        if self._refused_in_a_row >= _REFUSALS:
+            self.obstacles.meet("experience", f"every trajectory is refused, the last ones as {error.reason}")
 
     def wake(self) -> None:
         """Lets the loop look again: something arrived or failed."""

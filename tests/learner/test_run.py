@@ -6,6 +6,7 @@ import json
 import threading
 
 import numpy as np
+import pytest
 
 from learner.build import build_run
 from learner.config import LearnerConfig
@@ -13,8 +14,9 @@ from learner.progress import RunState
 from learner.serial import SerialSource
 from learner.source import Evaluation
 from learner.versions import Versions
-from parlmesh.errors import Unavailable
+from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import wait_until_async
+from parlmesh.types import Fragment, Trajectory
 
 TRAINING = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "step_budget": 300, "goal_return": None}
 
@@ -128,6 +130,31 @@ async def test_an_environment_that_raises_in_an_evaluation_costs_only_that(tmp_p
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["failed_evaluations"] == progress.failed_evaluations
     assert summary["last_failure"] == progress.last_failure
+
+
+async def test_an_evaluation_that_is_no_number_is_a_failed_one(tmp_path):
+    parts, source = build(tmp_path, evaluation_interval_steps=100)
+    source.verdict = lambda version: float("nan")
+    progress = await train(parts, source)
+    assert progress.state is RunState.FINISHED
+    assert (progress.evaluation_return, progress.goals_in_a_row) == (None, 0)
+    assert progress.failed_evaluations >= 3
+    for name in ("summary.json", "metrics.jsonl"):
+        assert "NaN" not in (tmp_path / name).read_text()
+
+
+async def test_a_run_that_refuses_whatever_comes_says_so(tmp_path):
+    parts, _ = build(tmp_path)
+    run = parts.run
+    run.publish()
+    stranger = Trajectory("run", "a", 1, 1, 7, Fragment({}, []), run_uid="another")
+    for _ in range(20):
+        assert run.obstacles.sentence == ""
+        with pytest.raises(FailedPrecondition, match="begun anew"):
+            run.receive(stranger)
+    assert run.obstacles.sentence == "every trajectory is refused, the last ones as OTHER_RUN"
+    await train(parts, source_of(parts))
+    assert run.obstacles.sentence == ""
 
 
 async def test_updates_that_are_not_finite_are_never_published_and_end_the_run(tmp_path, monkeypatch):
