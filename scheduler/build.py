@@ -11,7 +11,7 @@ from .committer import Committer
 from .config import SchedulerConfig, StoreConfig
 from .core import Core
 from .fleet_servicer import FleetServicer
-from .garbage import calm_collector, keep_present
+from .garbage import calm_collector, keep_present, paused_collector
 from .registration import services
 from .servicer import SchedulerServicer
 from .shell import Shell
@@ -40,7 +40,8 @@ class Scheduler:
         started, wall_time = time.monotonic(), time.time()
         opened = self._store.open(wall_time)
         self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
-        self.core.recover(opened.batches, started).tell(str(config.store.path))
+        with paused_collector():
+            self.core.recover(opened.batches, started).tell(str(config.store.path))
         log.info(
             "recovered",
             store=config.store.kind,

@@ -17,10 +17,10 @@ class Trail:
 
     __slots__ = ("finished", "leased", "returned", "submitted")
 
-    def __init__(self, submitted: bytes) -> None:
+    def __init__(self, submitted: bytes, returned: bytes = b"", leased: bytes = b"") -> None:
         self.submitted = submitted
-        self.returned = b""
-        self.leased = b""
+        self.returned = returned
+        self.leased = leased
         self.finished = b""
 
 
@@ -28,7 +28,8 @@ class Condenser:
     """Reads batches in order; what it holds then says the same, by task number."""
 
     def __init__(self, left_out: LeftOut | None = None) -> None:
-        self.unfinished: dict[int, Trail] = {}
+        # A task that has only been submitted is its record: of those there may be very many.
+        self.unfinished: dict[int, bytes | Trail] = {}
         # In the order in which they finished, because that is the order in which they are forgotten.
         self.finished: dict[int, Trail] = {}
         self.paused: dict[str, bytes] = {}
@@ -73,15 +74,22 @@ class Condenser:
         unfinished = self.unfinished
         for kind, number, raw in records:
             if kind == SUBMITTED:
-                unfinished[number] = Trail(raw)
+                unfinished[number] = raw
             elif kind == LEASED:
-                unfinished[number].leased = raw
+                trail = unfinished[number]
+                if isinstance(trail, bytes):
+                    unfinished[number] = Trail(trail, leased=raw)
+                else:
+                    trail.leased = raw
             elif kind == FINISHED:
-                trail = self.finished[number] = unfinished.pop(number)
+                trail = unfinished.pop(number)
+                if isinstance(trail, bytes):
+                    trail = Trail(trail)
                 trail.finished = raw
+                self.finished[number] = trail
             elif kind in (RETURNED_AT, RETURNED):
                 trail = unfinished[number]
-                trail.returned, trail.leased = raw, b""
+                unfinished[number] = Trail(trail if isinstance(trail, bytes) else trail.submitted, raw)
             else:
                 self._read_rare(raw)
 
@@ -107,7 +115,7 @@ class Condenser:
 
     def _parts(self) -> Iterator[bytes]:
         for trail in self.unfinished.values():
-            yield trail.submitted + trail.returned + trail.leased
+            yield trail if isinstance(trail, bytes) else trail.submitted + trail.returned + trail.leased
         for trail in self.finished.values():
             yield trail.submitted + trail.finished
         yield from self.actors.values()

@@ -1,6 +1,8 @@
 """How the scheduler's process looks for garbage."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 def calm_collector() -> None:
@@ -9,6 +11,18 @@ def calm_collector() -> None:
     Young objects are still looked at; the old ones are left alone.
     """
     gc.set_threshold(10_000, 20, 1_000_000)
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """Where very much is built at once and nothing is thrown away."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def keep_present() -> None:

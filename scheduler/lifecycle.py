@@ -80,6 +80,29 @@ class Lifecycle:
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
+        task.task_class = task_class = self._class_of(task)
+        task_class.unfinished += 1
+        self.statistics.by_state[WAITING] += 1
+        self.statistics.unfinished_bytes += len(task.body)
+
+    def enter_all(self, tasks: Sequence[Task]) -> None:
+        """Tasks of a journal that are in `tasks` already."""
+        last: Task | None = None
+        for task in tasks:
+            # Neighbours are mostly of one kind and size, and share its string.
+            if (
+                last is None
+                or task.kind is not last.kind
+                or task.placement is not last.placement
+                or len(task.body) != len(last.body)
+            ):
+                task_class, last = self._class_of(task), task
+            task.task_class = task_class
+            task_class.unfinished += 1
+        self.statistics.by_state[WAITING] += len(tasks)
+        self.statistics.unfinished_bytes += sum([len(task.body) for task in tasks])
+
+    def _class_of(self, task: Task) -> TaskClass:
         placement = task.placement
         if (needed := message_bytes(task.body)) != 0:
             placement = placement._replace(message_bytes=needed)
@@ -87,10 +110,7 @@ class Lifecycle:
         if task_class is None:
             task_class = self.queue.add_class(task.kind, placement)
             self.fleet.add_class(task_class)
-        task.task_class = task_class
-        task_class.unfinished += 1
-        self.statistics.by_state[WAITING] += 1
-        self.statistics.unfinished_bytes += len(task.body)
+        return task_class
 
     def attach(self, task: Task, now: float) -> None:
         """Counts the dependencies of a task that was entered."""

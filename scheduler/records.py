@@ -87,6 +87,8 @@ _HEAD = struct.Struct("<BIQ")
 # time, queue timeout, run timeout (negative = none), max attempts, priority, then lengths and counts:
 # id, kind, submitter, node, labels, dependencies; the payload is the rest.
 _SUBMITTED = struct.Struct("<dddIBHHHHHI")
+# Both in one go: a restart reads very many of them.
+_SUBMITTED_WHOLE = struct.Struct(_HEAD.format + _SUBMITTED.format[1:])
 _LEASED = struct.Struct("<QI")
 _RETURNED = struct.Struct("<III")
 _RETURNED_AT = struct.Struct("<IIId")
@@ -98,6 +100,8 @@ _FINISHED = struct.Struct("<dddIBHIBH")
 _FORGOTTEN = struct.Struct("<I")
 _PAUSED = struct.Struct("<?")
 _LENGTH = struct.Struct("<H")
+# The length in a record's head.
+_LENGTH_OF = struct.Struct("<xI")
 # SUBMITTED and FINISHED begin with it.
 _TIME = struct.Struct("<d")
 _NONE = -1.0
@@ -151,6 +155,48 @@ def split(batch: bytes) -> Iterator[tuple[int, int, bytes]]:
             raise DamagedJournal(f"a record at byte {position} needs {stop - end} bytes more than there are")
         yield kind, number, batch[position:stop]
         position = stop
+
+
+def read_submitted(raw: bytes, names: dict[bytes, str]) -> tuple[Task, float]:
+    """Task and time of a SUBMITTED record. Kinds and submitters are few: the tasks share the strings in `names`."""
+    fields = _SUBMITTED_WHOLE.unpack_from(raw)
+    _, _, number, time, queue_timeout, run_timeout, max_attempts, priority, *sizes = fields
+    id_size, kind_size, submitter_size, node_size, labels, dependencies = sizes
+    if node_size or labels or dependencies:
+        submitted = _decode_submitted(number, raw[_HEAD.size :])
+        return submitted.task, submitted.time
+    kind_at = _SUBMITTED_WHOLE.size + id_size
+    submitter_at = kind_at + kind_size
+    body_at = submitter_at + submitter_size
+    kind_name, submitter_name = raw[kind_at:submitter_at], raw[submitter_at:body_at]
+    kind, submitter = names.get(kind_name), names.get(submitter_name)
+    if kind is None or submitter is None:
+        kind = names[kind_name] = kind_name.decode()
+        submitter = names[submitter_name] = submitter_name.decode()
+    task = Task(
+        raw[_SUBMITTED_WHOLE.size : kind_at].decode(),
+        kind,
+        raw[body_at:],
+        priority,
+        (),
+        ANYWHERE,
+        None if queue_timeout < 0 else queue_timeout,
+        None if run_timeout < 0 else run_timeout,
+        max_attempts,
+        submitter,
+    )
+    task.number = number
+    return task, time
+
+
+def count(batch: bytes) -> int:
+    """How many records it has; what is cut off is one."""
+    position, end, found = 0, len(batch), 0
+    unpack, size = _LENGTH_OF.unpack_from, _HEAD.size
+    while position + size <= end:
+        position += size + unpack(batch, position)[0]
+        found += 1
+    return found + (position < end)
 
 
 def peek_task_id(submitted: bytes) -> str:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from itertools import chain
+from operator import attrgetter
 
 from .actions import Introduced, Returned
 from .condensing import Condenser, Trail
 from .left_out import LeftOut
 from .lifecycle import Lifecycle
 from .placement import Actor
-from .records import UNREADABLE, Leased, Submitted, decode, peek_time
+from .records import UNREADABLE, Leased, decode, peek_time, read_submitted
 from .stored_task import StoredTask
 from .task import Task
 
@@ -32,7 +33,7 @@ class Recovery:
         unfinished = list(self._unfinished(condenser.unfinished, left_out))
         life = self._life
         # Lists are by number; a condensed journal has the finished tasks last.
-        life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=lambda task: task.number)}
+        life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=attrgetter("number"))}
         life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
         life.retention.keep_stored(finished)
         for raw in condenser.actors.values():
@@ -45,9 +46,15 @@ class Recovery:
 
     def _set_clock(self, condenser: Condenser) -> None:
         """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
-        trails = chain(condenser.finished.values(), condenser.unfinished.values())
-        newest = max((_newest(trail) for trail in trails), default=None)
-        if newest is not None:
+        unfinished = condenser.unfinished
+        records = [trail.finished for trail in condenser.finished.values()]
+        records += [trail.returned for trail in unfinished.values() if isinstance(trail, Trail) and trail.returned]
+        if unfinished:
+            # Numbers grow with time.
+            last = unfinished[max(unfinished)]
+            records.append(last if isinstance(last, bytes) else last.submitted)
+        newest = max(map(_time, records), default=0.0)
+        if newest:
             self._life.journal_offset = newest - self._now
 
     def _finished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[StoredTask]:
@@ -57,19 +64,26 @@ class Recovery:
             except UNREADABLE as error:
                 left_out.add(f"finished task number {number}: {error}")
 
-    def _unfinished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[Task]:
-        for number, trail in sorted(trails.items()):
+    def _unfinished(self, trails: dict[int, bytes | Trail], left_out: LeftOut) -> Iterable[Task]:
+        names: dict[bytes, str] = {}
+        # The clock of an older journal may have jumped between two submits; their order is what counts.
+        now, offset, newest = self._now, self._life.journal_offset, float("-inf")
+        for number in sorted(trails):
+            trail = trails[number]
             try:
-                yield self._task(trail)
+                task, time = read_submitted(trail if isinstance(trail, bytes) else trail.submitted, names)
+                time -= offset
+                if time > newest:
+                    newest = time if time < now else now
+                # When its earlier attempts were leased is not kept; it matters only if it ends without another.
+                task.submit_time = task.lease_time = newest
+                if not isinstance(trail, bytes):
+                    self._follow(task, trail)
+                yield task
             except UNREADABLE as error:
                 left_out.add(f"unfinished task number {number}: {error}")
 
-    def _task(self, trail: Trail) -> Task:
-        (submitted,) = decode(trail.submitted)
-        assert isinstance(submitted, Submitted)
-        task = submitted.task
-        # When its earlier attempts were leased is not kept; it matters only if it ends without another.
-        task.submit_time = task.lease_time = self._monotonic(submitted.time)
+    def _follow(self, task: Task, trail: Trail) -> None:
         for record in decode(trail.returned + trail.leased):
             if isinstance(record, Returned):
                 task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses
@@ -77,16 +91,11 @@ class Recovery:
             elif isinstance(record, Leased):
                 task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
                 task.leased_before = True
-        return task
 
     def _revive(self, tasks: list[Task]) -> None:
         """Counts dependencies, fills the queue, and keeps every lease for an actor that may come back for it."""
         life = self._life
-        newest = float("-inf")
-        for task in tasks:
-            # The wall clock of an older journal may have jumped between two submits; their order is what counts.
-            task.submit_time = newest = max(newest, task.submit_time)
-            life.enter(task)
+        life.enter_all(tasks)
         # An actor's oldest leases are taken to be running.
         for task in sorted((task for task in tasks if task.leased_before), key=lambda task: task.lease_id):
             life.hold(task, self._actor(task.actor_id), self._now)
@@ -128,8 +137,8 @@ class Recovery:
         return actor
 
 
-def _newest(trail: Trail) -> float:
+def _time(record: bytes) -> float:
     try:
-        return max(peek_time(record) for record in (trail.submitted, trail.finished, trail.returned) if record)
+        return peek_time(record)
     except UNREADABLE:
         return 0.0

@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 
 from .. import failpoints
 from ..condensing import Condenser
-from ..records import seal, split
+from ..records import count, seal
 from .custody import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
 from .salvage import SNAPSHOT_BATCH_BYTES, check_identity, check_length, check_presence, repair
@@ -143,7 +143,7 @@ class SqliteStore:
             for batch in tables.journal(self._place.covered + 1):
                 yield batch
                 self._last_id += 1
-                self._new_records += sum(1 for _ in split(batch))
+                self._new_records += count(batch)
         check_length(self._path, self._last_id, seen)
         self._witness.begin(self.identity, self._last_id)
 

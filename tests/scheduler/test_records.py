@@ -13,8 +13,10 @@ from scheduler.records import (
     Forgotten,
     Leased,
     Submitted,
+    count,
     decode,
     encode,
+    read_submitted,
     seal,
     split,
     unseal,
@@ -60,9 +62,9 @@ def fields(task: Task) -> tuple[object, ...]:
 @given(tasks, st.integers(1, 2**63))
 def test_a_submitted_task_reads_back_as_it_was(task: Task, number: int) -> None:
     task.number = number
-    batch, count = encode(persist(submitted=[task]))
+    batch, records_count = encode(persist(submitted=[task]))
     (record,) = decode(batch)
-    assert count == 1
+    assert records_count == 1
     assert isinstance(record, Submitted)
     assert fields(record.task) == fields(task)
     assert record.time == 5.5
@@ -90,7 +92,7 @@ def test_a_finished_task_reads_back_as_it_was(
 def test_records_of_one_event_come_in_the_order_of_replay() -> None:
     task = Task("t", "noop")
     task.number, task.lease_id, task.attempts, task.actor_id = 3, 99, 2, "a"
-    batch, count = encode(
+    batch, records_count = encode(
         persist(
             submitted=[task],
             returned=[Returned(3, 1, 1, 0, 2.5)],
@@ -102,7 +104,7 @@ def test_records_of_one_event_come_in_the_order_of_replay() -> None:
         )
     )
     records = list(decode(batch))
-    assert count == len(records) == 9
+    assert records_count == len(records) == 9
     assert records[1:] == [
         Returned(3, 1, 1, 0, 2.5),
         Leased(3, 99, 2, "a"),
@@ -114,6 +116,18 @@ def test_records_of_one_event_come_in_the_order_of_replay() -> None:
         Kinds(False, ("echo",)),
     ]
     assert [kind for kind, _, _ in split(batch)] == [1, 7, 2, 5, 6, 8, 9, 10, 10]
+
+
+@given(st.lists(tasks, max_size=5))
+def test_records_are_counted_and_tasks_read_as_decoding_reads_them(submitted: list[Task]) -> None:
+    for number, task in enumerate(submitted):
+        task.number = number + 1
+    batch, records = encode(persist(submitted=submitted, forgotten=1))
+    assert count(batch) == records == len(submitted) + 1
+    names: dict[bytes, str] = {}
+    for task, (_, _, raw) in zip(submitted, split(batch), strict=False):
+        read, time = read_submitted(raw, names)
+        assert (fields(read), time) == (fields(task), 5.5)
 
 
 def test_a_return_of_an_older_journal_has_no_time() -> None:
