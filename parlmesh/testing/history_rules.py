@@ -121,7 +121,9 @@ class _Books:
                 end = self._ended.get(before.token)
                 if end is not None and end.how == "failed":
                     continue
-                if not self._excused(before.actor, before.at, after.at) and not self._unrecorded(before):
+                # Whoever was cut off itself may still begin what it was given before.
+                stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
+                if not (stale or self._excused(before.actor, before.at, after.at) or self._unrecorded(before)):
                     yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
 
     def _excused(self, actor: str, start: float, end: float) -> bool:

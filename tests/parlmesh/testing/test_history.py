@@ -117,6 +117,13 @@ def test_only_a_fault_of_its_own_actor_excuses_a_repetition(fault: Fault, excuse
     assert (rules(*TWICE, fault) == []) is excused
 
 
+def test_an_actor_that_is_cut_off_may_begin_what_it_was_given_before_and_nothing_newer() -> None:
+    cut = Fault("b", "refuse", 2.1, 2.6)
+    assert rules(*TWICE, cut) == ["live work is not repeated"]
+    earlier = attempt("y", 2.5, actor="b")
+    assert rules(ACCEPTED, attempt("x", 2.0), earlier, Delivered("t", 4.0, "succeeded", "x"), cut) == []
+
+
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
     found = rules(
         ACCEPTED,
