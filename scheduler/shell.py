@@ -321,7 +321,8 @@ class Shell:
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
             parts = [Assignments(self.core, action.session, action.tasks, outbox.leases)]
-            if action.after_commit:
+            # First attempts may begin while their lease is being written; not while it cannot be.
+            if action.after_commit or not self.healthy:
                 self.after_commit(partial(outbox.put, parts))
             else:
                 outbox.put(parts)

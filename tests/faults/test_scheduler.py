@@ -100,6 +100,27 @@ async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, 
         assert fleet.violations() == []
 
 
+async def test_nothing_is_begun_whose_lease_cannot_be_written_down(open_fleet) -> None:
+    async with open_fleet(slots=[1]) as fleet:
+        names = ("first", "second", "third")
+        await fleet.submit(*names, seconds=3.0)
+        await fleet.until_begun("first")
+        fleet.scheduler.shim.set(write_errno=errno.EIO)
+        asking = asyncio.create_task(fleet.submit("refused"))
+        await wait_until_async(lambda: _not(serving(fleet)), 20.0)
+        # The first one ends; whoever is killed then has forgotten whatever it gave out since.
+        await asyncio.sleep(5.0)
+        assert fleet.scheduler.shim.seen("failed_writes") > 0
+        await fleet.scheduler.kill()
+        with pytest.raises(grpc.aio.AioRpcError):
+            await asking
+        fleet.scheduler.shim.heal()
+        await fleet.scheduler.start()
+        await fleet.outcomes(*names)
+        assert sorted(attempt.task_id for attempt in fleet.begun()) == sorted(names)
+        assert fleet.violations() == []
+
+
 async def _not(answer) -> bool:
     return not await answer
 
