@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,9 @@ class Member:
         # Of what must not be done to it twice at once.
         self.busy = asyncio.Lock()
         self.process: Process | None = None
+        self.last_lines: Sequence[str] = ()
         self._module, self._settings, self._event = module, settings, event
+        self._log = folder / f"{name}.log"
         self._environment = {**shim.environment, VARIABLE: str(folder / f"effects-{name}.jsonl")}
 
     async def start(self) -> None:
@@ -74,6 +77,10 @@ class Member:
         if self.process is not None:
             with self.process:
                 pass
+            with self._log.open("a") as log:
+                self.last_lines = self.process.lines
+                log.writelines(f"{line}\n" for line in self.last_lines)
+            self.process = None
 
 
 class ChaosFleet:

@@ -46,14 +46,15 @@ class Injector:
             for member in self._fleet.members.values():
                 if not member.busy.locked() and not member.running:
                     async with member.busy:
-                        self.find(member, "ended by itself")
-                        member.close()
+                        if member.process is not None:
+                            self.find(member, "ended by itself")
+                            member.close()
                         await self._start(member)
 
     def find(self, member: Member, what: str) -> None:
         """Something that no fault excuses."""
-        assert member.process is not None
-        tail = "\n    ".join(member.process.lines[-8:])
+        lines = member.process.lines if member.process is not None else member.last_lines
+        tail = "\n    ".join(lines[-8:])
         self.findings.append(f"{member.name} {what} at {now():.3f}:\n    {tail}")
 
     async def _perform(self, fault: PlannedFault) -> None:

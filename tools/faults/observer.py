@@ -114,11 +114,12 @@ class Observer:
         await _insisted(stub.StartTraining, start, harmless=grpc.StatusCode.FAILED_PRECONDITION)
         while True:
             answer = await _insisted(stub.GetTraining, pb.GetTrainingRequest(run_id=run_id))
-            if answer.training.state in (
-                pb.TRAINING_STATE_FINISHED,
-                pb.TRAINING_STATE_STOPPED,
-                pb.TRAINING_STATE_FAILED,
-            ):
+            ended = answer.training.state in (pb.TRAINING_STATE_FINISHED, pb.TRAINING_STATE_FAILED)
+            # A learner that was told to stop says so of its runs, and goes on with them when it is back.
+            stopped = (
+                answer.training.state == pb.TRAINING_STATE_STOPPED and "told to stop" not in answer.training.reason
+            )
+            if ended or stopped:
                 found: pb.Training = answer.training
                 return found
             await asyncio.sleep(_SCRAPE_SECONDS)
