@@ -59,7 +59,7 @@ class TrainingConfig(Config):
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)
-    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv reads images [C, H, W]; or a plug-in's."""
+    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv and nature read images; or a plug-in's."""
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from parlmesh.errors import FailedPrecondition
 from parlmesh.policies import PolicySpec
+from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.features import LARGEST_FEATURE
 from parlmesh.types import Array
@@ -98,7 +99,7 @@ def _features(graph: _Graph, spec: PolicySpec, dtype: str) -> str:
         states = graph.constant("states", np.array([spec.observation_states], np.int64))
         return graph.node("OneHot", observation, states, graph.constant("one_hot", np.array([0, 1], np.float32)))
     features = observation if dtype == "float32" else graph.node("Cast", observation, to=TensorProto.FLOAT)
-    if spec.network == "conv":
+    if spec.network in CONVOLUTIONS:
         scale = graph.constant("largest_byte", np.array(255.0 if dtype == "uint8" else 1.0, np.float32))
         return graph.node("Div", features, scale)
     shape = graph.constant("flat", np.array([-1, spec.observation_size], np.int64))
@@ -141,12 +142,14 @@ def _recurrent(graph: _Graph, spec: PolicySpec, hidden: str) -> str:
 
 
 def _convolution(graph: _Graph, spec: PolicySpec, hidden: str) -> str:
-    layer = 0
-    while f"conv.{layer}.weight" in graph.weights:
-        weight, bias = graph.weight(f"conv.{layer}.weight"), graph.weight(f"conv.{layer}.bias")
-        hidden = graph.node("Conv", hidden, weight, bias, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-        hidden = graph.node("Relu", hidden)
-        layer += 1
+    for index, layer in enumerate(CONVOLUTIONS[spec.network]):
+        weight, bias = graph.weight(f"conv.{index}.weight"), graph.weight(f"conv.{index}.bias")
+        sides: dict[str, Any] = {
+            "kernel_shape": [layer.kernel] * 2,
+            "strides": [layer.stride] * 2,
+            "pads": [layer.padding] * 4,
+        }
+        hidden = graph.node("Relu", graph.node("Conv", hidden, weight, bias, **sides))
     hidden = _layers(graph, spec, "body", len(spec.hidden), graph.node("Flatten", hidden))
     return graph.dense("policy.0", hidden)
 
@@ -166,7 +169,8 @@ def _table(graph: _Graph, spec: PolicySpec, states: str) -> str:
     return graph.node("Gather", graph.weight("policy.table"), states)
 
 
-_NETWORKS = {"mlp": _perceptron, "recurrent": _recurrent, "conv": _convolution, "tabular": _table}
+_NETWORKS = {"mlp": _perceptron, "recurrent": _recurrent, "tabular": _table}
+_NETWORKS |= dict.fromkeys(CONVOLUTIONS, _convolution)
 
 
 def _dueling(graph: _Graph, spec: PolicySpec, outputs: str) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 from parlmesh.errors import ConfigError
 from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
+from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.telemetry import get_logger
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
@@ -35,8 +36,9 @@ def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySp
         if not environment.observation_states:
             raise ConfigError(f"training.algorithm q_learning needs states; {config.environment.id} gives arrays")
         return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
-    if config.algorithm == "dqn" and config.network not in ("mlp", "conv"):
-        raise ConfigError(f"training.network must be mlp or conv for dqn, got {config.network}")
+    if config.algorithm == "dqn" and config.network not in ("mlp", *CONVOLUTIONS):
+        known = ", ".join(CONVOLUTIONS)
+        raise ConfigError(f"training.network must be mlp or one of {known} for dqn, got {config.network}")
     if config.algorithm == "dqn":
         own: dict[str, Any] = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling}
     else:

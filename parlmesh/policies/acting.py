@@ -11,6 +11,7 @@ from parlmesh.types import Array
 
 from .activations import ACTIVATIONS
 from .blob import unpack_policy
+from .convolutions import CONVOLUTIONS
 from .custom_networks import custom_network
 from .distributions import Sampler, distribution_for, masked, squash
 from .epsilon_greedy import EpsilonGreedy
@@ -102,7 +103,7 @@ class NumpyPolicy:
 def load_policy(blob: bytes) -> Policy:
     """The policy of a blob as served by the learner."""
     spec, weights = unpack_policy(blob)
-    if spec.network == "conv" or custom_network(spec.network) is not None:
+    if spec.network in CONVOLUTIONS or custom_network(spec.network) is not None:
         # Convolutions in numpy would be slower than importing torch once, and a plug-in's network is torch's.
         from .torch_acting import TorchPolicy
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 NetworkFactory: TypeAlias = "Callable[[PolicySpec], nn.Module]"
 """A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]."""
 
-BUILT_IN = ("mlp", "recurrent", "conv", "tabular")
+BUILT_IN = ("mlp", "recurrent", "conv", "nature", "tabular")
 
 _installed: dict[str, NetworkFactory] = {}
 

@@ -87,6 +87,10 @@ class DenseActorCritic:
         """Outputs [B, outputs] and values [B] of features [B, size]."""
         return self._policy.forward(features), self.values(features)
 
+    def outputs(self, features: Array) -> Array:
+        """Outputs [B, outputs] alone."""
+        return self._policy.forward(features)
+
     def values(self, features: Array) -> Array:
         """Values [B] alone."""
         return self._value.forward(features)[:, 0]

@@ -6,6 +6,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
+from .convolutions import CONVOLUTIONS
 from .spec import PolicySpec
 
 # Beyond this many deviations an observation says no more than "far out".
@@ -23,13 +24,16 @@ class Features:
         self._scale = weights["normaliser.scale"] if spec.normalised else None
 
     def __call__(self, observation: Array) -> Array:
-        """[B, ...] to [B, size] float32; conv takes [B, C, H, W], bytes scaled to 0..1, a table the states as is."""
+        """[B, ...] to [B, size] float32; convolutions take [B, C, H, W], a table the states as is.
+
+        Images stay bytes where they are: networks of torch scale them to 0..1 when they come to use them.
+        """
         if self._one_hot is not None:
             return self._one_hot[observation]
         if self._spec.network == "tabular":
             return observation
-        if self._spec.network == "conv":
-            return observation.astype(np.float32) / np.float32(255.0 if observation.dtype == np.uint8 else 1.0)
+        if self._spec.network in CONVOLUTIONS:
+            return observation if observation.dtype == np.uint8 else observation.astype(np.float32, copy=False)
         flat = observation.reshape(len(observation), self._spec.observation_size).astype(np.float32, copy=False)
         if self._mean is None or self._scale is None:
             return flat

@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from parlmesh.errors import ConfigError
 from parlmesh.types import Array
 
+from .convolutions import CONVOLUTIONS, flat_size
 from .custom_networks import custom_network
 from .spec import PolicySpec
-
-_CHANNELS = (16, 32)
 
 
 class ActorCritic(nn.Module):
@@ -31,11 +30,14 @@ class ActorCritic(nn.Module):
             self.body = _layers(sizes[:-2])
             self.memory = nn.GRUCell(sizes[-3], sizes[-2])
             self.policy, self.value = _layers(sizes[-2:]), _layers((sizes[-2], 1))
-        elif spec.network == "conv":
-            channels = (spec.observation_shape[0], *_CHANNELS)
-            self.conv = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in itertools.pairwise(channels))
-            flat = _CHANNELS[-1] * math.prod(math.ceil(math.ceil(side / 2) / 2) for side in spec.observation_shape[1:])
-            self.body = _layers((flat, *spec.hidden))
+        elif spec.network in CONVOLUTIONS:
+            layers = CONVOLUTIONS[spec.network]
+            inputs = (spec.observation_shape[0], *(layer.channels for layer in layers))
+            self.conv = nn.ModuleList(
+                nn.Conv2d(channels, layer.channels, layer.kernel, stride=layer.stride, padding=layer.padding)
+                for channels, layer in zip(inputs, layers, strict=False)
+            )
+            self.body = _layers((flat_size(spec.network, spec.observation_shape), *spec.hidden))
             self.policy, self.value = _layers((spec.hidden[-1], sizes[-1])), _layers((spec.hidden[-1], 1))
         else:
             self.policy, self.value = _layers(sizes), _layers((*sizes[:-1], 1))
@@ -48,7 +50,9 @@ class ActorCritic(nn.Module):
         if hasattr(self, "custom"):
             outputs, values = self.custom(features)
             return outputs, values
-        if self.spec.network == "conv":
+        if self.spec.network in CONVOLUTIONS:
+            if features.dtype == torch.uint8:
+                features = features.float().mul_(1.0 / 255.0)
             for layer in self.conv:
                 features = torch.relu(layer(features))
             features = self._run(self.body, features.flatten(1), last=True)
@@ -59,13 +63,30 @@ class ActorCritic(nn.Module):
 
         `state` [B, S] is the memory before the first step; it is forgotten where `starts` [T, B] is true.
         """
-        body = self._run(self.body, features, last=True)
-        states = []
-        for step in range(len(features)):
-            state = self.memory(body[step], torch.where(starts[step].unsqueeze(1), 0.0, state))
-            states.append(state)
-        hidden = torch.stack(states)
+        hidden = self._remember(self._run(self.body, features, last=True), starts, state)
         return self._run(self.policy, hidden), self._run(self.value, hidden).squeeze(2)
+
+    def _remember(self, inputs: Tensor, starts: Tensor, state: Tensor) -> Tensor:
+        """States [T, B, S] of the GRU: one call for all stretches between starts, side by side, the short ones padded.
+
+        A call per step would spend most of its time between the calls.
+        """
+        steps, width = starts.shape
+        opened = starts.clone()
+        opened[0] = True
+        # Stretches are numbered environment by environment; `since` counts the steps of each.
+        number = (opened.T.reshape(-1).cumsum(0) - 1).reshape(width, steps).T
+        clock = torch.arange(steps, device=starts.device).unsqueeze(1)
+        since = clock - torch.where(opened, clock, 0).cummax(dim=0).values
+        count, longest = int(number.max()) + 1, int(since.max()) + 1
+        padded = inputs.new_zeros(longest, count, inputs.shape[2]).index_put((since, number), inputs)
+        before = state.new_zeros(count, state.shape[1])
+        before[number[0]] = torch.where(starts[0].unsqueeze(1), 0.0, state)
+        cell = self.memory
+        weights = [cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh]
+        states, _ = torch.gru(padded, before.unsqueeze(0), weights, True, 1, 0.0, self.training, False, False)
+        found: Tensor = states[since, number]
+        return found
 
     def likelihood(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B] of actions, as in `distributions`."""

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from parlmesh.errors import InvalidInput
 from parlmesh.types import ActionSpec, EnvironmentSpec
 
+from .convolutions import CONVOLUTIONS, flat_size
 from .custom_networks import network_names
 
 ACTIVATIONS = ("tanh", "relu")
@@ -19,10 +20,10 @@ ACTIONS = ("squashed", "clipped")
 class PolicySpec:
     """A network from observations to the numbers that an action is drawn by.
 
-    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv reads [C, H, W], tabular has
-    a row per state; plug-ins bring others. `choice` says what the numbers are: sample draws from the distribution that
-    they describe, epsilon_greedy takes them for the values of actions; `dueling` splits these into a state's value and
-    advantages. `actions` says how continuous ones come between their bounds.
+    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv and nature read [C, H, W],
+    tabular has a row per state; plug-ins bring others. `choice` says what the numbers are: sample draws from the
+    distribution that they describe, epsilon_greedy takes them for the values of actions; `dueling` splits these into a
+    state's value and advantages. `actions` says how continuous ones come between their bounds.
     """
 
     observation_shape: tuple[int, ...]
@@ -45,17 +46,25 @@ class PolicySpec:
         _check_action(self.action)
         if any(size < 1 for size in self.observation_shape + self.hidden):
             raise _refusal(f"layer sizes must be >= 1, got {self.observation_shape} and {self.hidden}")
-        if self.network in ("recurrent", "conv") and not self.hidden:
+        if self.network in ("recurrent", *CONVOLUTIONS) and not self.hidden:
             raise _refusal(f"a {self.network} network needs at least one hidden layer")
-        if self.network == "conv" and len(self.observation_shape) != 3:
-            raise _refusal(f"a conv network needs observations [C, H, W], got {list(self.observation_shape)}")
-        if self.network == "conv" and self.normalised:
-            raise _refusal("a conv network takes images as they are; normalised must be false")
+        if self.network in CONVOLUTIONS:
+            self._check_image()
         if self.observation_states and self.normalised:
             raise _refusal("states are not normalised; normalised must be false")
         if self.masked and self.action.kind == "continuous":
             raise _refusal("a continuous action cannot be masked")
         self._check_values()
+
+    def _check_image(self) -> None:
+        if len(self.observation_shape) != 3:
+            shape = list(self.observation_shape)
+            raise _refusal(f"a {self.network} network needs observations [C, H, W], got {shape}")
+        if self.normalised:
+            raise _refusal(f"a {self.network} network takes images as they are; normalised must be false")
+        if not flat_size(self.network, self.observation_shape):
+            shape = list(self.observation_shape)
+            raise _refusal(f"a {self.network} network needs larger images than {shape}; conv takes any")
 
     def _check_values(self) -> None:
         if self.choice == "epsilon_greedy" and self.action.kind != "discrete":

@@ -10,13 +10,14 @@ from parlmesh.types import Array
 from .acting import Network, NumpyPolicy
 from .network import ActorCritic
 from .spec import PolicySpec
+from .torch_threads import use_one_thread
 
 
 class TorchPolicy(NumpyPolicy):
     """Only the network differs: features, distributions and masks are the same code."""
 
     def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
-        torch.set_num_threads(1)
+        use_one_thread()
         network = ActorCritic(spec)
         # A blob has the policy's part alone; the value head of this copy is never asked.
         network.load_named({**network.named_weights(), **weights})

@@ -13,6 +13,7 @@ from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
 from parlmesh.random_state import pack_random_state, restore_random_state
+from parlmesh.telemetry import get_logger
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -31,6 +32,8 @@ from .q_model import QMinibatch, QModel, QStep
 from .replay import PrioritisedReplay, RateLimiter, Replay, Sample, UniformReplay
 from .replay.ring import Columns, row_bytes
 from .trainer import Update
+
+log = get_logger("parlmesh.learner")
 
 RETURN, DISCOUNT = "return", "discount"
 NEXT_OBSERVATION, NEXT_MASK = "next_observation", "next_mask"
@@ -200,6 +203,10 @@ def _replay(config: ReplayConfig, columns: Columns) -> Replay:
             f"training.dqn.replay has room for {capacity} steps of {row_bytes(columns)} bytes; "
             f"min_steps must be at most that, got {config.min_steps}"
         )
+    if capacity < config.capacity_steps:
+        size, asked = row_bytes(columns), config.capacity_steps
+        limit = f"training.dqn.replay.capacity_bytes {config.capacity_bytes}"
+        log.warning("replay_shortened", steps=capacity, capacity_steps=asked, bytes_per_step=size, limit=limit)
     if config.kind == "prioritised":
         return PrioritisedReplay(columns, capacity, exponent=config.priority_exponent)
     return UniformReplay(columns, capacity)

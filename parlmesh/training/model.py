@@ -110,7 +110,7 @@ class DenseModel:
         """Log-probabilities [T, E] of actions [T, E, ...]."""
         grid = batch.log_probs.shape
         flat = batch.rows(np.ones(grid, np.bool_))
-        return self._likelihood(flat)[0].log_prob.reshape(grid)
+        return self._chosen(self._network.outputs(flat.features), flat).log_prob.reshape(grid)
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by Adam."""
@@ -136,9 +136,12 @@ class DenseModel:
 
     def _likelihood(self, minibatch: Minibatch) -> tuple[Likelihood, Array]:
         outputs, values = self._network.forward(minibatch.features)
+        return self._chosen(outputs, minibatch), values
+
+    def _chosen(self, outputs: Array, minibatch: Minibatch) -> Likelihood:
         if minibatch.masks is not None:
             outputs = masked(outputs, minibatch.masks)
-        return self._network.distribution.likelihood(outputs, minibatch.actions), values
+        return self._network.distribution.likelihood(outputs, minibatch.actions)
 
     def named_weights(self) -> dict[str, Array]:
         """Copies of the policy's and the value network's part."""

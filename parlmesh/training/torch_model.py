@@ -13,6 +13,7 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
 from .devices import CPU
@@ -29,7 +30,7 @@ class TorchModel:
     def __init__(
         self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator, device: torch.device = CPU
     ) -> None:
-        torch.set_num_threads(config.torch_threads)
+        choose_threads(config.torch_threads)
         self._device = device
         self._config = config
         if spec.network == "mlp":

@@ -12,6 +12,7 @@ from parlmesh.algorithms.dqn_torch import dueling, huber_loss
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense_q import DenseQ
 from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
 from .devices import CPU
@@ -28,7 +29,7 @@ class TorchQModel:
     def __init__(
         self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator, device: torch.device = CPU
     ) -> None:
-        torch.set_num_threads(config.torch_threads)
+        choose_threads(config.torch_threads)
         self._device = device
         self._config = config
         self._dueling = spec.dueling

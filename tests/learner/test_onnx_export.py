@@ -24,6 +24,7 @@ NETWORKS = {
     "clipped": {"actions": "clipped"},
     "recurrent": {"network": "recurrent", "hidden": (6, 7)},
     "conv": {"network": "conv", "observation_shape": (3, 9, 8)},
+    "nature": {"network": "nature", "observation_shape": (2, 37, 40)},
     "states": {"observation_shape": (), "observation_states": 11},
 }
 

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from parlmesh.policies import PolicySpec, load_policy, pack_policy
+from parlmesh.policies import PolicySpec, load_policy, pack_policy, torch_threads
 from parlmesh.policies.network import ActorCritic
 from parlmesh.policies.normaliser import Normaliser
 from parlmesh.types import ActionSpec
@@ -39,6 +39,45 @@ def test_a_convolutional_policy_acts_as_its_network_on_images_of_bytes():
         expected, _ = network(torch.from_numpy(images.astype(np.float32) / 255))
     np.testing.assert_allclose(policy.outputs(images)[0], expected, atol=1e-5)
     assert policy.act(images, np.random.default_rng(1)).action.shape == (4,)
+
+
+def test_the_memory_of_whole_stretches_is_that_of_single_steps():
+    torch.manual_seed(0)
+    network = ActorCritic(PolicySpec((4,), THREE, hidden=(7, 6), network="recurrent"))
+    rng = np.random.default_rng(0)
+    features = torch.from_numpy(rng.normal(size=(20, 5, 4)).astype(np.float32))
+    starts, state = torch.from_numpy(rng.random((20, 5)) < 0.2), torch.randn(5, 6)
+    assert starts[0].any()
+    outputs, values = network.unroll(features, starts, state)
+    (outputs.square().sum() + values.sum()).backward()
+    found = [parameter.grad.clone() for parameter in network.parameters() if parameter.grad is not None]
+    network.zero_grad()
+    states, one = [], state
+    for step in range(20):
+        body = torch.tanh(network.body[0](features[step]))
+        one = network.memory(body, torch.where(starts[step].unsqueeze(1), 0.0, one))
+        states.append(one)
+    hidden = torch.stack(states)
+    slow = network.policy[0](hidden), network.value[0](hidden).squeeze(2)
+    (slow[0].square().sum() + slow[1].sum()).backward()
+    expected = [parameter.grad for parameter in network.parameters() if parameter.grad is not None]
+    torch.testing.assert_close((outputs, values), slow, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
+
+
+def test_who_only_acts_leaves_the_threads_that_a_trainer_chose(monkeypatch):
+    before = torch.get_num_threads()
+    spec = PolicySpec((3, 9, 7), THREE, hidden=(16,), network="conv")
+    blob = pack_policy(spec, ActorCritic(spec).named_weights())
+    monkeypatch.setattr(torch_threads, "_chosen", False)
+    try:
+        load_policy(blob)
+        assert torch.get_num_threads() == 1
+        torch_threads.choose_threads(2)
+        load_policy(blob)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_states_are_seen_as_one_hot_rows():

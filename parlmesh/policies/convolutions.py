@@ -1,0 +1,34 @@
+"""Convolutional bodies by name, as both torch and ONNX build them."""
+
+from typing import NamedTuple
+
+
+class Convolution(NamedTuple):
+    """One layer, followed by relu."""
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int
+
+    def side(self, side: int) -> int:
+        """Length of a side after it; below 1 when the kernel does not fit."""
+        return (side + 2 * self.padding - self.kernel) // self.stride + 1
+
+
+CONVOLUTIONS: dict[str, tuple[Convolution, ...]] = {
+    # Small images of any size.
+    "conv": (Convolution(16, 3, 2, 1), Convolution(32, 3, 2, 1)),
+    # Mnih et al. 2015, for 84 x 84.
+    "nature": (Convolution(32, 8, 4, 0), Convolution(64, 4, 2, 0), Convolution(64, 3, 1, 0)),
+}
+
+
+def flat_size(network: str, shape: tuple[int, ...]) -> int:
+    """Numbers that the body of an image [C, H, W] gives; 0 when it is too small."""
+    _, height, width = shape
+    for layer in CONVOLUTIONS[network]:
+        height, width = layer.side(height), layer.side(width)
+        if height < 1 or width < 1:
+            return 0
+    return CONVOLUTIONS[network][-1].channels * height * width
