@@ -17,6 +17,10 @@ from parlmesh.cli.tables import fields_of
 from parlmesh.cli.view import clock, failures_text, goal_text, state_name
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
+FEW_FAILURES = 10
+FAULTY_SHARE = 0.1
+"""A node that blinks costs a few rollouts; more than these of all are a fault that must not pass unseen."""
+
 FILES = (
     ("learning curve", "learning-curve.png"),
     ("metrics", "metrics.jsonl"),
@@ -49,9 +53,18 @@ class Ending:
         return progress.failed_evaluations > 0 and not progress.HasField("evaluation_return")
 
     @property
+    def faulty(self) -> bool:
+        """Whether so many rollouts failed that something is wrong with the environment, whatever was learnt."""
+        if self.training is None:
+            return False
+        progress = self.training.progress
+        tried = progress.failed_rollouts + progress.received_trajectories
+        return progress.failed_rollouts > max(FEW_FAILURES, FAULTY_SHARE * tried)
+
+    @property
     def exit_code(self) -> int:
-        """0 when reached and evaluated, 1 otherwise."""
-        return 0 if self.reached and not self.unevaluated else 1
+        """0 when reached, evaluated and without many failures, 1 otherwise."""
+        return 0 if self.reached and not self.unevaluated and not self.faulty else 1
 
 
 def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts: int, seconds: float) -> None:
@@ -133,12 +146,15 @@ def beside(program: str, other: str) -> str:
 def _headline(ending: Ending) -> Text:
     if ending.reached and ending.unevaluated:
         return Text("finished, but no evaluation came to an end", style="bold red")
+    if ending.reached and ending.faulty and ending.training is not None:
+        count = ending.training.progress.failed_rollouts
+        return Text(f"finished, but {count:,} rollouts failed: look into the environment", style="bold red")
     if ending.reached and ending.training is not None:
         return Text(f"finished: {ending.training.reason or 'the run reached its end'}", style="bold green")
     if ending.trouble:
         return Text(f"not finished: {ending.trouble}", style="bold red")
     state = state_name(ending.training.state) if ending.training is not None else "not started"
-    reason = ending.training.reason if ending.training is not None else ""
+    reason = ending.training.reason.partition("\n")[0] if ending.training is not None else ""
     return Text(f"{state}: {reason}" if reason else state, style="bold yellow")
 
 

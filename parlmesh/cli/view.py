@@ -123,7 +123,9 @@ def failures_text(training: Training) -> str:
     progress = training.progress
     counts = ((progress.failed_rollouts, "rollout"), (progress.failed_evaluations, "evaluation"))
     told = ", ".join(counted(count, what) for count, what in counts if count)
-    return f"{told}; the last one: {progress.last_failure}" if told and progress.last_failure else told
+    # The lines below the first say where; the summary has them with the traceback.
+    last = progress.last_failure.partition("\n")[0]
+    return f"{told}; the last one: {last}" if told and last else told
 
 
 def sparkline(values: list[float], points: int = CURVE_POINTS) -> str:

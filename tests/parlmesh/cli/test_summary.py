@@ -70,6 +70,15 @@ def test_a_run_none_of_whose_evaluations_came_to_an_end_does_not_end_with_code_0
     assert "no evaluation came to an end" in printed(ending, RunPaths(tmp_path))
 
 
+def test_a_run_many_of_whose_rollouts_failed_does_not_end_with_code_0(tmp_path: Path) -> None:
+    progress = TrainingProgress(steps=10, failed_rollouts=30, received_trajectories=100, evaluation_return=1.0)
+    ending = Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress))
+    assert ending.exit_code == 1
+    assert "finished, but 30 rollouts failed: look into the environment" in printed(ending, RunPaths(tmp_path))
+    progress.received_trajectories = 1_000
+    assert Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress)).exit_code == 0
+
+
 def test_only_a_finished_run_ends_with_code_0() -> None:
     assert ended().exit_code == 0
     assert ended(TRAINING_STATE_STOPPED).exit_code == 1
