@@ -60,7 +60,7 @@ HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
     "rollout": lambda equipment: Rollout(
         equipment.learner,
         actor_id=equipment.identity.actor_id,
-        incarnation=equipment.identity.incarnation,
+        incarnation=lambda: equipment.identity.incarnation,
         metrics=equipment.metrics,
     ),
     "sleep": lambda equipment: Sleep(),
@@ -74,7 +74,10 @@ def identities_of(config: ActorConfig) -> list[ActorIdentity]:
     incarnation = config.incarnation or time.time_ns()
     names = [actor_id] if config.workers == 1 else [f"{actor_id}-{index}" for index in range(config.workers)]
     # Virtual nodes are found by the name of their host, so each host needs one of its own.
-    return [ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation) for name in names]
+    return [
+        ActorIdentity(name if config.virtual_nodes else node_id, name, incarnation, from_clock=not config.incarnation)
+        for name in names
+    ]
 
 
 def _certified(security: SecurityConfig) -> str:

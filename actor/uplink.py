@@ -100,6 +100,8 @@ class Uplink:
 
     async def _check(self, cause: FleetError) -> None:
         """Raises what will not pass. Credentials of an actor that was connected may be about to be renewed."""
+        if cause.reason == OLD_INCARNATION and self._succeeds(int(cause.metadata.get("newest_incarnation", 0))):
+            return
         if cause.reason == OLD_INCARNATION or isinstance(cause, InvalidInput):
             raise cause
         refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
@@ -149,9 +151,17 @@ class Uplink:
             raise DeadlineExceeded(text) from None
         if not isinstance(response, ConnectResponse) or not response.HasField("welcome"):
             raise Unavailable(f"{self._scheduler} ended the stream without a welcome")
+        if self._succeeds(response.welcome.newest_incarnation):
+            raise Unavailable(
+                "an earlier start had a later clock: this one comes again after it", reason="CLOCK_WENT_BACK"
+            )
         self._worker.welcome(response.welcome)
         self._worker.receive(response)
         return response.welcome
+
+    def _succeeds(self, newest: int) -> bool:
+        """Whether this start, before it was ever welcomed, comes again as the one after the newest that is known."""
+        return not self._was_connected and self._worker.identity.succeed(newest)
 
     async def _read(self, call: _Call) -> None:
         while isinstance(response := await call.read(), ConnectResponse):

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES
@@ -38,13 +38,22 @@ _RESULT_FRAME_BYTES = 4 << 10
 _RESULTS_PER_MESSAGE = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ActorIdentity:
     """Who an actor is in the fleet."""
 
     node_id: str
     actor_id: str
     incarnation: int
+    from_clock: bool = field(default=False, compare=False)
+    """Whether the incarnation may be another: clocks go back."""
+
+    def succeed(self, newest: int) -> bool:
+        """Begins after the newest start that others know of; False when there is no need, or the number was given."""
+        if not self.from_clock or newest <= self.incarnation:
+            return False
+        self.incarnation = newest + 1
+        return True
 
 
 class Worker:

@@ -12,6 +12,8 @@ class Welcome(NamedTuple):
 
     session: int
     leases: list[LeaseName]
+    # Of all starts of the actor that are known.
+    newest_incarnation: int = 0
 
 
 class Assign(NamedTuple):

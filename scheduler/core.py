@@ -4,6 +4,7 @@ Each method is one event. It changes the state, or raises a FleetError and chang
 is collected and given out by `take_actions`. `now` is monotonic and the scheduler's own: no other clock decides.
 """
 
+import os
 import random
 from collections.abc import Iterable, Sequence
 from itertools import count
@@ -42,9 +43,10 @@ class Core:
         lease_floor: int = 0,
         rng: random.Random | None = None,
     ) -> None:
+        """`rng` spreads load and back-offs and, where it is given, also stands in for the entropy of lease ids."""
         self.config = config
-        # Not for secrets: it spreads load and back-offs.
-        self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor)  # noqa: S311
+        entropy = os.urandom if rng is None else rng.randbytes
+        self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
         self.sessions = Sessions(self.life)
         # The floor differs at every start, so ids never repeat.
         self._id_prefix = f"t-{lease_floor >> 32:x}"

@@ -4,7 +4,8 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 
 from parlmesh.failures import first_line
 
@@ -21,12 +22,21 @@ from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseN
 from .timers import Timers
 from .trace import Trace
 
+# Random numbers fetched at once.
+LEAPS = 512
+
 
 class Lifecycle:
     """Tables of tasks and actors, and the moves between states."""
 
     def __init__(
-        self, config: SchedulerConfig, rng: random.Random, now: float, wall_time: float, lease_floor: int
+        self,
+        config: SchedulerConfig,
+        rng: random.Random,
+        now: float,
+        wall_time: float,
+        lease_floor: int,
+        entropy: Callable[[int], bytes],
     ) -> None:
         self.config = config
         self.rng = rng
@@ -45,6 +55,8 @@ class Lifecycle:
         self.journal_offset = wall_time - now
         self.next_number = 1
         self.last_lease = lease_floor
+        self._entropy = entropy
+        self._leaps: array[int] = array("H")
         # What happened since the core last gave out its actions.
         self.submitted: list[Task] = []
         self.returned: list[Returned] = []
@@ -141,7 +153,7 @@ class Lifecycle:
         by_state = self.statistics.by_state
         by_state[QUEUED] -= count
         by_state[RUNNING] += count
-        lease_id, actor_id, leases = self.last_lease, actor.actor_id, actor.leases
+        lease_id, actor_id, leases = self.last_lease + self._leap(), actor.actor_id, actor.leases
         expires_at = now + self.config.leases.duration_seconds
         again: list[Task] = []
         for task in tasks:
@@ -170,6 +182,12 @@ class Lifecycle:
             tasks = [task for task in tasks if task not in later]
         if tasks:
             self.assigned.setdefault(actor, []).extend(tasks)
+
+    def _leap(self) -> int:
+        """By how much the next lease is beyond the last, so that nobody knows one from another."""
+        if not self._leaps:
+            self._leaps = array("H", self._entropy(LEAPS * self._leaps.itemsize))
+        return self._leaps.pop()
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""

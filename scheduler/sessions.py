@@ -84,7 +84,7 @@ class Sessions:
         self.confinement.apply_to(actor)
         standing = [] if actor.quarantined else self._reattach(actor, hello.leases, now)
         self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
-        actions.append(Welcome(hello.session, standing))
+        actions.append(Welcome(hello.session, standing, max(before[1], hello.incarnation)))
         self.unsettled[actor] = None
         return actions
 
@@ -274,7 +274,8 @@ def _check_claim(actor: Actor, hello: Hello) -> None:
             f"incarnation {hello.incarnation} is an older start of it",
             reason="OLD_INCARNATION",
             actor_id=hello.actor_id,
-            incarnation=actor.incarnation,
+            # While the other is connected the older one must go; if it is not, a clock may have gone back.
+            **({} if actor.session else {"newest_incarnation": actor.incarnation}),
         )
 
 

@@ -335,7 +335,11 @@ class Shell:
         elif isinstance(action, Welcome):
             terms = self._config.leases
             welcome = translation.welcome_to_bytes(
-                action.leases, terms.heartbeat_seconds, terms.duration_seconds, self._config.listen.max_message_bytes
+                action.leases,
+                terms.heartbeat_seconds,
+                terms.duration_seconds,
+                self._config.listen.max_message_bytes,
+                action.newest_incarnation,
             )
             outbox.put([welcome])
         else:

@@ -115,7 +115,11 @@ def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes) -> pb.Act
 
 
 def welcome_to_bytes(
-    leases: Iterable[LeaseName], heartbeat_seconds: float, lease_seconds: float, message_bytes: int
+    leases: Iterable[LeaseName],
+    heartbeat_seconds: float,
+    lease_seconds: float,
+    message_bytes: int,
+    newest_incarnation: int,
 ) -> bytes:
     message = fleet_pb.ConnectResponse(
         welcome=fleet_pb.Welcome(
@@ -123,6 +127,7 @@ def welcome_to_bytes(
             lease_duration=duration(lease_seconds),
             leases=[fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in leases],
             message_bytes=message_bytes,
+            newest_incarnation=newest_incarnation,
         )
     )
     return message.SerializeToString()

@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -100,7 +100,9 @@ class Rollout:
     kind = "rollout"
     runs_in = RunsIn.THREAD
 
-    def __init__(self, learner: LearnerLink, *, actor_id: str, incarnation: int, metrics: ActorMetrics) -> None:
+    def __init__(
+        self, learner: LearnerLink, *, actor_id: str, incarnation: Callable[[], int], metrics: ActorMetrics
+    ) -> None:
         self._learner = learner
         self._actor_id = actor_id
         self._incarnation = incarnation
@@ -158,7 +160,7 @@ class Rollout:
         trajectory = Trajectory(
             run_id=wanted.run_id,
             actor_id=self._actor_id,
-            incarnation=self._incarnation,
+            incarnation=self._incarnation(),
             sequence=self._learner.next_sequence(),
             policy_version=held.version,
             fragment=fragment,
@@ -215,7 +217,7 @@ class Rollout:
         with self._lock:
             made = self._made[run_seed, slot]
             self._made[run_seed, slot] += 1
-        seed = collector_seed(run_seed, self._actor_id, self._incarnation, slot)
+        seed = collector_seed(run_seed, self._actor_id, self._incarnation(), slot)
         return np.random.SeedSequence(seed.entropy, spawn_key=(made,)) if made else seed
 
 

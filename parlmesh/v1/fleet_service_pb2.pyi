@@ -246,8 +246,13 @@ class Welcome(_message.Message):
     LEASE_DURATION_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    NEWEST_INCARNATION_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     """Largest message the scheduler takes; a result that does not fit is a failure. 0 = unknown."""
+    newest_incarnation: _builtins.int
+    """Highest incarnation that is known of an actor of this id, this one included. An actor whose clock went back, and who
+    is below it, comes again with a higher one: whatever it sends is told from what was sent before.
+    """
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
@@ -265,10 +270,11 @@ class Welcome(_message.Message):
         lease_duration: _duration_pb2.Duration | None = ...,
         leases: _abc.Iterable[Global___Lease] | None = ...,
         message_bytes: _builtins.int = ...,
+        newest_incarnation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases", "message_bytes", b"message_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases", "message_bytes", b"message_bytes", "newest_incarnation", b"newest_incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ from parlmesh.errors import (
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.testing.fleet import FakeScheduler
-from parlmesh.v1.fleet_service_pb2 import ConnectResponse
+from parlmesh.v1.fleet_service_pb2 import ConnectResponse, Welcome
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 
@@ -50,12 +50,12 @@ class Connected:
 
 
 @asynccontextmanager
-async def _connected() -> AsyncIterator[Connected]:
+async def _connected(*, from_clock: bool = False) -> AsyncIterator[Connected]:
     scheduler, metrics = FakeScheduler(), ActorMetrics(CollectorRegistry())
     limits = LimitsConfig(prefetch=64, reconnect_seconds=0.02, connect_seconds=0.3)
     handlers = {handler.kind: handler for handler in (Noop(), Sleep(), Spins())}
     worker = Worker(
-        ActorIdentity("node", "node-1", 1),
+        ActorIdentity("node", "node-1", 1, from_clock),
         handlers,
         slots=1,
         labels={},
@@ -171,6 +171,25 @@ async def test_closing_does_not_wait_for_a_scheduler_that_is_away() -> None:
         fleet.uplink.close()
         async with asyncio.timeout(5.0):
             await fleet.run
+
+
+async def test_an_actor_whose_clock_went_back_comes_again_after_its_last_start() -> None:
+    async with _connected(from_clock=True) as fleet:
+        first = await fleet.scheduler.stream()
+        assert first.hello.incarnation == 1
+        first.end(FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=70))
+        second = await fleet.scheduler.stream()
+        assert second.hello.incarnation == 71
+        second.send(ConnectResponse(welcome=Welcome(newest_incarnation=90)))
+        third = await fleet.scheduler.stream()
+        assert third.hello.incarnation == 91
+        third.send(ConnectResponse(welcome=Welcome(newest_incarnation=91)))
+        await wait_until_async(lambda: fleet.metrics.connected._value.get() == 1, 5.0)
+        # Once it was welcomed, whoever is above it has taken its place.
+        third.end(FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=99))
+        with pytest.raises(FailedPrecondition, match="an older start"):
+            async with asyncio.timeout(5.0):
+                await fleet.run
 
 
 async def test_an_actor_that_was_replaced_by_a_later_start_of_itself_gives_up() -> None:

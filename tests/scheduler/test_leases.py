@@ -1,5 +1,7 @@
 """Who may answer for a task: leases that are kept, lost, given to another and given back."""
 
+from itertools import pairwise
+
 import pytest
 
 from parlmesh.errors import NotFound
@@ -184,6 +186,19 @@ def test_an_assignment_that_was_taken_back_before_it_was_sent_is_left_out_and_co
     assert harness.core.actor("a").credits == 1
     harness.submit(noop("next"))
     assert "next" in ids(harness.held["a"])
+
+
+def test_a_lease_cannot_be_known_from_the_one_before(harness: Harness) -> None:
+    session = harness.connect("a")
+    leases = []
+    for number in range(50):
+        harness.submit(noop(str(number)))
+        (task,) = harness.take(session)
+        leases.append(task.lease_id)
+        harness.finish(session, task)
+    steps = [after - before for before, after in pairwise(leases)]
+    assert min(steps) > 0
+    assert len(set(steps)) > 45
 
 
 def test_nothing_is_sent_over_a_stream_that_was_replaced(harness: Harness) -> None:

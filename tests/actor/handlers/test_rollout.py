@@ -60,7 +60,7 @@ async def _rolling(*, version: int = 1, **limits: Any) -> AsyncIterator[Rolling]
         uploads = Uploads(upload_stream(channel), limits=options, metrics=metrics, rng=rng)
         async with policies, uploads:
             link = LearnerLink(policies, uploads, policy_seconds=options.policy_seconds)
-            rollout = Rollout(link, actor_id=_ACTOR, incarnation=_INCARNATION, metrics=metrics)
+            rollout = Rollout(link, actor_id=_ACTOR, incarnation=lambda: _INCARNATION, metrics=metrics)
             await learner.publish(_RUN, version, random_policy(version))
             yield Rolling(learner, rollout, metrics)
             rollout.reset()
