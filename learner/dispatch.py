@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import random
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -21,6 +22,10 @@ log = get_logger("parlmesh.learner")
 _CALL_SECONDS = 10.0
 # An outcome that a broken stream swallowed is found by asking.
 _SWEEP_SECONDS = 5.0
+# A scheduler takes at most 10,000.
+_TASKS_PER_REQUEST = 1_000
+# What follows the submitter in a task's id; older learners had no last part.
+_IN_A_LIFE = re.compile(r"[0-9a-f]{8}-\d+(-[0-9a-f]{8})?")
 _UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNING)
 
 
@@ -86,17 +91,19 @@ class Dispatcher:
         while True:
             await self._submitted.wait()
             self._submitted.clear()
-            if not self._unsent:
-                continue
-            request = scheduler_pb.SubmitTasksRequest(tasks=self._unsent)
-            self._unsent = []
-            self._sending = {spec.task_id for spec in request.tasks}
-            # Safe to repeat: the tasks carry ids.
-            await self._retried(functools.partial(self._submit, request), "submit")
-            self._sending = set()
-            unwanted, self._unwanted = sorted(self._unwanted), set()
-            if unwanted:
-                await self._cancel(unwanted)
+            while self._unsent:
+                await self._send_some()
+
+    async def _send_some(self) -> None:
+        request = scheduler_pb.SubmitTasksRequest(tasks=self._unsent[:_TASKS_PER_REQUEST])
+        self._unsent = self._unsent[_TASKS_PER_REQUEST:]
+        self._sending = {spec.task_id for spec in request.tasks}
+        # Safe to repeat: the tasks carry ids.
+        await self._retried(functools.partial(self._submit, request), "submit")
+        self._sending = set()
+        unwanted, self._unwanted = sorted(self._unwanted), set()
+        if unwanted:
+            await self._cancel(unwanted)
 
     async def _submit(self, request: scheduler_pb.SubmitTasksRequest) -> None:
         await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
@@ -144,12 +151,20 @@ class Dispatcher:
     async def _cancel_leftovers(self) -> None:
         """Tasks of this submitter's life before a restart ask for policies that are gone."""
         listing = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
-        answer = await self._stub.ListTasks(listing, timeout=_CALL_SECONDS)
-        old = [task.spec.task_id for task in answer.tasks if task.spec.submitter == self._submitter]
-        old = [task_id for task_id in old if task_id not in self._pending]
-        if old:
-            await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=old), timeout=_CALL_SECONDS)
-            log.info("leftovers_cancelled", tasks=len(old))
+        while True:
+            answer = await self._stub.ListTasks(listing, timeout=_CALL_SECONDS)
+            old = [task.spec.task_id for task in answer.tasks if self.is_leftover(task.spec.task_id)]
+            if old:
+                await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=old), timeout=_CALL_SECONDS)
+                log.info("leftovers_cancelled", tasks=len(old))
+            listing.page_token = answer.next_page_token
+            if not listing.page_token:
+                return
+
+    def is_leftover(self, task_id: str) -> bool:
+        """Whether a task is of this submitter's life before a restart."""
+        rest = task_id.removeprefix(f"{self._submitter}-")
+        return rest != task_id and not rest.startswith(f"{self._life}-") and _IN_A_LIFE.fullmatch(rest) is not None
 
     def _settle(self, outcome: pb.Outcome) -> None:
         if outcome.task_id in self._pending:

@@ -113,6 +113,9 @@ class FleetSource:
         if owner not in ("", trajectory.node_id):
             message = f"actor {trajectory.actor_id!r} is of node {owner!r}, and {trajectory.node_id!r} sent this"
             raise PermissionDenied(message, reason="WRONG_NODE")
+        if self._dispatcher.is_leftover(trajectory.task_id):
+            message = f"the rollout {trajectory.task_id!r} was asked for before this learner was started again"
+            raise FailedPrecondition(message, reason="OLD_TASK")
         if self._asked.get(trajectory.task_id, True):
             what = "was delivered before" if trajectory.task_id in self._asked else "was not asked for by this learner"
             raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)

@@ -27,6 +27,7 @@ from parlmesh.types import Trajectory
 
 from .config import RUN_ID, LearnerConfig, TrainingConfig
 from .disk import sentence_of
+from .driving import Driver, Launch
 from .experience import ExperienceQueue
 from .folder_lock import FolderLock
 from .live_run import LiveRun
@@ -35,16 +36,10 @@ from .progress import RunState
 from .registry import PolicyRegistry
 from .run_entry import Entry, Totals
 from .run_record import RunRecord, read_record
-from .standing import standing_of
 from .strikes import UNASKED, Strikes
 from .versions import uid_of
 
 log = get_logger("parlmesh.learner")
-
-# Between two tries to make a run ready that the disk holds up.
-_DISK_SECONDS = 1.0
-
-Launch = Callable[[LearnerConfig, PolicyRegistry, ModelFolder], LiveRun]
 
 
 class Runs:
@@ -59,16 +54,15 @@ class Runs:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._config = config
-        self._launch = launch
         self._check = check
         self._clock = clock
         self._entries: dict[str, Entry] = {}
         self._group: asyncio.TaskGroup | None = None
-        self._closing = False
         # One change at a time: none is decided on what another is about to change.
         self._changing = asyncio.Lock()
         self.past = Totals()
         self.strikes = Strikes()
+        self._driver = Driver(launch, self.past, self.strikes, clock)
         self._locks: list[FolderLock] = []
 
     def open(self) -> None:
@@ -107,7 +101,7 @@ class Runs:
         changes = {"state": state, "configuration": configuration, "reason": "", "end_time": None, "standing": {}}
         entry = self._enter(record.model_copy(update=changes), config)
         try:
-            entry.live = self._launch(entry.config, entry.registry, entry.models)
+            entry.live = self._driver.launch(entry.config, entry.registry, entry.models)
         except (FleetError, OSError):
             # The operator's to mend, who is told before anything is served.
             raise
@@ -125,9 +119,9 @@ class Runs:
                 self._group = group
                 for entry in list(self._entries.values()):
                     if entry.record.state in (RunState.RUNNING, RunState.PAUSED):
-                        await self._go_on(entry, group)
+                        await self._driver.go_on(entry, group)
                 await stop.wait()
-                self._closing = True
+                self._driver.closing = True
                 for entry in self._entries.values():
                     if entry.live is not None:
                         entry.live.run.stop("the learner was told to stop", leaving=True)
@@ -256,10 +250,10 @@ class Runs:
             if entry.state is not RunState.CREATED:
                 raise FailedPrecondition(f"run {entry.run_id!r} is {entry.state.value} already", reason="STARTED")
             self._check_room()
-            if self._group is None or self._closing:
+            if self._group is None or self._driver.closing:
                 raise FailedPrecondition("the learner is stopping", reason="STOPPING")
             await self._rewrite(entry, state=RunState.RUNNING)
-            await self._go_on(entry, self._group)
+            await self._driver.go_on(entry, self._group)
             return entry
 
     async def pause(self, run_id: str) -> Entry:
@@ -296,74 +290,6 @@ class Runs:
                 entry.held_up = ""
                 entry.tell()
             return entry
-
-    async def _go_on(self, entry: Entry, group: asyncio.TaskGroup) -> None:
-        """Trains a run from wherever it is; one that cannot even be built has failed."""
-        if entry.live is None and not await self._made_ready(entry):
-            return
-        group.create_task(self._drive(entry), name=f"run {entry.run_id}")
-
-    async def _made_ready(self, entry: Entry) -> bool:
-        """False when it has failed. One that the disk holds up is tried again by `_drive`."""
-        try:
-            entry.live = await asyncio.to_thread(self._launch, entry.config, entry.registry, entry.models)
-            entry.held_up = ""
-        except OSError as error:
-            entry.held_up = sentence_of(error)
-            log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=entry.held_up)
-        except Exception as error:
-            await self._fail(entry, error)
-            return False
-        return True
-
-    async def _drive(self, entry: Entry) -> None:
-        """Whatever goes wrong in a run is its own end, and nobody else's."""
-        try:
-            while entry.live is None:
-                await asyncio.sleep(_DISK_SECONDS)
-                if self._closing or entry.record.state.final or not await self._made_ready(entry):
-                    return
-            await self._train(entry, entry.live)
-        except Exception as error:
-            await self._fail(entry, error)
-        finally:
-            self._put_away(entry)
-
-    async def _fail(self, entry: Entry, error: Exception) -> None:
-        reason = error.message if isinstance(error, FleetError) else f"{type(error).__name__}: {error}"
-        log.exception("run_failed", error, run_id=entry.run_id)
-        changes = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
-        try:
-            await asyncio.to_thread(entry.rewrite, **changes)
-        except OSError as refused:
-            log.error("run_record_not_written", run_id=entry.run_id, error=sentence_of(refused))
-            entry.record = entry.record.model_copy(update=changes)
-        entry.tell()
-
-    def _put_away(self, entry: Entry) -> None:
-        """A run that has ended; one of a learner that stops goes on at the next start."""
-        if entry.live is not None and not self._closing:
-            with ExperienceQueue.books:
-                self.past.add(entry.live.run.queue)
-                entry.live = None
-            entry.registry.keep_newest()
-            entry.tell()
-
-    async def _train(self, entry: Entry, live: LiveRun) -> None:
-        def on_end(state: RunState, reason: str) -> None:
-            if not self._closing:
-                changes = {
-                    "state": state,
-                    "reason": reason,
-                    "end_time": self._clock(),
-                    "standing": standing_of(live.run),
-                }
-                entry.rewrite(**changes)
-
-        live.run.on_change = entry.tell
-        live.run.on_end = on_end
-        live.run.on_strike = self.strikes.add
-        await live.drive(paused=entry.record.state is RunState.PAUSED)
 
     async def _rewrite(self, entry: Entry, **changes: Any) -> None:
         """Unavailable, and nothing has changed, when the disk refuses."""

@@ -26,7 +26,7 @@ class Refusing(SchedulerServiceServicer):
     def __init__(self):
         self.refusal = None
         self.tries = 0
-        self.tasks, self.cancelled = [], []
+        self.tasks, self.cancelled, self.leftovers = [], [], []
         self.outcomes = asyncio.Queue()
 
     @property
@@ -47,7 +47,8 @@ class Refusing(SchedulerServiceServicer):
             yield pb.WatchTasksResponse(outcomes=[await self.outcomes.get()])
 
     async def ListTasks(self, request, context):
-        return pb.ListTasksResponse()
+        tasks = [task_pb2.Task(spec={"task_id": name}) for name in self.leftovers.pop(0)] if self.leftovers else []
+        return pb.ListTasksResponse(tasks=tasks, next_page_token="more" if self.leftovers else "")
 
     async def CancelTasks(self, request, context):
         self.cancelled += request.task_ids
@@ -58,8 +59,9 @@ class Refusing(SchedulerServiceServicer):
 
 
 @contextlib.asynccontextmanager
-async def dispatching(on_outcome):
+async def dispatching(on_outcome, leftovers=()):
     scheduler, obstacles = Refusing(), []
+    scheduler.leftovers = list(leftovers)
     async with serve([scheduler.service]) as address, open_channel(address) as channel:
         dispatcher = Dispatcher(channel, "learner-run", on_outcome, obstacles.append)
         running = asyncio.ensure_future(dispatcher.run())
@@ -110,6 +112,20 @@ async def test_an_outcome_that_nobody_can_use_costs_only_itself():
         for name in names:
             scheduler.outcomes.put_nowait(task_pb2.Outcome(task_id=name))
         await wait_until_async(lambda: seen == names, WAIT)
+
+
+async def test_all_that_a_life_before_left_is_cancelled_and_nothing_else():
+    first, second = "learner-run-01234567-1", "learner-run-01234567-2-89abcdef"
+    others = ["learner-run-2-01234567-1-89abcdef", "mine", "learner-running-01234567-1"]
+    async with dispatching(lambda outcome: None, [[first, *others], [second]]) as (scheduler, _, _obstacles):
+        await wait_until_async(lambda: scheduler.cancelled == [first, second], WAIT)
+
+
+async def test_more_tasks_than_a_scheduler_takes_at_once_are_sent_in_parts():
+    async with dispatching(lambda outcome: None) as (scheduler, dispatcher, _):
+        names = dispatcher.submit([task_pb2.TaskSpec(kind="a") for _ in range(2_500)])
+        await wait_until_async(lambda: scheduler.tasks == names, WAIT)
+        assert scheduler.tries == 3
 
 
 def test_nobody_can_guess_the_id_of_the_next_task():

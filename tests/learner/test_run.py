@@ -172,7 +172,10 @@ async def test_updates_that_are_not_finite_are_never_published_and_end_the_run(t
         return real(fragments, progress)
 
     monkeypatch.setattr(parts.run._trainer, "update", update)
+    strikes = []
+    parts.run.on_strike = lambda sender, reason, why: strikes.append((sender, reason))
     progress = await train(parts, source)
+    assert strikes == [("actor-0", "NOT_FINITE_UPDATE")] * 3
     assert progress.state is RunState.FAILED
     assert progress.reason == "3 updates in a row were not finite; version 4 is served"
     assert parts.run.registry.version == 4

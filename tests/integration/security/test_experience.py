@@ -75,6 +75,8 @@ async def test_an_actor_delivers_what_it_was_asked_for_once(experience):
     assert await experience.upload(HONEST, task_id=task) == "DUPLICATE_TRAJECTORY", "as after a broken stream"
     assert await experience.upload(HONEST, 2, task_id=task) == "UNASKED"
     assert await experience.upload(HONEST, 3, task_id="learner-run-0-1") == "UNASKED"
+    old = "learner-run-01234567-1-89abcdef"
+    assert await experience.upload(HONEST, 5, task_id=old) == "OLD_TASK", "no fault of an honest actor's"
     assert await experience.upload(HONEST, 4) == "UNASKED"
     assert experience.runs.strikes.counts == {HONEST: {"UNASKED": 3}}
 
