@@ -7,6 +7,7 @@ import threading
 from queue import SimpleQueue
 from typing import BinaryIO
 
+from parlmesh.processes import IMPORTING
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 
 from .framing import HEADER_BYTES, frame, length_of
@@ -21,7 +22,9 @@ def main(source: str, actor_id: str, slot: str) -> None:
     inbox: SimpleQueue[Assignment] = SimpleQueue()
     threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
     module, _, name = source.partition(":")
+    os.environ[IMPORTING] = "1"
     handler: Handler = getattr(importlib.import_module(module), name)()
+    del os.environ[IMPORTING]
     while True:
         assignment = inbox.get()
         replies.write(frame(_run(handler, assignment, actor_id, int(slot)).SerializeToString()))

@@ -6,6 +6,7 @@ from contextlib import AsyncExitStack
 
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import Unavailable
+from parlmesh.processes import IMPORTING
 from parlmesh.telemetry import get_logger, serve_metrics
 from parlmesh.telemetry.metrics import MetricsServer
 
@@ -31,6 +32,7 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     try:
         async with AsyncExitStack() as stack:
             members = await build(config, stack, ActorMetrics())
+            os.environ.pop(IMPORTING, None)
             log.info(
                 "serving",
                 actor_ids=[worker.identity.actor_id for worker, _ in members],

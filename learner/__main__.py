@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from parlmesh.config import parse_arguments
+from parlmesh.extras import require
 
 from .config import LearnerConfig
 
@@ -14,6 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = parse_arguments(
         "learner", LearnerConfig, argv, description="Serves policies, takes in experience, trains."
     )
+    require("parlmesh-learner", "learner", "gymnasium", "safetensors", "tensorboard", "xxhash")
     # Small matrices are fastest on one thread, and the other cores belong to the actors.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")

@@ -26,7 +26,7 @@ from .claims import Claims, no_outcome
 from .config import ClientConfig
 from .execution import Run, enumerated
 from .link import TASKS_PER_REQUEST, Link
-from .local_fleet import LocalFleet
+from .local_fleet import LocalFleet, check_not_importing
 from .outcomes import Outcome
 from .policy import PolicyUpdate, wait_for_policy
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
@@ -101,6 +101,7 @@ class PARLController:
         if not isinstance(num_workers, int) or not 1 <= num_workers <= most:
             raise InvalidInput(f"num_workers is {num_workers!r}; it must be 1 to {most}", reason="INVALID_WORKERS")
         self._check_loop()
+        check_not_importing()
         async with self._opening:
             if self._link is None:
                 await self._start(num_workers, actor, scheduler, processes)

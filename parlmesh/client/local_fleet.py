@@ -2,14 +2,15 @@
 
 import asyncio
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
-from parlmesh.errors import FleetError, InvalidInput
-from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
+from parlmesh.processes import IMPORTING, ChildSpec, Supervisor, merged, service_command, write_settings
 from parlmesh.rpc.errors import fleet_error_in
 from parlmesh.telemetry import get_logger
 
@@ -21,6 +22,16 @@ WORKERS_PER_PROCESS = 1000
 _WORKERS_WORTH_A_PROCESS = 10
 _GRACE_SECONDS = 2.0
 _FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
+
+
+def check_not_importing() -> None:
+    """A worker that imports a program to find its handlers must not run the program."""
+    if os.environ.get(IMPORTING):
+        raise FailedPrecondition(
+            "initialize() was called while a worker imported this program: put what is to run under"
+            ' `if __name__ == "__main__":`',
+            reason="UNGUARDED_PROGRAM",
+        )
 
 
 def processes_for(workers: int, cores: int) -> int:
@@ -87,8 +98,13 @@ class LocalFleet:
 
     async def _keep(self, started: asyncio.Future[str]) -> None:
         try:
-            with TemporaryDirectory(prefix="parlmesh-") as folder:
-                await self._supervise(Path(folder), started)
+            folder = Path(mkdtemp(prefix="parlmesh-"))
+            try:
+                await self._supervise(folder, started)
+            finally:
+                # A log that is named must be there to be read.
+                if str(folder) not in self.trouble:
+                    shutil.rmtree(folder, ignore_errors=True)
         except Exception as error:
             known = fleet_error_in(error)
             if known is None:
@@ -163,7 +179,7 @@ class LocalFleet:
 def child_environment(environment: Mapping[str, str], path: Sequence[str]) -> dict[str, str]:
     """What this process can import, its children can; what configures other fleets is left out."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_FOREIGN_SETTINGS)}
-    return kept | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path)}
+    return kept | {"PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in path), IMPORTING: "1"}
 
 
 def _note(text: str) -> None:

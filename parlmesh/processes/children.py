@@ -63,6 +63,15 @@ def serving_port(log: Path, offset: int) -> int | None:
     return None
 
 
+def has_served(log: Path, offset: int) -> bool:
+    """Whether the process said after `offset` that it serves."""
+    if not log.exists():
+        return False
+    with log.open("rb") as lines:
+        lines.seek(offset)
+        return any(_event(line).get("event") == "serving" for line in lines)
+
+
 def last_words(log: Path, offset: int = 0) -> str:
     """The last line of a log that says something, as one readable sentence of at most 300 characters."""
     if not log.exists():

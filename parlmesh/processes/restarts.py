@@ -14,6 +14,8 @@ class RestartLimits:
     window_seconds: float = 60.0
     max_restarts: int = 8
     """Restarts within the window; one end more and the child is given up."""
+    max_alike: int = 5
+    """Ends with the same last words, and before the child ever served, after which it is given up."""
 
 
 DEFAULT_LIMITS = RestartLimits()

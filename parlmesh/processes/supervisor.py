@@ -18,12 +18,16 @@ from typing import Self
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
 
-from .children import describe_end, kill_session, last_words, log_size, serving_port, spawn, terminate
+from .children import describe_end, has_served, kill_session, last_words, log_size, serving_port, spawn, terminate
 from .process import Process
 from .restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
 """Exit codes after which a child would only end so again, by what it refused."""
+
+
+_DEFECT = 1
+"""The exit code of any other error. A port that is taken or a signal may pass."""
 
 
 class ChildState(StrEnum):
@@ -62,6 +66,8 @@ class Child:
     """Why it was given up."""
     ends: list[float] = field(default_factory=list)
     log_offset: int = 0
+    alike: tuple[str, int] = ("", 0)
+    """Last words of starts that never served, and how often they were the same in a row."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the child is given up or stopped."""
@@ -211,6 +217,10 @@ class Supervisor:
         if isinstance(end, int) and end in HOPELESS_EXITS:
             self._give_up(child, f"{name} refused {HOPELESS_EXITS[end]}: {words or f'see {log}'}")
             return None
+        if end == _DEFECT and self._fails_alike(child, words):
+            times = f"{self._limits.max_alike} times in the same way before it served"
+            self._give_up(child, f"{name} ended {times}: {words} ({how}; log {log})")
+            return None
         delay = restart_delay(child.ends, now, self._limits)
         if delay is None:
             times = f"{self._limits.max_restarts + 1} times within {self._limits.window_seconds:g} s"
@@ -220,6 +230,15 @@ class Supervisor:
         child.state = ChildState.BACKING_OFF
         self._note(f"{name} ended ({how}), starting it again in {delay:.1f} s")
         return delay
+
+    def _fails_alike(self, child: Child, words: str) -> bool:
+        """Whether the child never got to serve and says the same each time: another start would end so again."""
+        if not words or has_served(child.spec.log, child.log_offset):
+            child.alike = ("", 0)
+            return False
+        said, times = child.alike
+        child.alike = (words, times + 1 if words == said else 1)
+        return child.alike[1] >= self._limits.max_alike
 
     def _give_up(self, child: Child, reason: str) -> None:
         child.state, child.reason = ChildState.GIVEN_UP, reason

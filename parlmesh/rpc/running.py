@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from parlmesh.extras import EXIT_CONFIGURATION, missing_extra
 from parlmesh.telemetry import get_logger
 from parlmesh.text import visible
 
@@ -29,6 +30,10 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
         if sentence:
             sys.stderr.write(f"error: {sentence}\n")
             return EXIT_OTHER
+        absent = missing_extra(_only(error))
+        if absent:
+            sys.stderr.write(f"error: {absent}\n")
+            return EXIT_CONFIGURATION
         known = fleet_error_in(error)
         if known is None:
             log.exception("service_failed", error)
@@ -38,10 +43,16 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
     return EXIT_OK
 
 
-def _of_a_path(error: BaseException) -> str:
-    """What a folder, disk or file of the operator's refuses; a traceback would tell nothing more. Empty = a defect."""
+def _only(error: BaseException) -> BaseException:
+    """The one exception that a group holds."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
+    return error
+
+
+def _of_a_path(error: BaseException) -> str:
+    """What a folder, disk or file of the operator's refuses; a traceback would tell nothing more. Empty = a defect."""
+    error = _only(error)
     if not isinstance(error, OSError):
         return ""
     if error.filename is not None:

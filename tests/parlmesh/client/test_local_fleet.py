@@ -36,7 +36,7 @@ async def test_an_impossible_number_of_processes_is_refused(workers: int, proces
 def test_children_import_what_the_parent_can_and_hear_nothing_meant_for_other_fleets() -> None:
     given_environment = {"HOME": "/h", "PARLMESH_SCHEDULER__LISTEN__PORT": "1", "PARLMESH_ACTOR__SLOTS": "2"}
     environment = child_environment(given_environment, ["", "/a"])
-    assert environment == {"HOME": "/h", "PYTHONPATH": os.pathsep.join([os.getcwd(), "/a"])}
+    assert environment == {"HOME": "/h", "PYTHONPATH": os.pathsep.join([os.getcwd(), "/a"]), "PARLMESH_IMPORTING": "1"}
 
 
 class Stops:

@@ -89,6 +89,32 @@ async def test_a_refused_configuration_is_not_tried_again(tmp_path: Path, code: 
     assert supervised.reason == f"child refused {what}: training.seed is -1, allowed is 0 and above"
 
 
+async def test_a_child_that_fails_alike_before_it_serves_is_given_up_early(tmp_path: Path) -> None:
+    limits = dataclasses.replace(QUICK, max_restarts=100, max_alike=3)
+    async with Supervisor(note=lambda text: None, limits=limits) as supervisor:
+        same = supervisor.start(child(tmp_path, "raise SystemExit('no such network')", "same"))
+        varied = supervisor.start(child(tmp_path, "import os\nraise SystemExit(f'odd {os.getpid()}')", "varied"))
+        taken = supervisor.start(child(tmp_path, "import sys\nprint('taken')\nsys.exit(3)", "taken"))
+        await until(same.settled.is_set)
+        assert same.restarts == 2
+        assert same.reason.startswith("same ended 3 times in the same way before it served: no such network")
+        assert same.spec.log.exists()
+        await until(lambda: varied.restarts > 4 and taken.restarts > 4)
+
+
+async def test_a_child_that_had_served_is_tried_again_however_it_ends(tmp_path: Path) -> None:
+    program = """
+        import json, sys
+        print(json.dumps({"event": "serving", "port": 1}), flush=True)
+        print("always the same", flush=True)
+        sys.exit(1)
+    """
+    limits = dataclasses.replace(QUICK, max_restarts=100, max_alike=3)
+    async with Supervisor(note=lambda text: None, limits=limits) as supervisor:
+        served = supervisor.start(child(tmp_path, program))
+        await until(lambda: served.restarts > 4)
+
+
 async def test_a_command_that_cannot_be_started_is_given_up_by_name(tmp_path: Path) -> None:
     spec = ChildSpec("ghost", lambda _: [str(tmp_path / "nowhere")], tmp_path / "ghost.log")
     async with Supervisor(note=lambda _: None, limits=QUICK) as supervisor:

@@ -1,0 +1,41 @@
+"""Packages that only some programs need, and the sentence for whoever has not installed them. Imports none of them."""
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+
+EXIT_CONFIGURATION = 2
+
+# By the name that is imported; where several extras bring it, the smallest.
+_EXTRAS: Mapping[str, str] = {
+    "cryptography": "security",
+    "dp_accounting": "federation",
+    "gymnasium": "actor",
+    "jwt": "security",
+    "matplotlib": "learner",
+    "onnx": "export",
+    "rich": "cli",
+    "safetensors": "actor",
+    "sklearn": "federation",
+    "tensorboard": "learner",
+    "torch": "learner",
+    "typer": "cli",
+    "wandb": "tracking",
+    "xxhash": "actor",
+    "zstandard": "actor",
+}
+
+
+def require(program: str, extra: str, *modules: str) -> None:
+    """Ends the process with one sentence and exit code 2 unless all can be imported."""
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        sys.stderr.write(f"error: {program} needs {', '.join(missing)}: pip install 'parlmesh[{extra}]'\n")
+        sys.exit(EXIT_CONFIGURATION)
+
+
+def missing_extra(error: BaseException) -> str:
+    """What to install, where a package of an extra is what is missing; else empty."""
+    module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    extra = _EXTRAS.get(module)
+    return f"{module} is not installed: pip install 'parlmesh[{extra}]'" if extra else ""
