@@ -8,7 +8,7 @@ from typing import Any
 from parlmesh.errors import DeadlineExceeded, InvalidInput, ResourceExhausted
 
 MOST_AT_ONCE = 1
-MOST_WAITING = 4
+MOST_WAITING = 32
 """Each has up to its stream's window in memory, unread."""
 LARGEST_BODY_BYTES = 64 * 1024
 

@@ -61,6 +61,11 @@ def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | N
         except Exception as error:
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
+            # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
+            # error hold each other.
+            del request
+            _forget_frames(error)
+            _forget_frames(known)
             await _abort(context, known)
         finally:
             REQUESTS.labels(method, code.name).inc()
@@ -112,6 +117,10 @@ def _internal_error(error: Exception, method: str) -> FleetError:
     error_id = secrets.token_hex(4)
     log.exception("internal_error", error, error_id=error_id, method=method)
     return FleetError(f"internal error {error_id}", reason="INTERNAL", error_id=error_id)
+
+
+def _forget_frames(error: BaseException) -> None:
+    error.__traceback__ = error.__context__ = error.__cause__ = None
 
 
 async def _abort(context: Context, error: FleetError) -> Never:

@@ -12,7 +12,7 @@ from parlmesh.security.guard import UNKNOWN
 
 _BURST_SECONDS = 10.0
 _MOST_IDENTITIES = 10_000
-_MOST_WAITING = 64
+_MOST_WAITING = 32
 
 
 class Quotas:

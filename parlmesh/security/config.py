@@ -15,7 +15,7 @@ class QuotaConfig(Config):
     """Open streams of one identity to one server."""
     calls_per_second: float = Field(default=5000.0, gt=0)
     """Calls of one identity to one server, in the long run; ten seconds' worth may come at once."""
-    unread_calls: int = Field(default=8, ge=1)
+    unread_calls: int = Field(default=4, ge=1)
     """Calls of one actor or reader whose requests are read at the same time; further ones wait."""
 
 

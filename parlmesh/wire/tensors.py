@@ -103,9 +103,11 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
         )
     # Python's integers do not overflow, so an absurd shape is refused and never wraps round.
     expected = math.prod(shape) * dtype.itemsize
-    if expected > limits.max_bytes:
+    # A dimension of 0 does not excuse the others: numpy takes no shape whose other dimensions are too many.
+    needed = expected or math.prod(size or 1 for size in shape) * dtype.itemsize
+    if needed > limits.max_bytes:
         raise ResourceExhausted(
-            f"tensor {name} of shape {list(shape)} needs {expected} bytes; the limit is {limits.max_bytes}",
+            f"tensor {name} of shape {list(shape)} needs {needed} bytes; the limit is {limits.max_bytes}",
             reason="TENSOR_TOO_LARGE",
             tensor=name,
             limit=limits.max_bytes,

@@ -18,7 +18,7 @@ import pytest
 from parlmesh.rpc import open_channel
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.tokens import write_token
-from parlmesh.testing import Process
+from parlmesh.testing import Process, wait_until_async
 from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.integration.security.conftest import LIST, SECONDS
@@ -101,6 +101,28 @@ async def test_200_large_calls_without_a_credential_cost_little_memory(
         ended = Counter(await asyncio.gather(*(large_call(channels[n % 4], method) for n in range(200))))
     assert set(ended) <= statuses, ended
     assert guarded.peak() - before <= most
+
+
+async def test_large_calls_of_a_reader_that_are_no_messages_are_not_kept(guarded: Guarded, tmp_path: Path) -> None:
+    token, _ = write_token(tmp_path, "eve", Role.READER, force=False)
+    reader = SecurityConfig(token_file=token)
+    before = guarded.peak()
+
+    async def accepted() -> bool:
+        async with open_channel(guarded.address, reader) as channel:
+            stub: Any = SchedulerServiceStub(channel)
+            try:
+                await stub.GetStatistics(GetStatisticsRequest(), timeout=SECONDS)
+            except grpc.aio.AioRpcError:
+                return False
+        return True
+
+    await wait_until_async(accepted, SECONDS)
+    async with open_channel(guarded.address, reader) as channel:
+        ended = Counter(await asyncio.gather(*(large_call(channel, LIST) for _ in range(100))))
+    assert set(ended) <= {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}, ended
+    assert ended["INVALID_ARGUMENT"] >= 30
+    assert guarded.peak() - before <= 250
 
 
 async def honest_p99(guarded: Guarded, calls: int = 300) -> float:

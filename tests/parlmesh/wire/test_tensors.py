@@ -47,6 +47,7 @@ def tensor(**changes):
         (tensor(shape=[1] * 9), InvalidInput, "tensor reward has 9 dimensions; the limit is 8"),
         (tensor(shape=[2**62, 2**62]), ResourceExhausted, "tensor reward of shape .* the limit is 1000"),
         (tensor(shape=[251]), ResourceExhausted, "needs 1004 bytes; the limit is 1000"),
+        (tensor(shape=[1 << 62, 0, 1 << 62]), ResourceExhausted, "the limit is 1000"),
         (tensor(name=""), InvalidInput, "tensor name must have 1 to 200 characters, got 0"),
         (tensor(name="x" * 201), InvalidInput, "tensor name must have 1 to 200 characters, got 201"),
     ],

@@ -1,0 +1,167 @@
+"""Every method of a real scheduler and two real learners, called with messages that nobody meant."""
+
+import asyncio
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+from google.protobuf.descriptor import MethodDescriptor
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from parlmesh.rpc import open_channel
+from parlmesh.testing import Process
+from parlmesh.v1 import (
+    experience_service_pb2,
+    federation_service_pb2,
+    fleet_service_pb2,
+    metrics_service_pb2,
+    model_service_pb2,
+    policy_service_pb2,
+    scheduler_service_pb2,
+    training_service_pb2,
+)
+from tests.integration.security.fuzzing import Fuzzer
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[3]
+START_SECONDS = 60.0
+CALL_SECONDS = 0.5
+CALLERS = 3
+Servers = dict[str, tuple[Process, str]]
+FILES = {
+    "scheduler": (scheduler_service_pb2, fleet_service_pb2),
+    "learner": (
+        experience_service_pb2,
+        metrics_service_pb2,
+        model_service_pb2,
+        policy_service_pb2,
+        training_service_pb2,
+    ),
+    "federation": (federation_service_pb2,),
+}
+
+
+def methods(server: str) -> list[MethodDescriptor]:
+    files: Any = FILES[server]
+    services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
+    return [method for service in services for method in service.methods]
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[Servers]:
+    """Address and process by name."""
+    small = [f"training.{one}" for one in ("num_envs=2", "hidden=[8]", "goal_return=null", "step_budget=1000000000")]
+    with ExitStack() as stack:
+
+        def start(module: str, *settings: str) -> tuple[Process, str]:
+            arguments = [part for one in ("listen.port=0", "metrics.port=null", *settings) for part in ("--set", one)]
+            process = Process(module, *arguments, cwd=tmp_path, environment={"PYTHONPATH": str(ROOT)})
+            stack.enter_context(process)
+            return process, process.wait_for("serving", START_SECONDS)["address"]
+
+        scheduler = start("scheduler", "store.path=scheduler.sqlite")
+        towards = f"scheduler={scheduler[1]}"
+        yield {
+            "scheduler": scheduler,
+            "learner": start("learner", "mode=serial", "run_dir=run", *small),
+            "federation": start("learner", "mode=federation", "run_dir=federations", towards),
+        }
+
+
+async def call(channel: Any, method: MethodDescriptor, fuzzer: Fuzzer) -> grpc.aio.AioRpcError | None:
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    count = fuzzer.random.randrange(1, 5) if method.client_streaming else 1
+    messages = [fuzzer.encoded(method.input_type) for _ in range(count)]
+    try:
+        if method.client_streaming:
+            stream = channel.stream_stream(path)(timeout=CALL_SECONDS)
+            for message in messages:
+                await stream.write(message)
+            await stream.done_writing()
+        else:
+            stream = channel.unary_stream(path)(messages[0], timeout=CALL_SECONDS)
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+    except grpc.aio.AioRpcError as error:
+        return error
+    except asyncio.InvalidStateError:
+        # The stream ended under a write.
+        return None
+    return None
+
+
+class Fuzzing:
+    """Calls until the time is over, and what came of it."""
+
+    def __init__(self, seconds: float, seed: int) -> None:
+        self._end = time.monotonic() + seconds
+        self._seed = seed
+        self.statuses: dict[str, Counter[str]] = defaultdict(Counter)
+        self.wrong: list[str] = []
+        self.slowest = 0.0
+
+    async def run(self, server: str, address: str) -> None:
+        async with asyncio.TaskGroup() as group:
+            for number in range(CALLERS):
+                group.create_task(self._calls(server, address, number))
+            group.create_task(self._looks(address))
+
+    async def _calls(self, server: str, address: str, number: int) -> None:
+        named = methods(server)
+        async with open_channel(address) as channel:
+            for turn in range(1 << 30):
+                if time.monotonic() > self._end and turn >= len(named):
+                    return
+                seed = self._seed + CALLERS * turn + number
+                method = named[turn % len(named)]
+                error = await call(channel, method, Fuzzer(seed))
+                lost = error is not None and error.details() == "Internal error from Core"
+                code = "OK" if error is None or lost else error.code().name
+                self.statuses[method.full_name][code] += 1
+                if error is not None and code in ("INTERNAL", "UNKNOWN", "UNAVAILABLE"):
+                    self.wrong.append(f"{method.full_name} seed {seed}: {code} {error.details()}")
+
+    async def _looks(self, address: str) -> None:
+        """How long the server keeps others waiting."""
+        async with open_channel(address) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            while time.monotonic() < self._end:
+                started = time.perf_counter()
+                await stub.Check(health_pb2.HealthCheckRequest(), timeout=60.0)
+                self.slowest = max(self.slowest, time.perf_counter() - started)
+                await asyncio.sleep(0.02)
+
+
+def memory(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return float(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) / 1024
+
+
+@pytest.mark.parametrize(
+    "seconds", [6.0, pytest.param(300.0, marks=[pytest.mark.slow, pytest.mark.timeout(900)])], ids=["short", "nightly"]
+)
+async def test_no_message_is_a_defect_a_crash_or_a_leak(servers: Servers, seconds: float) -> None:
+    seed = int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if seconds < 60 else str(time.time_ns() % 10**9)))
+    before = {name: memory(process.pid) for name, (process, _) in servers.items()}
+    fuzzing = Fuzzing(seconds, seed)
+    async with asyncio.TaskGroup() as group:
+        for name, (_, address) in servers.items():
+            group.create_task(fuzzing.run(name, address))
+    for name, (process, _) in servers.items():
+        assert process.running, f"{name} ended, seed {seed}: {process.lines[-5:]}"
+        print(f"{name}: {memory(process.pid) - before[name]:.0f} MiB more")
+        assert memory(process.pid) - before[name] <= 400, f"seed {seed}"
+    calls = sum(sum(counts.values()) for counts in fuzzing.statuses.values())
+    print(f"seed {seed}: {calls} calls, slowest look {fuzzing.slowest:.3f} s, {dict(fuzzing.statuses)}")
+    assert set(fuzzing.statuses) == {method.full_name for name in FILES for method in methods(name)}
+    defects = [line for process, _ in servers.values() for line in process.events("internal_error")]
+    assert not defects, f"seed {seed}: {defects[0]['method']} {defects[0]['exception']}"
+    assert not fuzzing.wrong, fuzzing.wrong[:5]
