@@ -35,6 +35,7 @@ from .metrics import ActorMetrics
 from .participants import Participants
 from .policy_cache import PolicyCache
 from .policy_fetch import policy_stub
+from .privacy_floor import PrivacyFloor
 from .uplink import Uplink
 from .uploads import Uploads, upload_stream
 from .worker import ActorIdentity, Worker
@@ -148,6 +149,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
     hosts = sorted({identity.node_id for identity in identities})
     federations = await stack.enter_async_context(FederationLink(learner, hosts, config.limits, rng))
     tasks = LearningTasks(config.learning_tasks)
+    floor = PrivacyFloor(config.privacy)
     labels = {**config.labels, **({LABEL: str(config.virtual_nodes)} if config.virtual_nodes else {})}
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities:
@@ -156,7 +158,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
         )
         link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
         nodes = nodes_of(identity.node_id, config.virtual_nodes)
-        participants = Participants(nodes, federations, tasks)
+        participants = Participants(nodes, federations, tasks, floor)
         worker = await stack.enter_async_context(
             Worker(
                 identity,

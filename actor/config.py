@@ -40,6 +40,29 @@ class LimitsConfig(Config):
     """Longest wait for the receipt of a trajectory, reconnections included."""
 
 
+class PrivacyFloorConfig(Config):
+    """What this node asks of federations with local privacy, whatever their learner is content with."""
+
+    min_noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
+    """Least noise that an update is sent with, in units of the clip norm; 0 = as the federation has it."""
+    max_clip_norm: float = Field(default=0.0, ge=0)
+    """Longest clip norm of an update that is sent; 0 = any."""
+    epsilon_budget: float = Field(default=0.0, ge=0)
+    """What each node gives away at most, in all federations and lives together; 0 = no budget. Needs a ledger."""
+    delta: float = Field(default=1e-5, gt=0, lt=1)
+    """Probability that the guarantee does not hold."""
+    ledger: Path | None = None
+    """File in which it stands what was given away; a process has one of its own."""
+    evaluate: bool = False
+    """Judge models although a floor or a budget is set: what is found is told without noise."""
+
+    @model_validator(mode="after")
+    def _kept(self) -> Self:
+        if self.epsilon_budget and self.ledger is None:
+            raise ValueError("epsilon_budget needs a ledger: a restart must not forget what was given away")
+        return self
+
+
 class ActorConfig(Config):
     """One actor process."""
 
@@ -67,6 +90,7 @@ class ActorConfig(Config):
     """Learning tasks for federations besides the built-in ones: name = "module:attribute"."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Labels that tasks may ask for."""
+    privacy: PrivacyFloorConfig = PrivacyFloorConfig()
     scheduler: str = "127.0.0.1:50051"
     """Address of the scheduler, host:port."""
     learner: str = "127.0.0.1:50052"

@@ -9,8 +9,10 @@ from parlmesh.errors import InvalidInput
 from parlmesh.federation.compression import ErrorFeedback
 from parlmesh.types import Array
 
+from .config import PrivacyFloorConfig
 from .federation_link import FederationLink
 from .learning_tasks import LearningTasks
+from .privacy_floor import PrivacyFloor
 
 _FEDERATIONS_KEPT = 4
 
@@ -31,9 +33,12 @@ class Kept:
 class Participants:
     """Used by both kinds of federated tasks, from any thread."""
 
-    def __init__(self, nodes: Sequence[str], link: FederationLink, tasks: LearningTasks) -> None:
+    def __init__(
+        self, nodes: Sequence[str], link: FederationLink, tasks: LearningTasks, floor: PrivacyFloor | None = None
+    ) -> None:
         self.link = link
         self.tasks = tasks
+        self.floor = floor or PrivacyFloor(PrivacyFloorConfig())
         self._nodes = frozenset(nodes)
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, dict[str, Kept]] = OrderedDict()

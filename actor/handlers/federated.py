@@ -1,17 +1,18 @@
 """Nodes' part in federated rounds: training on their own data for updates, and judging models. Data stays here."""
 
+import secrets
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parlmesh.failures import cut, sentence_at
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
 from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.learning import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
-from parlmesh.federation.privacy import clip
+from parlmesh.federation.privacy import clip, noise_stream
 from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
@@ -58,8 +59,14 @@ class FitParameters(_Common):
     members: list[Trainee] = Field(min_length=1, max_length=_MOST_MEMBERS)
     encoding: str = Field(default=NONE, pattern=f"^({NONE}|{INT8}|{TOP_K})$")
     ratio: float = Field(default=0.01, gt=0, le=1)
-    clip_norm: float = Field(default=0.0, ge=0)
-    noise_multiplier: float = Field(default=0.0, ge=0)
+    clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
+    noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
+
+    @model_validator(mode="after")
+    def _noise_has_a_scale(self) -> Self:
+        if self.noise_multiplier and not self.clip_norm:
+            raise ValueError("noise_multiplier needs a clip_norm > 0")
+        return self
 
 
 class EvaluateParameters(_Common):
@@ -85,6 +92,7 @@ class FederatedFit:
         """
         wanted = parse_parameters(FitParameters, self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
+        self._participants.floor.check_fit(wanted.clip_norm, wanted.noise_multiplier)
         task = self._participants.tasks.get(wanted.task, wanted.settings)
         model = self._participants.link.model(wanted.federation_id, wanted.base_version, context)
         updates: list[Update] = []
@@ -112,6 +120,10 @@ class FederatedFit:
             part = Part(member.node_id, member.number, wanted.round, wanted.seed, context.check)
             fitted = task.fit({**model.tensors, **kept.local}, part)
             samples, metrics = fitted.samples, fitted.metrics
+            if wanted.noise_multiplier:
+                # Whatever is said besides the update would be said without noise.
+                samples, metrics = 1, {}
+                self._participants.floor.spend(member.node_id, wanted.noise_multiplier)
             kept.local = model.schema.local(fitted.tensors)
             data = _packed(model.schema.difference(fitted.tensors, model.tensors), wanted, kept)
             if wanted.encoding != NONE or wanted.noise_multiplier:
@@ -140,6 +152,7 @@ class FederatedEvaluate:
         """{federation_id, task, settings, version, members: [{node_id, number}], seed}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
+        self._participants.floor.check_evaluation()
         task = self._participants.tasks.get(wanted.task, wanted.settings)
         model = self._participants.link.model(wanted.federation_id, wanted.version, context)
         judged: dict[str, dict[str, Any]] = {}
@@ -152,12 +165,17 @@ class FederatedEvaluate:
         return Result({"judged": judged})
 
 
+def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:
+    """All that the learner ever sees of a private node's training. The noise is drawn anew for every update."""
+    shortened = clip(np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0), clip_norm)
+    deviation = np.float32(noise_multiplier * clip_norm)
+    noise = noise_stream(secrets.token_bytes(32)).standard_normal(len(vector), np.float32)
+    return np.asarray(shortened + deviation * noise)
+
+
 def _packed(vector: Array, wanted: FitParameters, kept: Kept) -> bytes | memoryview:
-    if wanted.clip_norm:
-        vector = clip(vector, wanted.clip_norm)
     if wanted.noise_multiplier:
-        deviation = np.float32(wanted.noise_multiplier * wanted.clip_norm)
-        vector = vector + deviation * np.random.default_rng().standard_normal(len(vector), np.float32)
+        vector = noised(vector, wanted.clip_norm, wanted.noise_multiplier)
     if wanted.encoding == NONE:
         return np.ascontiguousarray(vector, "<f4").view(np.uint8).data
     if kept.feedback is None or len(kept.feedback.residual) != len(vector):

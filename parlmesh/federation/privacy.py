@@ -20,19 +20,29 @@ SENSITIVITY = 2.0
 """Of a clipped update, in units of the clip norm."""
 
 _BISECTIONS = 60
+_STRETCH = 1 << 16
 _ROOT_TWO = math.sqrt(2.0)
 
 
 def clip(vector: Array, limit: float) -> Array:
     """The vector, shortened to `limit` when it is longer; the same object when it is not."""
-    norm = math.sqrt(float(np.dot(vector, vector)))
+    norm = norm_of(vector)
     if norm <= limit:
         return vector
     shorter = vector * np.float32(limit / norm)
     # Rounding may leave it a bit too long; the guarantee must not hang on that.
-    while math.sqrt(float(np.dot(shorter, shorter))) > limit:
+    while norm_of(shorter) > limit:
         shorter *= np.float32(1.0 - 1e-6)
     return shorter
+
+
+def norm_of(vector: Array) -> float:
+    """In float64, stretch by stretch: float32 sums of long vectors are off by more than a guarantee may be."""
+    total = 0.0
+    for start in range(0, len(vector), _STRETCH):
+        wide = vector[start : start + _STRETCH].astype(np.float64)
+        total += float(np.dot(wide, wide))
+    return math.sqrt(total)
 
 
 def mean_noise_deviation(noise_multiplier: float, clip_norm: float, updates: int) -> float:

@@ -4,15 +4,18 @@ import re
 import numpy as np
 import pytest
 
+from actor.config import PrivacyFloorConfig
 from actor.handlers import Context
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from actor.handlers.protocol import Cancelled
 from actor.participants import Participants
+from actor.privacy_floor import PrivacyFloor
 from actor.update_stream import Receipt
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import decode
 from parlmesh.federation.learning import Fitted, Judged
 from parlmesh.federation.model_file import ModelFile
+from parlmesh.federation.privacy import releases_within
 from parlmesh.federation.schema import ModelSchema
 
 BASE = {"weight": np.arange(6, dtype=np.float32)}
@@ -128,3 +131,38 @@ def test_each_node_of_a_task_judges_for_itself():
     assert found == {
         "judged": {"n#0": {"samples": 1, "metrics": {"mean": 2.5}}, "n#3": {"samples": 4, "metrics": {"mean": 2.5}}}
     }
+
+
+def test_a_private_node_says_nothing_besides_its_noisy_update_and_sends_it_again_as_it_was():
+    participants = made()
+    for _ in range(2):
+        fit(participants, [0, 3], clip_norm=1.0, noise_multiplier=2.0)
+    first, other, again, _ = participants.link.sent
+    for update in (first, other):
+        assert (update.header.samples, dict(update.header.metrics)) == (1, {})
+    assert (first.data, first.header.digest) == (again.data, again.header.digest)
+    assert participants.tasks.fits == 2
+
+
+def test_a_node_with_a_floor_sends_and_judges_nothing_below_it(tmp_path):
+    config = PrivacyFloorConfig(min_noise_multiplier=3.0, epsilon_budget=6.0, ledger=tmp_path / "ledger.json")
+    participants = Participants(["n#0", "n#3"], Link(), Tasks(), PrivacyFloor(config))
+    for asked in ({}, {"clip_norm": 1.0}, {"clip_norm": 1.0, "noise_multiplier": 2.9}):
+        with pytest.raises(FailedPrecondition, match="sends updates with"):
+            fit(participants, [0], **asked)
+    with pytest.raises(InvalidInput, match="noise_multiplier needs a clip_norm"):
+        fit(participants, [0], noise_multiplier=3.0)
+    members = [{"node_id": "n#0", "number": 1}]
+    with pytest.raises(FailedPrecondition, match="judges no models"):
+        FederatedEvaluate(participants).run(
+            {"federation_id": "f", "task": "x", "version": 2, "members": members}, {}, context()
+        )
+    assert not participants.link.sent
+    enough = {"clip_norm": 1.0, "noise_multiplier": 3.0}
+    for number in range(releases_within(3.0, 1e-5, 6.0, 99)):
+        members = [{"node_id": "n#0", "number": 1, "nonce": f"{number:04x}"}]
+        assert fit(participants, [0], members=members, **enough) == {"sent": 1}
+        # The same once more gives nothing away.
+        assert fit(participants, [0], members=members, **enough) == {"sent": 1}
+    with pytest.raises(FailedPrecondition, match="its budget is 6"):
+        fit(participants, [0], members=[{"node_id": "n#0", "number": 1, "nonce": "ffff"}], **enough)

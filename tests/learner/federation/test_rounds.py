@@ -6,6 +6,7 @@ from learner.federation.rounds import Phase, Rounds
 from learner.federation.selection import select
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from parlmesh.federation.config import FederationConfig, SelectionConfig
+from parlmesh.federation.privacy import epsilon, releases_within
 
 NODES = ("a", "b", "c", "d", "e")
 
@@ -373,3 +374,69 @@ def test_the_oldest_rounds_lose_what_they_say_of_single_updates():
     assert [record.unrecorded + len(record.updates) for record in core.history][:-1] == [3_000] * 10
     assert kept[0] == 0
     assert kept[-2] == 3_000
+
+
+def epsilon_of(core):
+    return core.spending.metrics(core.aggregated)["privacy/epsilon"]
+
+
+def test_every_update_that_a_local_node_was_asked_for_is_counted():
+    core, asked = begun(nodes=("a", "b"), buffer_size=10, quorum=1, privacy={"mode": "local"})
+    assignment = asked["a"]
+    for _ in range(9):
+        (ask,) = deliver(core, assignment)
+        assignment = ask.assignments[0]
+    assert epsilon_of(core) == epsilon(1.0, 10, 1e-5)
+    core.handle(events.Refused("a", 1, "ANSWERED_TWICE", "another one"), 3.0)
+    assert epsilon_of(core) == epsilon(1.0, 11, 1e-5)
+    # Rounds that were abandoned are counted too.
+    core, asked = begun(nodes=("a", "b"), quorum=2, selection={"min_nodes": 2}, privacy={"mode": "local"})
+    deliver(core, asked["a"])
+    core.handle(events.Tick(), 11.0)
+    assert core.history[-1].state is RoundState.ABANDONED
+    core.handle(events.Begin(("a", "b"), "more", 0.0), 12.0)
+    assert epsilon_of(core) == epsilon(1.0, 2, 1e-5)
+
+
+@pytest.mark.parametrize("mode", ["central", "local"])
+def test_a_budget_of_one_never_spends_more_than_one(mode):
+    private = {"mode": mode, "noise_multiplier": 12.0, "epsilon_budget": 1.0}
+    core, _ = begun(nodes=("a", "b"), rounds=1_000, privacy=private)
+    spent = []
+    while core.state is FederationState.RUNNING:
+        for node in core.busy_nodes():
+            deliver(core, core.assignments[node])
+        core.handle(events.Aggregated(core.version + 1, "ff", core.spending.metrics(core.version)), 3.0)
+        spent.append(core.history[-1].metrics["privacy/epsilon"])
+        core.handle(events.Begin(("a", "b"), "more", 0.0), 4.0)
+    assert core.state is FederationState.STOPPED
+    assert "budget of epsilon 1" in core.reason
+    assert max(spent) == spent[-1] <= 1.0
+    assert len(spent) == releases_within(12.0, 1e-5, 1.0, 1_000) == 2
+    assert epsilon(12.0, len(spent) + 1, 1e-5) > 1.0
+
+
+def test_a_buffer_of_private_nodes_ends_when_all_have_given_what_they_may():
+    private = {"mode": "local", "noise_multiplier": 12.0, "epsilon_budget": 1.0}
+    core, asked = begun(nodes=("a", "b"), buffer_size=3, rounds=1_000, privacy=private)
+    (again,) = deliver(core, asked["a"])
+    assert deliver(core, again.assignments[0]) == []
+    (again,) = deliver(core, asked["b"], now=3.0)[-1:]
+    assert isinstance(again, events.Aggregate)
+    core.handle(events.Aggregated(2, "ff"), 4.0)
+    (ask,) = core.handle(events.Begin(("a", "b"), "more", 0.0), 5.0)
+    assert [each.node_id for each in ask.assignments] == ["b"]
+    deliver(core, ask.assignments[0], now=6.0)
+    (end,) = core.handle(events.Begin(("a", "b"), "more", 0.0), 7.0)
+    assert end.state is FederationState.STOPPED
+    assert max(core.spending.by_node.values()) == 2
+
+
+def test_a_private_federation_is_judged_on_public_data_only():
+    for public in (False, True):
+        core, asked = begun(
+            nodes=("a",), privacy={"mode": "local"}, evaluation={"interval_rounds": 1, "on_public_data": public}
+        )
+        deliver(core, asked["a"])
+        (action,) = core.handle(events.Aggregated(2, "ff"), 3.0)
+        assert isinstance(action, events.AskEvaluation) == public
