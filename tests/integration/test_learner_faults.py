@@ -9,7 +9,7 @@ import pytest
 from learner.build import build_run, build_runs
 from learner.config import LearnerConfig
 from learner.progress import RunState
-from parlmesh.errors import ConfigError, FailedPrecondition
+from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
 
@@ -152,8 +152,7 @@ async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_pat
         await trains(runs)
         entry = runs.get("run")
         saved = tmp_path / "checkpoints"
-        saved.rename(tmp_path / "aside")
-        saved.write_text("in the way")
+        put_in_the_way(tmp_path, "checkpoints")
         await wait_until_async(lambda: entry.obstacle, WAIT)
         assert f"cannot write {saved}" in entry.obstacle
         assert entry.obstacles == ("disk",)
@@ -165,3 +164,73 @@ async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_pat
         (tmp_path / "aside").rename(saved)
         await trains(runs)
         assert (entry.obstacle, entry.obstacles) == ("", ())
+
+
+def put_in_the_way(folder, name):
+    (folder / name).rename(folder / "aside")
+    (folder / name).write_text("in the way")
+
+
+async def test_a_learner_that_is_stopped_while_its_disk_refuses_leaves_the_run_to_its_last_checkpoint(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("learner.disk._LEAVING_SECONDS", 0.2)
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+        entry = runs.get("run")
+        put_in_the_way(tmp_path, "checkpoints")
+        await wait_until_async(lambda: entry.obstacle, WAIT)
+        steps = entry.standing["steps"]
+    assert json.loads((tmp_path / "run.json").read_text())["state"] == "running"
+    (tmp_path / "checkpoints").unlink()
+    (tmp_path / "aside").rename(tmp_path / "checkpoints")
+    async with learner(tmp_path) as runs:
+        assert 0 < runs.get("run").standing["steps"] <= steps
+        await trains(runs)
+
+
+async def test_a_stop_that_the_disk_refuses_is_carried_out_when_it_can_be(tmp_path):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+        entry = runs.get("run")
+        put_in_the_way(tmp_path, "checkpoints")
+        await wait_until_async(lambda: entry.obstacle, WAIT)
+        await runs.stop("run")
+        await asyncio.sleep(0.2)
+        assert entry.state is RunState.RUNNING, "an end is on disk before it is said"
+        (tmp_path / "checkpoints").unlink()
+        (tmp_path / "aside").rename(tmp_path / "checkpoints")
+        await wait_until_async(lambda: entry.state is RunState.STOPPED, WAIT)
+        assert entry.reason == "stopped on request"
+
+
+async def test_a_run_whose_folder_cannot_be_written_is_made_ready_when_it_can_be(tmp_path, monkeypatch):
+    monkeypatch.setattr("learner.driving._DISK_SECONDS", 0.05)
+    async with learner(tmp_path / "run") as runs:
+        await runs.create("other", ENDLESS)
+        folder = tmp_path / "run" / "runs" / "other"
+        (folder / "tensorboard").write_text("in the way")
+        entry = await runs.start("other")
+        assert entry.state is RunState.RUNNING
+        assert "tensorboard" in entry.obstacle
+        await trains(runs, "run")
+        (folder / "tensorboard").unlink()
+        await trains(runs, "other")
+        assert entry.obstacle == ""
+
+
+async def test_a_change_that_cannot_be_written_down_changes_nothing(tmp_path):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+        record = tmp_path / "run.json"
+        record.rename(tmp_path / "aside")
+        record.mkdir()
+        with pytest.raises(Unavailable, match=r"cannot write .*run.json") as raised:
+            await runs.pause("run")
+        assert raised.value.reason == "DISK"
+        await trains(runs)
+        record.rmdir()
+        (tmp_path / "aside").rename(record)
+        assert (await runs.pause("run")).state is RunState.PAUSED
+        await runs.resume("run")
+        await trains(runs)
