@@ -15,7 +15,7 @@ from .injector import Injector
 from .observer import Observer
 from .schedule import Plan
 
-_SETTLE_SECONDS = 90.0
+_SETTLE_SECONDS = 150.0
 # Samples at each end over which memory is compared.
 _FEW = 12
 
@@ -33,6 +33,8 @@ class Report:
     steps: int = 0
     finished_runs: int = 0
     starts: dict[str, int] = field(default_factory=dict)
+    starved_seconds: float = 0.0
+    """For so long the machine gave this process no time; whoever else it starved then cannot be blamed."""
     memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
@@ -49,7 +51,8 @@ class Report:
         return (
             f"seed {self.seed}: {self.seconds:.0f} s, {sum(self.faults.values())} faults, "
             f"{self.acknowledged} acknowledged tasks, {self.effects} effects, {self.finished_runs} runs finished, "
-            f"{self.steps} steps, {self.scrapes} scrapes, {len(self.problems)} violations\n"
+            f"{self.steps} steps, {self.scrapes} scrapes, {self.starved_seconds:.1f} s starved, "
+            f"{len(self.problems)} violations\n"
             f"  faults: {faults}\n  starts: {self.starts}\n  memory: {memory}"
         )
 
@@ -82,6 +85,7 @@ async def _live_through(fleet: ChaosFleet, journal: Journal, report: Report) -> 
             observer.scrape(),
             observer.follow_versions(),
             observer.watch_memory(),
+            injector.watch_machine(),
         )
     ]
     workers = {
@@ -108,6 +112,7 @@ async def _live_through(fleet: ChaosFleet, journal: Journal, report: Report) -> 
     report.acknowledged = sum(client.accepted for client in clients) + sdk.accepted
     report.scrapes, report.steps, report.finished_runs = observer.scrapes, observer.steps, observer.finished_runs
     report.memory = dict(observer.memory)
+    report.starved_seconds = injector.starved_seconds
     report.findings = [*injector.findings, *observer.failed_runs]
 
 

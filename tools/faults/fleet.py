@@ -15,7 +15,7 @@ from .schedule import Plan
 from .shim import Shim
 
 ROOT = Path(__file__).resolve().parents[2]
-_START_SECONDS = 60.0
+_START_SECONDS = 120.0
 _LEAVE_SECONDS = 40.0
 TRAINING = {
     "training.num_envs": 4,

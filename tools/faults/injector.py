@@ -13,6 +13,9 @@ from .schedule import PlannedFault
 
 # How long an actor that was stopped or cut off may act on what it knew before.
 _SETTLING_SECONDS = 5.0
+_LOOK_SECONDS = 0.1
+# A good part of a lease.
+_STARVED_SECONDS = 2.0
 _FAULTS_OF_DISKS = {
     "slow_disk": ("fsync_delay_ms", "slow_fsyncs"),
     "full_disk": ("bytes_left", "full_writes"),
@@ -30,6 +33,7 @@ class Injector:
         self._stall = stall
         self.performed: Counter[str] = Counter()
         self.findings: list[str] = []
+        self.starved_seconds = 0.0
 
     async def run(self) -> None:
         """Until the last planned fault is over."""
@@ -50,6 +54,17 @@ class Injector:
                             self.find(member, "ended by itself")
                             member.close()
                         await self._start(member)
+
+    async def watch_machine(self) -> None:
+        """Until cancelled: when the machine gives this process no time, nobody else's silence proves anything."""
+        while True:
+            before = now()
+            await asyncio.sleep(_LOOK_SECONDS)
+            late = now() - before - _LOOK_SECONDS
+            if late > _STARVED_SECONDS:
+                self.starved_seconds += late
+                for name in self._fleet.members:
+                    self._journal.add(Fault(name, "starved", before, now(), lingers=_SETTLING_SECONDS))
 
     def find(self, member: Member, what: str) -> None:
         """Something that no fault excuses."""

@@ -74,7 +74,7 @@ def make_plan(seed: int, seconds: float, *, names: Sequence[str] = (), gap_secon
         "retention.max_tasks": rng.choice((50, 1_000, 100_000)),
         "store.compact_records": rng.choice((100, 1_000, 200_000)),
         "leases.heartbeat_seconds": 0.5,
-        "leases.duration_seconds": rng.choice((4.0, 6.0, 10.0)),
+        "leases.duration_seconds": rng.choice((8.0, 10.0)),
         "leases.reconnect_seconds": rng.choice((2.0, 3.0)),
         # What is killed with its actor often enough is quarantined; here that must not be the usual end.
         "retries.quarantine_losses": rng.choice((3, 10)),

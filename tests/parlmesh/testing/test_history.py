@@ -124,6 +124,14 @@ def test_an_actor_that_is_cut_off_may_begin_what_it_was_given_before_and_nothing
     assert rules(ACCEPTED, attempt("x", 2.0), earlier, Delivered("t", 4.0, "succeeded", "x"), cut) == []
 
 
+def test_a_task_that_is_moved_may_be_stopped_in_the_moment_in_which_it_begins_and_not_later() -> None:
+    end = Delivered("t", 6.0, "succeeded", "y")
+    moved = attempt("y", 4.5, actor="b")
+    assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.05, how="stopped"), moved, end) == []
+    late = attempt("x", 2.0, seconds=2.4, how="stopped")
+    assert rules(ACCEPTED, late, moved, end) == ["live work is not repeated"]
+
+
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
     found = rules(
         ACCEPTED,
