@@ -15,6 +15,7 @@ from parlmesh.types import Array
 MEAN, KEEP, LOCAL = "mean", "keep", "local"
 RULES = (MEAN, KEEP, LOCAL)
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool")
+_LONGEST_MESSAGE = 500
 _LARGEST_VALUES = 1 << 31
 
 
@@ -139,4 +140,6 @@ def _check(tensor: TensorSpec) -> None:
 
 
 def _refusal(message: str, **metadata: object) -> InvalidInput:
-    return InvalidInput(message, reason="UPDATE_SCHEMA", **metadata)
+    # A damaged file may have put a whole document where a word was.
+    shown = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
+    return InvalidInput(shown, reason="UPDATE_SCHEMA", **metadata)

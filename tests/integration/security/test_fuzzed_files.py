@@ -1,0 +1,193 @@
+"""Every file a process reads, damaged: it is read as it was, or refused in one sentence; nothing else happens."""
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import yaml
+
+from learner.checkpoint import Checkpoint, CheckpointFolder
+from learner.federation import about, events
+from learner.federation.journal import Journal, encode, read_journal
+from learner.run_record import RUN_FILE, RunRecord, read_record
+from parlmesh.config import load
+from parlmesh.errors import FleetError
+from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.learning import FirstModel
+from parlmesh.federation.model_file import read_model
+from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
+from parlmesh.security import Role
+from parlmesh.security.revocation import read_revoked
+from parlmesh.security.tokens import read_rows, write_token
+from parlmesh.types import ActionSpec
+from scheduler import records
+from scheduler.config import SchedulerConfig
+from tests.integration.security.fuzzing import Fuzzer
+
+SHORT_SECONDS = 0.7
+NIGHTLY_SECONDS = 300.0
+SLOWEST_SECONDS = 5.0
+
+
+class Format(NamedTuple):
+    """A sound file and how it is read."""
+
+    file: Path
+    read: Callable[[Path], object]
+
+
+def policy(folder: Path) -> Format:
+    spec = PolicySpec((4,), ActionSpec("discrete", sizes=(2,)), hidden=(8,))
+    (folder / "policy").write_bytes(pack_policy(spec, {"w": np.ones((2, 3), np.float32)}))
+    return Format(folder / "policy", lambda file: unpack_policy(file.read_bytes()))
+
+
+def federation_folder(folder: Path) -> Path:
+    config = FederationConfig.model_validate({"task": "drift", "rounds": 2})
+    about.create(folder / "f", "f", config, FirstModel({"w": np.ones(5, np.float32)}))
+    return folder / "f"
+
+
+def model(folder: Path) -> Format:
+    (file,) = [file for file in (federation_folder(folder) / "models").iterdir() if file.is_file()]
+    return Format(file, lambda file: read_model(file.read_bytes()))
+
+
+def federation(folder: Path) -> Format:
+    return Format(federation_folder(folder) / about.ABOUT, lambda file: about.read(file.parent))
+
+
+def federation_journal(folder: Path) -> Format:
+    file = folder / "journal.jsonl"
+    journal = Journal(file)
+    for number in range(3):
+        event = events.Begin(("a", "b"), f"entropy{number}", float(number))
+        journal.append(event, encode(event, 1.0))
+    journal.close()
+    return Format(file, lambda file: list(read_journal(file)))
+
+
+def checkpoint(folder: Path) -> Format:
+    checkpoints = CheckpointFolder(folder, kept=1)
+    saved = checkpoints.save(Checkpoint(3, {"steps": 5}, {"w": np.ones(3, np.float32)}))
+    return Format(saved / "checkpoint.json", lambda file: checkpoints.newest())
+
+
+def checkpoint_state(folder: Path) -> Format:
+    sound = checkpoint(folder)
+    return sound._replace(file=sound.file.with_name("state.safetensors"))
+
+
+def run_record(folder: Path) -> Format:
+    configuration = {"environment": {"id": "CartPole-v1"}}
+    record = {"run_id": "r", "state": "running", "created_time": 1.0, "configuration": configuration}
+    RunRecord.model_validate(record).write(folder)
+    return Format(folder / RUN_FILE, lambda file: read_record(file.parent))
+
+
+def task_journal(folder: Path) -> Format:
+    file = folder / "batch"
+    file.write_bytes(records.seal(bytes(range(200))))
+    return Format(file, lambda file: records.unseal(file.read_bytes(), "batch 1"))
+
+
+def tokens(folder: Path) -> Format:
+    for role in Role:
+        write_token(folder, role.value, role, force=False, namespace="team-a")
+    return Format(folder / "tokens.yaml", read_rows)
+
+
+def revoked(folder: Path) -> Format:
+    (folder / "revoked").write_text(f"{'ab' * 32}\n0x1234 # lost\n\n")
+    return Format(folder / "revoked", read_revoked)
+
+
+def configuration(folder: Path) -> Format:
+    sections = {"listen": {"port": 1}, "queue": {"max_tasks": 5}, "leases": {"heartbeat_seconds": 1.5}}
+    (folder / "scheduler.yaml").write_text(yaml.safe_dump(sections))
+    return Format(folder / "scheduler.yaml", lambda file: load(SchedulerConfig, file=file, prefix="NOTHING"))
+
+
+FORMATS = [
+    policy,
+    model,
+    federation,
+    federation_journal,
+    checkpoint,
+    checkpoint_state,
+    run_record,
+    task_journal,
+    tokens,
+    revoked,
+    configuration,
+]
+
+
+def damaged(fuzzer: Fuzzer, sound: bytes) -> bytes:
+    """Bits and pieces of the file, or JSON of the same length and another meaning."""
+    if fuzzer.random.random() < 0.7:
+        return fuzzer.broken(sound)
+    try:
+        content = json.loads(sound)
+    except ValueError:
+        return fuzzer.broken(fuzzer.broken(sound))
+    return json.dumps(changed(fuzzer, content)).encode()
+
+
+def changed(fuzzer: Fuzzer, content: Any) -> Any:
+    """The same tree with one leaf or branch that is another."""
+    if isinstance(content, dict) and content and fuzzer.random.random() < 0.8:
+        name = fuzzer.random.choice(sorted(content))
+        return {**content, name: changed(fuzzer, content[name])}
+    if isinstance(content, list) and content and fuzzer.random.random() < 0.8:
+        place = fuzzer.random.randrange(len(content))
+        return [*content[:place], changed(fuzzer, content[place]), *content[place + 1 :]]
+    return fuzzer.json(3)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What is refused may be logged; a thousand times nobody wants to read it."""
+    import logging
+
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [SHORT_SECONDS, pytest.param(NIGHTLY_SECONDS, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
+    ids=["short", "nightly"],
+)
+@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(
+    tmp_path: Path, make: Callable[[Path], Format], seconds: float
+) -> None:
+    found = make(tmp_path)
+    sound = found.file.read_bytes()
+    found.read(found.file)
+    first = int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if seconds < 60 else str(time.time_ns() % 10**9)))
+    end, seed, refused = time.monotonic() + seconds, first, [""]
+    with quiet():
+        while time.monotonic() < end or seed < first + 50:
+            seed += 1
+            found.file.write_bytes(damaged(Fuzzer(seed), sound))
+            started = time.process_time()
+            try:
+                found.read(found.file)
+            except FleetError as error:
+                refused.append(error.message)
+            except Exception as error:
+                raise AssertionError(f"seed {seed}: {make.__name__} raises {error!r}") from error
+            assert time.process_time() - started < SLOWEST_SECONDS, f"seed {seed}"
+            assert len(refused[-1]) < 2000, f"seed {seed}"
+    print(f"{make.__name__}: {seed - first} files, {len(refused) - 1} refused")
