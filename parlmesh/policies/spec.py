@@ -14,6 +14,8 @@ from .custom_networks import network_names
 ACTIVATIONS = ("tanh", "relu")
 CHOICES = ("sample", "epsilon_greedy")
 ACTIONS = ("squashed", "clipped")
+# Fields that the first release does not know, with what they stand for when they are not written.
+_NEWER = {"actions": "squashed"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +104,12 @@ class PolicySpec:
         return self.hidden[-1] if self.network == "recurrent" else 0
 
     def to_json(self) -> str:
-        """Stable text: equal specifications give equal text."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """Stable text: equal specifications give equal text, and older actors read what needs nothing newer."""
+        values = asdict(self)
+        for name, default in _NEWER.items():
+            if values[name] == default:
+                del values[name]
+        return json.dumps(values, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> "PolicySpec":

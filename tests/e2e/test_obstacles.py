@@ -162,6 +162,7 @@ def fill(file):
         file.write(bytes(4096))
 
 
+@pytest.mark.slow
 def test_a_full_disk_holds_the_run_up_and_it_goes_on_by_itself(fleet, standing, small_disk):
     fleet.scheduler()
     fleet.run_dir = small_disk / "run"
