@@ -27,6 +27,9 @@ class LimitsConfig(Config):
     """Time a cancelled handler has to stop before its thread is abandoned."""
     drain_seconds: float = Field(default=10.0, ge=0, le=3600)
     """Time running tasks have to end when the actor leaves."""
+    stall_seconds: float = Field(default=300.0, ge=0, le=86400)
+    """Time a handler's code may hold the whole process, heartbeats included, before the process ends itself and says
+    where every thread was; 0 = for ever."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
     """Largest gRPC message sent or received. Servers say their own limits (`listen.max_message_bytes`); the lower one
     holds, and a task that does not fit is not given to this actor."""

@@ -14,12 +14,15 @@ from .build import build
 from .config import METRICS_PORT, ActorConfig
 from .metrics import ActorMetrics
 from .uplink import Uplink
+from .watchdog import watch
 from .worker import Worker
 
 log = get_logger("parlmesh.actor")
 
 # So many actors of one host find a port for their metrics by themselves.
 _METRICS_PORTS = 100
+# How long an actor that leaves waits for a scheduler that is away.
+_AWAY_SECONDS = 2.0
 # How long the scheduler may take to end a stream that the actor has ended.
 _GOODBYE_SECONDS = 1.0
 
@@ -41,8 +44,11 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
                 metrics_port=page.port if page else None,
             )
             async with asyncio.TaskGroup() as group:
-                for worker, uplink in members:
-                    group.create_task(live(worker, uplink, stop, drain_seconds=config.limits.drain_seconds))
+                watchdog = group.create_task(watch(config.limits.stall_seconds))
+                async with asyncio.TaskGroup() as workers:
+                    for worker, uplink in members:
+                        workers.create_task(live(worker, uplink, stop, drain_seconds=config.limits.drain_seconds))
+                watchdog.cancel()
         log.info("stopped")
     finally:
         if page is not None:
@@ -72,7 +78,11 @@ async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_sec
             reason.cancel()
         log.info("leaving", actor_id=worker.identity.actor_id)
         worker.leave()
-        await worker.drained(drain_seconds)
+        # Nobody could take the last results of an actor whose scheduler is away.
+        ends = [group.create_task(worker.drained(drain_seconds)), group.create_task(uplink.stays_away(_AWAY_SECONDS))]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.cancel()
         uplink.close()
         await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)
         connection.cancel()

@@ -60,6 +60,8 @@ class Uplink:
         self._refused_since: float | None = None
         self._next_look = 0.0
         self._was_connected = False
+        self._joined, self._apart = asyncio.Event(), asyncio.Event()
+        self._apart.set()
         self._stub = stub
         self._scheduler = scheduler
         self._connect_seconds = limits.connect_seconds
@@ -118,6 +120,16 @@ class Uplink:
         if not self._was_connected or now - self._refused_since >= _RENEWAL_SECONDS:
             raise refused
 
+    async def stays_away(self, seconds: float) -> None:
+        """Returns once there was no connection for so long."""
+        while True:
+            await self._apart.wait()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._joined.wait()
+            except TimeoutError:
+                return
+
     def close(self) -> None:
         """Sends what is ready, ends the stream and lets `run` return."""
         self._closing.set()
@@ -136,9 +148,13 @@ class Uplink:
             welcome = await self._greet(call)
             self._away, self._was_connected = False, True
             log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
+            self._joined.set()
+            self._apart.clear()
             with self._metrics.connected.track_inprogress():
                 await together(self._read(call), self._write(call), self._beat(_heartbeat_seconds(welcome)))
         finally:
+            self._joined.clear()
+            self._apart.set()
             call.cancel()
 
     async def _greet(self, call: _Call) -> Welcome:

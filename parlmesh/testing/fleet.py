@@ -26,7 +26,7 @@ from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer, add_Polic
 from parlmesh.v1.task_pb2 import Priority
 from parlmesh.wire import payload_to_proto
 
-_DEADLINE_SECONDS = 10.0
+_DEADLINE_SECONDS = 60.0
 _CHUNK_BYTES = 64 << 10
 _Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from actor.build import HANDLERS
@@ -71,6 +72,73 @@ async def test_a_second_actor_of_a_host_takes_the_next_free_port_for_its_metrics
     finally:
         if held is not None:
             held.close()
+
+
+_HANGING = """
+import re
+import time
+
+class Sleeps:
+    kind, runs_in = "sleeps", "thread"
+    def run(self, parameters, tensors, context):
+        time.sleep(600)
+
+class SleepsApart(Sleeps):
+    kind, runs_in = "sleeps_apart", "process"
+
+class Holds:
+    kind, runs_in = "holds", "thread"
+    def run(self, parameters, tensors, context):
+        re.match(r"(a+)+$", "a" * 64 + "b")  # never gives the interpreter away
+"""
+
+
+@pytest.mark.parametrize("kind", ["sleeps", "sleeps_apart"])
+async def test_code_that_hangs_in_every_slot_gives_them_back_at_its_run_timeout(
+    kind: str, scheduler: FakeScheduler, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "hanging.py").write_text(_HANGING)
+    handlers = "handlers={sleeps: hanging:Sleeps, sleeps_apart: hanging:SleepsApart}"
+    settings = ("slots=2", handlers, "limits.stop_seconds=0.2", "limits.prefetch=0")
+    with _actor(address, *settings, cwd=tmp_path) as process:
+        stream = await scheduler.welcomed()
+        hung = [scheduler.assignment(kind, run_seconds=0.5) for _ in range(2)]
+        stream.send(ConnectResponse(assignments=hung))
+        for assignment in hung:
+            assert (await stream.result(assignment.lease.lease_id)).failure.reason == "DEADLINE_EXCEEDED"
+        after = [scheduler.assignment("sleep", {"seconds": 0.0}) for _ in range(2)]
+        stream.send(ConnectResponse(assignments=after))
+        for assignment in after:
+            assert (await stream.result(assignment.lease.lease_id)).HasField("result")
+        # One that was stopped while it started ends by itself, when it finds its pipe closed.
+        await wait_until_async(lambda: not psutil.Process(process.pid).children(), 60)
+
+
+async def test_an_actor_whose_every_thread_is_held_ends_itself_and_says_where(
+    scheduler: FakeScheduler, address: str, tmp_path: Path
+) -> None:
+    (tmp_path / "hanging.py").write_text(_HANGING)
+    settings = ("handlers={holds: hanging:Holds}", "limits.stall_seconds=1")
+    with _actor(address, *settings, cwd=tmp_path) as process:
+        stream = await scheduler.welcomed()
+        stream.send(ConnectResponse(assignments=[scheduler.assignment("holds")]))
+        await wait_until_async(lambda: not process.running, 60)
+        process.assert_exits(1)
+        assert any("hanging.py" in line and "in run" in line for line in process.lines)
+
+
+async def test_an_actor_that_leaves_does_not_wait_long_for_a_scheduler_that_is_away(tmp_path: Path) -> None:
+    scheduler, learner = FakeScheduler(), FakeLearner()
+    async with serve([scheduler.service, *learner.services]) as address:
+        with _actor(address, "limits.drain_seconds=3600") as process:
+            stream = await scheduler.welcomed()
+            stream.send(ConnectResponse(assignments=[scheduler.assignment("sleep", {"seconds": 600})]))
+            await stream.until(lambda: bool(stream.heartbeats and stream.heartbeats[-1].leases))
+            stream.end(Unavailable("away"))
+            process.terminate()
+            (await scheduler.stream()).end(Unavailable("away"))
+            await wait_until_async(lambda: not process.running, 60)
+            process.assert_exits(0)
 
 
 def test_a_profile_that_cannot_be_written_is_one_sentence_and_exit_code_2(tmp_path: Path) -> None:

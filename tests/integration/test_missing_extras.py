@@ -1,5 +1,6 @@
 """Programs on an installation without what they need: one sentence, exit code 2, at once."""
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -21,8 +22,15 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=cwd,
+        env={**os.environ, "TMPDIR": str(cwd)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,7 @@ def test_a_program_without_a_guard_is_told_so_at_once(tmp_path: Path) -> None:
     assert 'put what is to run under `if __name__ == "__main__":`' in last
 
 
+@pytest.mark.slow
 def test_the_log_that_an_error_names_is_there(tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text("import os\nprint('I die here', flush=True)\nos._exit(1)\n")
     (tmp_path / "program.py").write_text(
