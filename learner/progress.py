@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _WINDOW_SECONDS = 3.0
+_LONGEST_WORDS, _LONGEST_TRACEBACK = 1_000, 10_000
 
 
 class RunState(enum.Enum):
@@ -62,8 +63,8 @@ class Progress:
         return sum(self.recent_returns) / len(self.recent_returns) if self.recent_returns else None
 
     def note_failure(self, sentence: str, traceback: str = "") -> None:
-        """Remembers the last of them."""
-        self.last_failure, self.last_failure_traceback = sentence, traceback
+        """Remembers the last of them, as much of it as is worth keeping: the words are a stranger's."""
+        self.last_failure, self.last_failure_traceback = sentence[:_LONGEST_WORDS], traceback[:_LONGEST_TRACEBACK]
 
     def counters(self) -> dict[str, Any]:
         """What a checkpoint keeps."""

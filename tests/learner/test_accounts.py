@@ -68,3 +68,9 @@ def test_experience_has_an_age_when_its_time_is_known_and_none_comes_from_the_fu
     ledger.accounts.count(batch, UPDATE)
     ledger.accounts.record(batch, UPDATE, waited=0.0, updated=0.0)
     assert ages == [4.0, 0.0]
+
+
+def test_a_strangers_words_are_kept_in_bounds():
+    progress = Progress()
+    progress.note_failure("x" * 10**6, "y" * 10**6)
+    assert (len(progress.last_failure), len(progress.last_failure_traceback)) == (1_000, 10_000)
