@@ -217,6 +217,7 @@ class Core:
             self._next_trim = now + TRIM_SECONDS
             for task_class in life.queue.trim():
                 life.fleet.drop_class(task_class)
+                task_class.dissolve()
             life.forget_kinds(now)
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds

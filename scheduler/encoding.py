@@ -15,6 +15,7 @@ from .task import SUCCEEDED, LeaseName, Task
 
 NANOSECONDS = 1_000_000_000
 PART_BYTES = 256 * 1024
+LONGEST_KIND = limits.KIND.most
 
 # Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
 _ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
@@ -47,8 +48,7 @@ def duration(seconds: float) -> bytes:
 def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes | None) -> bytes:
     """An Assignment without its lease."""
     # A kind that is too long is about to be refused, and not worth remembering.
-    make = _body_head if len(kind) <= limits.KIND.most else _body_head.__wrapped__
-    head = make(kind, priority, run_timeout)
+    head = (_body_head if len(kind) <= LONGEST_KIND else _body_head.__wrapped__)(kind, priority, run_timeout)
     return head if payload is None else head + b"\x1a" + varint(len(payload)) + payload
 
 

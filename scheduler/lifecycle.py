@@ -14,7 +14,7 @@ from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from .config import SchedulerConfig
 from .endings import Endings
 from .known_kinds import KnownKinds
-from .placement import Actor, Fleet, message_bytes
+from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .statistics import Statistics
@@ -92,7 +92,11 @@ class Lifecycle:
 
     def enter(self, task: Task) -> None:
         self.tasks[task.task_id] = task
-        task.task_class = task_class = self._class_of(task)
+        task_class = None
+        if len(task.body) <= SMALL_BODY_BYTES:
+            # As most are: one step less for every task.
+            task_class = self.queue.task_class(task.kind, task.placement)
+        task.task_class = task_class = task_class or self._class_of(task)
         task_class.unfinished += 1
         self.statistics.by_state[WAITING] += 1
         self.statistics.unfinished_bytes += len(task.body)

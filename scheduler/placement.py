@@ -44,6 +44,8 @@ class ActorCommand(IntEnum):
 ASSIGNMENT_BYTES = 2048
 # Every actor takes messages of twice this size.
 _SMALL_BYTES = 32 << 10
+# Such an assignment any actor can take.
+SMALL_BODY_BYTES = _SMALL_BYTES - ASSIGNMENT_BYTES
 # Of an actor that does not say; so much all releases took that did not.
 UNTOLD_MESSAGE_BYTES = 8 << 20
 

@@ -166,6 +166,14 @@ class TaskClass:
             self.heaps[priority] = [entry for entry in heap if entry is entry[2].entry]
             heapify(self.heaps[priority])
 
+    def dissolve(self) -> None:
+        """Breaks the circles of a class that is dropped: nobody looks for garbage among what is old."""
+        for lane in self.lanes.values():
+            lane.entry = lane.front = None
+        self.lanes.clear()
+        self.heaps = []
+        self.profiles = []
+
 
 class ReadyQueue:
     """Every ready task, by class, priority and submitter."""

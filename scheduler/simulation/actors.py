@@ -28,10 +28,8 @@ class SimulatedActor:
         self._rng = rng
         self.name = name
         self.node_id = f"node-{rng.randrange(3)}"
-        # The first actor can run everything anywhere, so that no task is stuck for ever once faults end.
-        self.kinds = KINDS if name == "actor-0" else tuple(kind for kind in KINDS if rng.random() < 0.7) or KINDS[:1]
+        self._equip()
         self.labels = (("zone", "1"),) if name == "actor-0" or rng.random() < 0.5 else ()
-        self.slots = rng.choice((1, 1, 2, 4))
         self.slowness = rng.choice((0.1, 1.0, 1.0, 5.0))
         self.incarnation = 1
         self.alive = True
@@ -42,6 +40,13 @@ class SimulatedActor:
         self.running: set[int] = set()
         self.unacknowledged: dict[int, AttemptEnd] = {}
         self.draining = False
+
+    def _equip(self) -> None:
+        """The first actor can run everything anywhere, so that no task is stuck for ever once faults end."""
+        rng = self._rng
+        chosen = tuple(kind for kind in KINDS if rng.random() < 0.7) or KINDS[:1]
+        self.kinds: tuple[str, ...] = KINDS if self.name == "actor-0" else chosen
+        self.slots = rng.choice((1, 2, 4, 8))
 
     def try_connect(self) -> None:
         world = self._world
@@ -128,6 +133,8 @@ class SimulatedActor:
     def _restart(self) -> None:
         self.alive = True
         self.incarnation += 1
+        if self._rng.random() < 0.3:
+            self._equip()
         self.draining = False
         self.frozen_until = 0.0
         self.try_connect()

@@ -32,6 +32,8 @@ class Books:
         self._orders = 0
         self.submitters: set[str] = set()
         self.events = 0
+        # Leases that outlived a scheduler.
+        self.kept_leases = 0
 
     def promise(self, task_ids: Iterable[str]) -> None:
         self.promised.update(task_ids)

@@ -137,6 +137,7 @@ class Load:
         core = self._world.reachable()
         if core is not None and actor.name in core.life.fleet.actors:
             core.command([actor.name], command, self._world.monotonic())
+            self._world.forgo_leases(actor)
             self._world.perform()
 
     def _heal(self) -> None:

@@ -18,7 +18,7 @@ from ..oracle import differences
 from ..records import encode
 from ..sessions import Hello
 from ..store import MemoryStore
-from ..task import LeaseName
+from ..task import LeaseName, Task
 from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
 from .load import Load
@@ -81,6 +81,9 @@ class World:
         self._held: list[Callable[[], None]] = []
         self._commit_planned = False
         self._crash_uncommitted = False
+        # By actor: until when it may come back, which start of it, and the tasks by lease.
+        self._live_leases: dict[str, tuple[float, int, dict[int, Task]]] = {}
+        self.actors: list[SimulatedActor] = []
         self._boot()
         self.actors = [SimulatedActor(self, f"actor-{number}", rng) for number in range(options.actors)]
         Load(self, rng).plan()
@@ -140,9 +143,35 @@ class World:
         core.recover(opened.batches, self.monotonic())
         self.books.check_restart(core)
         self.core = core
+        self._note_live_leases(core)
         self._alarm_time = math.inf
         self.perform()
         self.after(self.options.tick_seconds, self._tick, self._starts)
+
+    def _note_live_leases(self, core: Core) -> None:
+        """What living actors hold or have finished, and the journal knows of, must not be run again."""
+        until = self.now + self._config.leases.duration_seconds - 2 * self.options.tick_seconds
+        self._live_leases = {}
+        for actor in self.actors:
+            known = core.life.fleet.actors.get(actor.name)
+            if known is not None and actor.alive:
+                kept = (actor.held.keys() | actor.unacknowledged.keys()) & known.leases.keys()
+                self._live_leases[actor.name] = (until, actor.incarnation, {key: known.leases[key] for key in kept})
+
+    def _check_live_leases(self, actor: SimulatedActor, core: Core) -> None:
+        """After an actor came back to a scheduler that was restarted."""
+        until, incarnation, leases = self._live_leases.pop(actor.name, (0.0, 0, {}))
+        if self.now > until or incarnation != actor.incarnation:
+            return
+        standing = core.life.fleet.actors[actor.name].leases
+        for lease_id, task in leases.items():
+            if lease_id not in standing and not task.final:
+                raise Violation(f"{task.task_id} was taken from {actor.name}, which came back in time for it")
+        self.books.kept_leases += len(leases)
+
+    def forgo_leases(self, actor: SimulatedActor) -> None:
+        """An operator may have taken them."""
+        self._live_leases.pop(actor.name, None)
 
     def crash(self, commit_first: bool) -> None:
         if self.core is None:
@@ -267,6 +296,7 @@ class World:
             del self._streams[session]
             actor.session = 0
             return False
+        self._check_live_leases(actor, self.core)
         self.perform()
         return True
 

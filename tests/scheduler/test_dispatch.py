@@ -1,9 +1,11 @@
 """Which actor gets which task, how much of it in advance, and what is moved afterwards."""
 
+import gc
 from collections.abc import Callable
 
 import pytest
 
+from scheduler.ready_queue import Lane, TaskClass
 from scheduler.task import Placement, Priority, Task
 from tests.scheduler.conftest import Harness, ids, noop
 
@@ -172,3 +174,25 @@ def test_time_alone_moves_held_tasks_off_a_slow_actor(harness: Harness) -> None:
     quick = harness.connect("quick", slots=3)
     harness.pass_time(2, alive=[slow, quick])
     assert len(harness.take(quick)) == 3
+
+
+def test_classes_that_are_dropped_leave_no_circles_behind(make: Callable[..., Harness]) -> None:
+    """The old is not looked through for garbage, so what forms circles would stay for ever."""
+    harness = make(retention={"max_tasks": 0})
+    actor = harness.connect("a", kinds=tuple(f"kind {number}" for number in range(20)))
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(20):
+            harness.submit(Task(f"t{number}", f"kind {number}", placement=Placement("", frozenset())))
+            harness.finish(actor)
+        harness.pass_time(20.0, alive=[actor])
+        assert not harness.core.life.queue.classes
+        harness.outcomes.clear()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        assert [thing for thing in gc.garbage if isinstance(thing, TaskClass | Lane)] == []
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
