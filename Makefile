@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: help setup protos check format test e2e run bench nightly clean
+.PHONY: help setup protos lock check format test e2e run bench nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -31,6 +31,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 protos: $(STAMP) ## regenerate parlmesh/v1 from protos/
 	$(BIN)/python tools/gen_protos.py
+
+lock: $(STAMP) ## rewrite requirements.lock, with hashes, from constraints.txt
+	$(BIN)/python tools/lock.py
 
 check: $(STAMP) ## format, lint, types, import rules, protos
 	$(BIN)/ruff format --check .

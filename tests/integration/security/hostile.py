@@ -88,7 +88,7 @@ class Hostile:
             except grpc.aio.AioRpcError as error:
                 lost = error.details() == "Internal error from Core"
                 self.statuses[f"{name} {'ENDED' if lost else error.code().name}"] += 1
-            except (asyncio.InvalidStateError, grpc.aio.UsageError):
+            except (asyncio.InvalidStateError, grpc.aio.InternalError, grpc.aio.UsageError):
                 # The stream ended under a write.
                 self.statuses[f"{name} ENDED"] += 1
             await asyncio.sleep(0.02)

@@ -92,7 +92,7 @@ async def call(channel: Any, method: MethodDescriptor, fuzzer: Fuzzer) -> grpc.a
             pass
     except grpc.aio.AioRpcError as error:
         return error
-    except asyncio.InvalidStateError:
+    except (asyncio.InvalidStateError, grpc.aio.InternalError):
         # The stream ended under a write.
         return None
     return None

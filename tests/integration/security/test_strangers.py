@@ -77,7 +77,7 @@ async def large_call(channel: Any, method: str) -> str:
             await channel.unary_unary(method)(BODY, timeout=60)
     except grpc.aio.AioRpcError as error:
         return error.code().name
-    except asyncio.InvalidStateError:
+    except (asyncio.InvalidStateError, grpc.aio.InternalError):
         # The stream ended before the message was sent.
         return "INTERNAL"
     return "OK"
