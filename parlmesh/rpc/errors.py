@@ -24,6 +24,8 @@ from parlmesh.errors import (
 
 DOMAIN = "parlmesh"
 DETAILS_KEY = "grpc-status-details-bin"
+REASON_KEY = "parlmesh-reason"
+"""The reason as plain text too, for tools that show trailers and cannot read the details."""
 
 STATUS_BY_ERROR: Mapping[type[FleetError], grpc.StatusCode] = {
     FleetError: grpc.StatusCode.INTERNAL,

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.telemetry import get_logger
 
-from .errors import DETAILS_KEY, fleet_error_in, status_code, status_from_error
+from .errors import DETAILS_KEY, REASON_KEY, fleet_error_in, status_code, status_from_error
 from .metrics import DURATION, REQUESTS
 
 # The stubs of grpc's handlers and contexts know only the synchronous stack.
@@ -125,7 +125,7 @@ def _forget_frames(error: BaseException) -> None:
 
 async def _abort(context: Context, error: FleetError) -> Never:
     status = status_from_error(error)
-    details = ((DETAILS_KEY, status.SerializeToString()),)
+    details = ((DETAILS_KEY, status.SerializeToString()), (REASON_KEY, error.reason))
     await context.abort(status_code(error), status.message, trailing_metadata=details)
     raise AssertionError("abort returned")
 

@@ -147,6 +147,7 @@ async def test_an_error_of_the_fleet_is_its_status_with_all_details(shape: str) 
 async def test_a_group_of_a_task_group_is_unwrapped(shape: str) -> None:
     error = await failure(raising(ExceptionGroup("unhandled errors", [NotFound("no task t1")])), shape)
     assert (error.code(), error.details()) == (grpc.StatusCode.NOT_FOUND, "no task t1")
+    assert ("parlmesh-reason", "NOT_FOUND") in tuple(error.trailing_metadata() or ())
 
 
 @pytest.mark.parametrize("grouped", [False, True])
