@@ -9,6 +9,8 @@ _AVOIDED_AFTER = 3
 _AVOIDED_SECONDS = 60.0
 # Every actor fails once when a network blinks: only failures over a longer time are no accident.
 _LEAST_SECONDS = 3.0
+# One that ran out of time cost a minute instead of milliseconds; nobody waits for as many of those.
+_MOST_TIMEOUTS = 3
 
 
 @dataclass(slots=True)
@@ -17,16 +19,18 @@ class Failures:
 
     most: int
     in_a_row: int = 0
+    timeouts: int = 0
     _since: float = 0.0
     _by_actor: Counter[str] = field(default_factory=Counter)
     _last: dict[str, float] = field(default_factory=dict)
     _failed_now: set[str] = field(default_factory=set)
 
-    def add(self, actor_id: str, now: float) -> None:
-        """A rollout failed on this actor."""
+    def add(self, actor_id: str, now: float, *, timed_out: bool = False) -> None:
+        """A rollout failed on this actor, or did not end in time."""
         if not self.in_a_row:
             self._since = now
         self.in_a_row += 1
+        self.timeouts += timed_out
         self._by_actor[actor_id] += 1
         self._last[actor_id] = now
         self._failed_now.add(actor_id)
@@ -34,7 +38,7 @@ class Failures:
     def forgive(self, actor_id: str) -> None:
         """A trajectory of this actor was taken."""
         if self.in_a_row:
-            self.in_a_row = 0
+            self.in_a_row = self.timeouts = 0
             self._failed_now.clear()
         if self._by_actor:
             self._by_actor.pop(actor_id, None)
@@ -48,5 +52,5 @@ class Failures:
 
     def hopeless(self, actors: Collection[str], now: float) -> bool:
         """Whether so many failed in a row, on every one of the `actors` that could have done better."""
-        enough = self.in_a_row >= self.most and now - self._since >= _LEAST_SECONDS
-        return enough and self._failed_now.issuperset(actors)
+        many = self.in_a_row >= self.most or self.timeouts >= min(self.most, _MOST_TIMEOUTS)
+        return many and now - self._since >= _LEAST_SECONDS and self._failed_now.issuperset(actors)

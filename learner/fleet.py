@@ -181,13 +181,16 @@ class FleetSource:
     def _failed(self, outcome: pb.Outcome) -> None:
         failure, now = outcome.failure, self._clock()
         message, traceback = told(failure)
+        timed_out = failure.reason == "DEADLINE_EXCEEDED"
+        if timed_out:
+            message += "; the environment hangs, or needs more than experience.rollout_timeout_seconds"
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
         if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
             # An actor of an older release: it does not need to know.
             log.warning("old_actor", actor_id=outcome.actor_id, advice="its tasks no longer name the run's uid")
             self._run_uid = ""
         before = self._failures.avoided(now)
-        self._failures.add(outcome.actor_id, now)
+        self._failures.add(outcome.actor_id, now, timed_out=timed_out)
         if self._failures.avoided(now) - before:
             log.warning("actor_avoided", actor_id=outcome.actor_id, message=message)
         self._look_soon = True

@@ -78,7 +78,12 @@ class LiveRun:
     async def _serially(self, *, paused: bool) -> None:
         run, found = self.run, self._found
         source = SerialSource(
-            self._config.training, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending
+            self._config.training,
+            run.registry,
+            run.receive,
+            on_failure=run.fail,
+            ending=lambda: run.ending,
+            step_seconds=self._config.experience.rollout_timeout_seconds,
         )
         try:
             if found is not None:

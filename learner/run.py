@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from parlmesh.errors import FailedPrecondition, FleetError, ResourceExhausted
+from parlmesh.failures import frames_of, sentence, tell
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
@@ -135,8 +136,10 @@ class TrainingRun:
             self._set_state(RunState.STOPPED)
         except Exception as error:
             log.exception("run_failed", error)
+            reason = error.message if isinstance(error, FleetError) else sentence(error)
+            self.progress.note_failure(reason, frames_of(tell(error)))
             with contextlib.suppress(DiskRefuses):
-                await self._end(RunState.FAILED, f"{type(error).__name__}: {error}")
+                await self._end(RunState.FAILED, reason)
         finally:
             self._evaluations.give_up()
             self._threads.shutdown(wait=False, cancel_futures=True)

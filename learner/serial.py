@@ -9,13 +9,14 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from parlmesh.errors import InvalidInput, Unavailable
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Fragment, Trajectory
 
 from .config import TrainingConfig
+from .daemon_thread import DaemonThread
 from .registry import PolicyRegistry
 from .source import Evaluation
 
@@ -36,12 +37,16 @@ class SerialSource:
         *,
         on_failure: Callable[[str], None],
         ending: Callable[[], bool],
+        step_seconds: float,
     ) -> None:
         self._config = config
         self._registry = registry
         self._receive = receive
         self._on_failure = on_failure
         self._ending = ending
+        self._step_seconds = step_seconds
+        self._thread = DaemonThread("collecting")
+        self._hangs = False
         self._environment = config.environment.model_dump()
         self._incarnation = SERIAL_INCARNATION
         self._collector = self._new_collector()
@@ -78,7 +83,7 @@ class SerialSource:
             self._marks.append(self._collector.mark())
             blob = self._registry.get("").blob
             started = time.perf_counter()
-            fragment = await asyncio.to_thread(self._collect, blob.data)
+            fragment = await self._collected(blob.data)
             self._sequence += 1
             self._deliver(
                 Trajectory(
@@ -119,9 +124,27 @@ class SerialSource:
         return {**mark.tensors(), "sequence": np.array([self._sequence - untrained], np.int64)}
 
     def close(self) -> None:
-        """Frees the environments."""
-        self._collector.close()
+        """Frees the environments, but for one that hangs in a step."""
+        self._thread.close()
+        if not self._hangs:
+            self._collector.close()
         self._evaluator.shutdown(wait=False, cancel_futures=True)
+
+    async def _collected(self, blob: bytes) -> Fragment:
+        """The next fragment, however long it takes, as long as the environments take a step now and then."""
+        collecting = asyncio.wrap_future(self._thread.submit(self._collect, blob))
+        while True:
+            stepped = self._collector.stepped
+            await asyncio.wait({collecting}, timeout=self._step_seconds)
+            if collecting.done():
+                return collecting.result()
+            if self._collector.stepped == stepped:
+                self._hangs = True
+                raise FailedPrecondition(
+                    f"the environment took no step for {self._step_seconds:g} s; it hangs, or needs more than"
+                    " experience.rollout_timeout_seconds",
+                    reason="ENVIRONMENT_HANGS",
+                )
 
     def _deliver(self, trajectory: Trajectory) -> None:
         try:

@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.errors import InvalidInput
+from parlmesh.failures import place, sentence_at
 from parlmesh.spaces import Layout, acted, mask_width, observed, refusal
 from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
 
@@ -78,7 +79,10 @@ class Environments:
 
     def step(self, action: Array) -> tuple[Seen, Array, Array, Array]:
         """What is seen next, rewards, terminations and truncations, each [E]."""
-        given, reward, terminated, truncated, _ = self._envs.step(self._acted.give(action))
+        try:
+            given, reward, terminated, truncated, _ = self._envs.step(self._acted.give(action))
+        except ValueError as error:
+            raise _misfit(self._envs, error) from error
         seen = self._seen(given)
         self._ended = terminated | truncated
         return seen, reward, terminated, truncated
@@ -141,11 +145,22 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
                 known, num_envs, vectorization_mode="sync", vector_kwargs=mode, wrappers=wrappers, **arguments
             )
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
-        raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
+        said = sentence_at(error) if place(error) else str(error)
+        raise InvalidInput(f"environment {name!r} cannot be made: {said}", reason="ENVIRONMENT") from error
     if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
         envs.close()
         raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
     return envs
+
+
+def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
+    """An observation of another shape than its space says, by both shapes; gymnasium names neither."""
+    space = envs.single_observation_space
+    for given in getattr(envs, "_env_obs", ()):
+        if space.shape is not None and given is not None and np.shape(given) != space.shape:
+            said = f"an observation has the shape {np.shape(given)}, the observation space says {space.shape}"
+            return InvalidInput(said, reason="ENVIRONMENT_SPACE")
+    return error
 
 
 def _registered(name: str) -> str:

@@ -89,6 +89,8 @@ class Collector:
         self._num_envs = num_envs
         self._seed = seed
         self._restart_steps = restart_steps
+        # Steps ever taken, so that another thread sees whether they go on.
+        self.stepped = 0
         self._repeatable = repeatable
         self._reward_discount = reward_discount
         self._envs = Environments(environment, num_envs)
@@ -126,6 +128,7 @@ class Collector:
         for step in range(steps):
             action, log_prob, state = policy.act(seen.observation, self._rng, seen.mask, state)
             seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
+            self.stepped += 1
             observations[step + 1] = seen.observation
             actions[step] = action
             log_probs[step] = log_prob

@@ -42,7 +42,9 @@ async def trained(tmp_path, plugin, **training):
     )
     parts = build_run(config)
     run = parts.run
-    serial = SerialSource(run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
+    serial = SerialSource(
+        run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending, step_seconds=60.0
+    )
     async with asyncio.timeout(60):
         await run.train(serial)
     serial.close()

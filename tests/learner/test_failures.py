@@ -53,3 +53,13 @@ async def test_other_nodes_are_asked_in_turn_by_their_slots():
         assert [crew.node_without({"x"}) for _ in range(6)] == ["n2", "n3", "n3"] * 2
         assert crew.node_without(()) == "", "all are well"
         assert crew.node_without({"x", "y", "z"}) == "", "none is well"
+
+
+def test_rollouts_that_run_out_of_time_are_not_waited_for_as_often():
+    failures = Failures(20)
+    for second in (0.0, 60.0, 120.0):
+        assert not failures.hopeless(["a"], second)
+        failures.add("a", second, timed_out=True)
+    assert failures.hopeless(["a"], 120.0)
+    failures.forgive("a")
+    assert failures.timeouts == 0

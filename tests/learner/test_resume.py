@@ -41,7 +41,9 @@ async def begin(folder, **changes):
     config = LearnerConfig(mode="serial", run_dir=folder, training={**TRAINING, **changes})
     parts = build_run(config)
     run = parts.run
-    source = SerialSource(config.training, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
+    source = SerialSource(
+        config.training, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending, step_seconds=60.0
+    )
     if parts.found is not None:
         await source.go_on(parts.found.of_source, run.policy_blob(), parts.found.version)
     return parts, source
