@@ -52,7 +52,8 @@ def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> 
         if answer.nonce in far:
             record = records[answer.nonce]
             record.refusal = "OUTLIER"
-            record.message = f"norm {answer.norm:.4g} is far from the round's median {typical:.4g}"
+            numbers = "" if private else f": norm {answer.norm:.4g}, the median is {typical:.4g}"
+            record.message = f"far longer than most updates of the round{numbers}"
     kept = [answer for answer in ordered if answer.nonce not in far]
     counted = _weigh(kept, config, version, typical, records) if kept else ()
     metrics = {} if private else _metrics(kept, counted)

@@ -48,6 +48,7 @@ _SEEK_SECONDS = 0.1
 # Between two lives; the longest pause is also the longest that a cause that has gone is waited for.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _STOP_SECONDS = 10.0
+_READY_SECONDS = 10.0
 # The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
 _ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")
 
@@ -158,8 +159,17 @@ class Federation:
         self._spool.close()
 
     async def ready(self) -> None:
-        """Until a resumed federation knows what is left to do: before that, an update could have it done twice."""
-        await self._resumed.wait()
+        """Until a resumed federation knows what is left to do: before that, an update could have it done twice.
+
+        Unavailable when that takes too long: the node comes again.
+        """
+        if self._resumed.is_set():
+            return
+        try:
+            async with asyncio.timeout(_READY_SECONDS):
+                await self._resumed.wait()
+        except TimeoutError:
+            raise Unavailable(f"the federation is paused: {self.trouble}", reason="PAUSED") from None
 
     async def _life(self) -> BaseException | None:
         """In a task of its own, so that one that failed leaves no cancellation behind. The error that ended it."""
@@ -293,6 +303,7 @@ class Federation:
                 self._journal.append(event, line)
             except OSError as error:
                 raise self._stumble(error) from error
+            self._clear()
         self._changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
             self._condense(now)
@@ -354,7 +365,6 @@ class Federation:
         # Nobody sees a version before it is written down that there is one.
         self._model = model
         self._publish()
-        self._clear()
         self._perform(actions)
         if self.config.privacy.mode == "central":
             await asyncio.to_thread(self._aggregator.forget_noise, base)

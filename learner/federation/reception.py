@@ -113,9 +113,9 @@ class Reception:
         wanted = self._core.config.compression.encoding
         same_schema = about.schema_digest == self._schema.digest
         check_shape(self._schema, None if same_schema else about.tensors, about.size_bytes, about.encoding, wanted)
-        earlier = self._open_uploads.get(offer.nonce)
+        earlier = self._open_uploads.pop(offer.nonce, None)
         if earlier is not None:
-            earlier.give_way()
+            earlier.give_way(Unavailable("the same update is sent by another stream", reason="SUPERSEDED"))
         slot = self._take_slot()
         try:
             receiver = Receiver(self._spool, slot, offer, about.size_bytes, about.encoding)
@@ -128,6 +128,7 @@ class Reception:
     def _take_slot(self) -> int:
         """A place that neither an accepted update nor one on its way has."""
         if self._free_of_round != self._core.round:
+            self._end_old_uploads()
             used = self._core.used_slots() | self._in_flight
             self._free = (slot for slot in itertools.count() if slot not in used)
             self._free_of_round, self._returned = self._core.round, []
@@ -135,6 +136,15 @@ class Reception:
         slot = self._returned.pop() if self._returned else next(self._free)
         self._in_flight.add(slot)
         return slot
+
+    def _end_old_uploads(self) -> None:
+        """What a round that has closed still waited for is not waited for any more, and holds no place."""
+        for nonce, arrival in list(self._open_uploads.items()):
+            try:
+                self._core.check(arrival.offer)
+            except FleetError as error:
+                del self._open_uploads[nonce]
+                arrival.give_way(error)
 
     def _stored(self, work: Callable[[], _T]) -> _T:
         """A full disk is nobody's fault: the node is told to come again."""
@@ -164,22 +174,22 @@ class Arrival:
 
     def __init__(self, reception: Reception, offer: Offer, about: UpdateAbout, receiver: Receiver | None) -> None:
         self._reception = reception
-        self._offer = offer
+        self.offer = offer
         self._about = about
         # None: the same update is here already, and its data is not wanted again.
         self._receiver = receiver
         self._unread = about.size_bytes
-        self._gave_way = False
+        self._unwanted: FleetError | None = None
 
     @property
     def round(self) -> int:
         """The round it counts in."""
-        return self._offer.round
+        return self.offer.round
 
     @property
     def nonce(self) -> str:
         """What it is bound to."""
-        return self._offer.nonce
+        return self.offer.nonce
 
     @property
     def missing(self) -> int:
@@ -188,8 +198,7 @@ class Arrival:
 
     def take(self, data: memoryview) -> None:
         """A stretch of its data."""
-        if self._gave_way:
-            raise superseded()
+        self._check_wanted()
         receiver = self._receiver
         if receiver is not None:
             try:
@@ -199,16 +208,21 @@ class Arrival:
                 raise
         self._unread -= len(data)
 
-    def give_way(self) -> None:
-        """The node sends the same update anew; the place of this one is the next one's."""
+    def give_way(self, error: FleetError) -> None:
+        """Its place is another's from now on: the node sends it anew, or its round has closed. The stream is told."""
         if self._receiver is not None:
             self._reception._return_slot(self._receiver.slot)
-        self._receiver, self._gave_way = None, True
+        self._receiver, self._unwanted = None, error
+
+    def _check_wanted(self) -> None:
+        error = self._unwanted
+        if error is not None:
+            self._reception.refuse(self.offer, error)
+            raise error
 
     def finish(self) -> None:
         """All of it is here and counts from now on."""
-        if self._gave_way:
-            raise superseded()
+        self._check_wanted()
         receiver = self._receiver
         if receiver is None:
             return
@@ -234,9 +248,4 @@ class Arrival:
         self._receiver = None
         self._reception._ended(self)
         self._reception._return_slot(receiver.slot)
-        self._reception.refuse(self._offer, error)
-
-
-def superseded() -> Unavailable:
-    """For a stream whose node sends the same update by another."""
-    return Unavailable("the same update is sent by another stream", reason="SUPERSEDED")
+        self._reception.refuse(self.offer, error)

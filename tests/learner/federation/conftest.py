@@ -127,6 +127,9 @@ class Scheduler(SchedulerServiceServicer):
         self.submits = 0
         self.tasks = {}
         self.cancelled = set()
+        self.outcomes = asyncio.Queue()
+        # In pages of ten.
+        self.actors = []
 
     @property
     def service(self):
@@ -149,15 +152,17 @@ class Scheduler(SchedulerServiceServicer):
     async def ListActors(self, request, context):
         if self.refusal is not None:
             raise self.refusal
-        return scheduler_pb.ListActorsResponse()
+        begin = int(request.page_token or 0)
+        token = str(begin + 10) if begin + 10 < len(self.actors) else ""
+        return scheduler_pb.ListActorsResponse(actors=self.actors[begin : begin + 10], next_page_token=token)
 
     async def CancelTasks(self, request, context):
         self.cancelled.update(request.task_ids)
         return scheduler_pb.CancelTasksResponse()
 
     async def WatchTasks(self, request, context):
-        await asyncio.sleep(3600.0)
-        yield scheduler_pb.WatchTasksResponse()
+        while True:
+            yield scheduler_pb.WatchTasksResponse(outcomes=[await self.outcomes.get()])
 
 
 @contextlib.contextmanager

@@ -1,9 +1,14 @@
 import pytest
 
-from learner.federation.nodes import nodes_among
+from learner.federation.nodes import list_nodes, nodes_among
 from parlmesh.federation.config import SelectionConfig
 from parlmesh.federation.virtual_nodes import LABEL
+from parlmesh.rpc import open_channel
+from parlmesh.testing import serve
 from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+from .conftest import Scheduler
 
 KINDS = ["federated_fit", "federated_evaluate"]
 
@@ -43,3 +48,11 @@ def test_all_claims_together_are_bounded():
     found = nodes_among(actors, SelectionConfig(virtual_nodes=100_000))
     assert len(found.nodes) == 60_000
     assert len(found.left_out) == 2
+
+
+async def test_all_pages_are_read():
+    scheduler = Scheduler()
+    scheduler.actors = [actor(f"n{k:03d}") for k in range(25)]
+    async with serve([scheduler.service]) as address, open_channel(address) as channel:
+        found = await list_nodes(SchedulerServiceStub(channel), SelectionConfig())
+    assert found.nodes == tuple(f"n{k:03d}" for k in range(25))

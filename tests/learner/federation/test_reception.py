@@ -94,9 +94,9 @@ def test_places_of_one_round_are_those_of_the_next_but_for_one_that_is_still_bei
     desk.begin()
     for node, value in (("a", 5.0), ("sim#0", 6.0), ("sim#1", 7.0)):
         desk.deliver(node, value)
-    straggler.take(data)
-    with pytest.raises(Exception, match="has closed"):
-        straggler.finish()
+    with pytest.raises(FailedPrecondition, match="has closed"):
+        straggler.take(data)
+    assert [update.refusal for update in desk.core.history[0].updates][-1] == "LATE"
     assert desk.joined() == [5.0, 6.0, 7.0]
 
 
@@ -183,3 +183,19 @@ def test_samples_that_no_node_has_are_refused(desk, samples):
     offer = Offer("a", asked.round, asked.base_version, asked.nonce, samples, "00" * 16)
     with pytest.raises(InvalidInput, match="1 to 9007199254740992 samples"):
         desk.reception.open(offer, UpdateAbout((), SCHEMA.digest, 4 * SIZE, "none", {}), ANYONE)
+
+
+def test_uploads_that_are_never_ended_hold_no_place_beyond_their_round(desk):
+    left = []
+    for version in range(2, 6):
+        left.append(desk.open("b", 2.0)[0])
+        for node in ("a", "sim#0", "sim#1"):
+            desk.deliver(node, 1.0)
+        desk.core.handle(events.TaskFailed("b", desk.core.round, "gave up"), 1.0)
+        desk.core.handle(events.Aggregated(version, "ff"), 2.0)
+        desk.begin()
+    assert desk.reception.in_flight <= 2
+    assert desk.path.stat().st_size <= 5 * 4 * SIZE
+    for arrival in left:
+        arrival.break_off()
+    assert desk.reception.in_flight <= 1

@@ -13,6 +13,8 @@ from learner.federation.troubles import passing
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.testing import serve
 from parlmesh.v1 import federation_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+from parlmesh.wire import payload_to_proto
 
 from .conftest import SIZE, Scheduler, files_no_longer_than, serving
 
@@ -136,3 +138,36 @@ async def test_a_broken_federation_costs_itself_and_no_other(tmp_path):
         (folder / ".partial-g").mkdir()
         (folder / ".partial-g" / "models").mkdir()
         await bench.federations.start("g", {"task": "drift", "settings": {"parameters": SIZE}})
+
+
+async def test_a_task_that_the_scheduler_lost_is_asked_for_again_with_the_same_nonce(tmp_path):
+    scheduler = Scheduler()
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(nodes=("a",), rounds=1)
+        await bench.until(lambda: len(scheduler.tasks) == 1)
+        (lost,) = scheduler.tasks.values()
+        failure = task_pb2.Failure(reason="TASK_LOST", message="the scheduler does not know the task")
+        scheduler.outcomes.put_nowait(
+            task_pb2.Outcome(task_id=lost.task_id, state=task_pb2.TASK_STATE_FAILED, failure=failure)
+        )
+        await bench.until(lambda: len(scheduler.tasks) == 2)
+        again = next(task for task in scheduler.tasks.values() if task is not lost)
+        assert again.payload == lost.payload
+        assert federation.core.phase == "collecting"
+        assert not federation.core.history[-1].updates
+
+
+@pytest.mark.parametrize("result", [{}, {"sent": 1}, {"sent": "x", "failed": 7}, {"failed": {"a": [1]}}])
+async def test_a_wrong_answer_fails_its_task_and_counts_against_its_node(tmp_path, result):
+    scheduler = Scheduler()
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(nodes=("a", "b"), rounds=1)
+        await bench.until(lambda: len(scheduler.tasks) == 2)
+        liar = next(task for task in scheduler.tasks.values() if task.placement.node_id == "a")
+        scheduler.outcomes.put_nowait(
+            task_pb2.Outcome(task_id=liar.task_id, state=task_pb2.TASK_STATE_SUCCEEDED, result=payload_to_proto(result))
+        )
+        await bench.submit(federation.core.assignments["b"], vector_of("b", 1))
+        await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+        found = {update.node_id: update.refusal for update in federation.core.history[-1].updates}
+        assert found == {"a": "TASK_FAILED", "b": ""}
