@@ -1,6 +1,6 @@
 """Assignments on their way to one stream."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from . import encoding
 from .core import Core
@@ -29,12 +29,17 @@ class Assignments:
     def __len__(self) -> int:
         return WEIGHT * len(self._tasks)
 
-    def encode(self) -> Iterator[bytes]:
-        """Few at a time, and each looked at again when its turn comes."""
+    def encode(self) -> Iterable[bytes]:
+        """Each lease is looked at again when its turn comes."""
+        tasks = self._tasks
+        if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= encoding.PART_BYTES:
+            return encoding.assignments(self._core.standing(self._session, tasks, self._lease_ids), self._known)
+        return self._few_at_a_time()
+
+    def _few_at_a_time(self) -> Iterator[bytes]:
         for start, end in self._portions():
             tasks = self._core.standing(self._session, self._tasks[start:end], self._lease_ids[start:end])
-            if tasks:
-                yield from encoding.assignments(tasks, self._known)
+            yield from encoding.assignments(tasks, self._known)
 
     def _portions(self) -> Iterator[tuple[int, int]]:
         start, size = 0, 0

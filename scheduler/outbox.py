@@ -105,20 +105,13 @@ def messages(parts: Iterable[Part]) -> Iterator[bytes]:
     """Joins parts into messages of at most MESSAGE_BYTES, unless a single part is larger."""
     batch: list[bytes] = []
     size = 0
-    for part in _encoded(parts):
-        if batch and (size + len(part) > MESSAGE_BYTES or not part):
-            yield b"".join(batch)
-            batch, size = [], 0
-        if part:
-            batch.append(part)
-            size += len(part)
+    for part in parts:
+        for piece in (part,) if isinstance(part, bytes) else part.encode():
+            if batch and (size + len(piece) > MESSAGE_BYTES or not piece):
+                yield b"".join(batch)
+                batch, size = [], 0
+            if piece:
+                batch.append(piece)
+                size += len(piece)
     if batch:
         yield b"".join(batch)
-
-
-def _encoded(parts: Iterable[Part]) -> Iterator[bytes]:
-    for part in parts:
-        if isinstance(part, bytes):
-            yield part
-        else:
-            yield from part.encode()

@@ -35,6 +35,7 @@ class Harness:
         self.revoked: dict[str, list[LeaseName]] = {}
         self.commands: dict[str, list[ActorCommand]] = {}
         self.welcomes: dict[str, list[LeaseName]] = {}
+        self.newest_incarnation = 0
         self.closed: list[int] = []
         self.waited_for_commit: list[LeaseName] = []
         self._names: dict[int, str] = {}
@@ -144,6 +145,7 @@ class Harness:
                 self.commands.setdefault(name, []).append(action.command)
             elif isinstance(action, Welcome):
                 self.welcomes[name] = action.leases
+                self.newest_incarnation = action.newest_incarnation
 
 
 def noop(task_id: str, **options: Any) -> Task:

@@ -180,3 +180,24 @@ def test_who_takes_a_forgotten_id_cannot_answer_for_the_leases_of_its_last_owner
     assert harness.welcomes["a"] == []
     harness.report(second, results=[(*lease[:2], b"stolen", None, 0.1)])
     assert harness.states("t") == ["QUEUED"]
+
+
+def test_an_actor_hears_of_the_newest_start_that_is_known_of_it(harness: Harness) -> None:
+    first = harness.connect("a", incarnation=100)
+    harness.disconnect(first)
+    harness.connect("a", incarnation=40)
+    assert harness.newest_incarnation == 100
+    harness.connect("b", incarnation=7)
+    assert harness.newest_incarnation == 7
+
+
+def test_an_older_start_is_told_the_newest_only_when_that_is_not_connected(harness: Harness) -> None:
+    newest = harness.connect("a", incarnation=100)
+    harness.submit(noop("t"))
+    with pytest.raises(FailedPrecondition) as caught:
+        harness.connect("a", incarnation=40)
+    assert "newest_incarnation" not in caught.value.metadata
+    harness.disconnect(newest)
+    with pytest.raises(FailedPrecondition) as caught:
+        harness.connect("a", incarnation=40)
+    assert caught.value.metadata["newest_incarnation"] == "100"

@@ -6,7 +6,7 @@ from google.protobuf.duration_pb2 import Duration
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import task_pb2
 from scheduler import translation
-from scheduler.task import ANYWHERE, NO_RESULT, Failure, Placement, Priority, TaskState
+from scheduler.task import ANYWHERE, NO_RESULT, Failure, Placement, Priority, Task, TaskState
 
 
 def full_spec() -> task_pb2.TaskSpec:
@@ -73,3 +73,11 @@ def test_results_that_come_with_a_hello_count_as_held() -> None:
         results=[fleet_pb.TaskResult(lease=fleet_pb.Lease(task_id="done", lease_id=2))],
     )
     assert [lease.task_id for lease in translation.hello_from_proto(request, 1).leases] == ["runs", "done"]
+
+
+@pytest.mark.parametrize("seconds", [float(1 << 63), float("inf"), -5.0])
+def test_a_task_of_an_older_journal_can_be_shown_whatever_its_timeouts(seconds: float) -> None:
+    task = Task("t", "noop", run_timeout=seconds, queue_timeout=seconds)
+    task.submit_time = 0.0
+    shown = translation.task_to_proto(task, 0.0, payload=False).spec
+    assert 0 <= shown.run_timeout.seconds == shown.queue_timeout.seconds <= 100 * 365 * 86400
