@@ -73,7 +73,10 @@ class TrainingConfig(Config):
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
-    """Whole episodes of greedy play in one evaluation."""
+    """Whole episodes of play in one evaluation."""
+    evaluation_play: Literal["greedy", "sampled"] = "greedy"
+    """Whether evaluations take the likeliest actions, or draw them as in training; where the two differ much a warning
+    names both."""
     evaluation_seconds: float | None = Field(default=None, gt=0.0, le=1e6)
     """Longest evaluation; null = 120, or longer where the environment's measured speed asks for it."""
     checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)

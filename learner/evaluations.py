@@ -86,6 +86,10 @@ class Evaluations:
         steps = self._progress.steps
         self._recorder.record(steps, {"return/evaluation": evaluation.mean_return})
         log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=steps)
+        training, play = self._progress.episode_return, self._config.evaluation_play
+        if training is not None and differ_much(evaluation, training):
+            found = {"mean_return": evaluation.mean_return, "training_return": training}
+            log.warning("evaluation_differs", version=evaluation.version, play=play, **found)
         self._changed()
 
     def give_up(self) -> None:
@@ -126,3 +130,10 @@ class Evaluations:
         self._progress.failed_evaluations += 1
         self._progress.note_failure(f"evaluation of version {version}: {why}", traceback)
         self._changed()
+
+
+def differ_much(evaluation: Evaluation, training_return: float) -> bool:
+    """Whether the newest training episodes, which are sampled, earn more than even the best of an evaluation's, or at
+    least twice the mean: a policy that is good by chance alone, or play that is stuck."""
+    gap = training_return - evaluation.mean_return
+    return training_return > evaluation.max_return or gap > 0.5 * max(abs(training_return), abs(evaluation.mean_return))

@@ -235,6 +235,7 @@ class FleetSource:
                 "episodes": self._config.evaluation_episodes,
                 "seed": seed,
                 "version": version,
+                **({"sampled": True} if self._config.evaluation_play == "sampled" else {}),
             }
         )
         # Not before rollouts: a fleet whose slots all evaluate collects nothing.

@@ -98,15 +98,16 @@ class SerialSource:
             )
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Greedy play in a worker thread, which ends at the next step when nobody waits for it any more."""
+        """Play in a worker thread, which ends at the next step when nobody waits for it any more."""
         if self._evaluating is not None and not self._evaluating.done():
             raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
         policy, over = load_policy(blob.data), threading.Event()
+        sampled = self._config.evaluation_play == "sampled"
 
         def play() -> Array:
             unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
-            return evaluate(policy, self._environment, episodes, seed, cancelled=unwanted)
+            return evaluate(policy, self._environment, episodes, seed, sampled=sampled, cancelled=unwanted)
 
         self._evaluating = self._evaluator.submit(play)
         try:

@@ -224,9 +224,12 @@ def evaluate(
     episodes: int,
     seed: int,
     *,
+    sampled: bool = False,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Array:
-    """Returns [episodes] of greedy play: one whole episode in each environment, so that short ones count no more."""
+    """Returns [episodes] of greedy play, or of sampled play as in training: one whole episode in each environment, so
+    that short ones count no more."""
+    rng = np.random.default_rng(seed)
     envs = Environments(environment, episodes)
     try:
         seen, state = envs.reset(seed), policy.initial_state(episodes)
@@ -235,7 +238,10 @@ def evaluate(
         for _ in range(_LONGEST_EVALUATION_STEPS):
             if cancelled():
                 raise Unavailable("the evaluation was cancelled", reason="CANCELLED")
-            action, _, state = policy.greedy(seen.observation, seen.mask, state)
+            if sampled:
+                action, _, state = policy.act(seen.observation, rng, seen.mask, state)
+            else:
+                action, _, state = policy.greedy(seen.observation, seen.mask, state)
             seen, reward, terminated, truncated = envs.step(policy.to_environment(action))
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)

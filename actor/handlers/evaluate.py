@@ -21,6 +21,7 @@ class EvaluateParameters(Parameters):
     episodes: int = Field(default=20, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     version: int = Field(ge=1, lt=1 << 53)
+    sampled: bool = False
     run_uid: str = Field(default="", max_length=200)
 
 
@@ -34,7 +35,7 @@ class Evaluate:
         self._learner = learner
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """{run_id, environment, episodes, seed, version, run_uid}"""
+        """{run_id, environment, episodes, seed, version, sampled, run_uid}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
         held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         context.check()
@@ -44,6 +45,7 @@ class Evaluate:
                 wanted.environment,
                 wanted.episodes,
                 wanted.seed,
+                sampled=wanted.sampled,
                 cancelled=lambda: context.cancelled,
             )
         except Unavailable:

@@ -34,9 +34,9 @@ def vtrace(
     v_t     = V_t + delta_t + discount · (1 − terminated_t) · (1 − truncated_t) · c_t · (v_{t+1} − V_{t+1})
     A_t     = r_t + discount · (1 − terminated_t) · next_t − V_t
 
-    where next_t is v_{t+1} within an episode and V_{t+1} where it was cut off. log_rhos are the log-probability of the
-    action under the policy that is trained minus that under the one that acted. On-policy, with all clips at 1, the
-    targets are those of GAE.
+    where next_t is V_{t+1} + smoothing · (v_{t+1} − V_{t+1}) within an episode and V_{t+1} where it was cut off; the
+    paper has v_{t+1}, which is the same without smoothing. log_rhos are the log-probability of the action under the
+    policy that is trained minus that under the one that acted. On-policy, with all clips at 1, both are those of GAE.
     """
     ratios = np.exp(log_rhos)
     rhos, cs = np.minimum(clip_rho, ratios), smoothing * np.minimum(clip_c, ratios)
@@ -48,6 +48,6 @@ def vtrace(
         corrections[step] += carry[step] * corrections[step + 1]
     targets = values[:-1] + corrections
     following = values[1:].astype(np.float32, copy=True)
-    following[:-1] += np.where(truncated[:-1], 0.0, corrections[1:])
+    following[:-1] += np.where(truncated[:-1], 0.0, smoothing * corrections[1:])
     advantages = rewards + bootstrap * following - values[:-1]
     return Vtrace(advantages.astype(np.float32), targets)

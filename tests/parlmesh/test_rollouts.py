@@ -221,3 +221,15 @@ def test_an_evaluation_equals_single_environments_played_in_turn():
             total, done = total + reward, ends or cuts
         returns.append(total)
     np.testing.assert_allclose(evaluate(acting, CARTPOLE, 5, seed=7), returns, atol=2.0)
+
+
+def test_sampled_play_is_that_of_training_and_repeats_itself_by_its_seed():
+    spec = PolicySpec((4,), ActionSpec("discrete", (2,)), hidden=())
+    # Always left when greedy, half of the time when sampled.
+    weights = {"policy.0.weight": np.zeros((2, 4), np.float32), "policy.0.bias": np.array([0.01, 0.0], np.float32)}
+    undecided = load_policy(pack_policy(spec, weights))
+    greedy = evaluate(undecided, CARTPOLE, 20, 5)
+    sampled, again = (evaluate(undecided, CARTPOLE, 20, 5, sampled=True) for _ in range(2))
+    assert greedy.max() <= 11
+    assert sampled.mean() > 15
+    np.testing.assert_array_equal(sampled, again)

@@ -46,11 +46,12 @@ def test_targets_equal_the_sum_in_the_paper(seed, steps, width, discount, smooth
 
 @settings(max_examples=60)
 @given(**shapes, discount=st.floats(0, 1), smoothing=st.floats(0, 1))
-def test_on_policy_the_targets_are_those_of_gae(seed, steps, width, discount, smoothing):
+def test_on_policy_advantages_and_targets_are_those_of_gae(seed, steps, width, discount, smoothing):
     log_rhos, *arrays = case(seed, steps, width)
-    targets = vtrace(np.zeros_like(log_rhos), *arrays, discount=discount, smoothing=smoothing).targets
-    _, returns = gae(*arrays, discount=discount, smoothing=smoothing)
-    np.testing.assert_allclose(targets, returns, atol=1e-4)
+    found = vtrace(np.zeros_like(log_rhos), *arrays, discount=discount, smoothing=smoothing)
+    expected = gae(*arrays, discount=discount, smoothing=smoothing)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-4)
 
 
 @settings(max_examples=60)

@@ -104,11 +104,11 @@ def test_under_vtrace_steps_that_the_policy_would_no_longer_take_have_no_advanta
 
 
 @pytest.mark.parametrize("normalise", [True, "minibatch", False])
-def test_on_policy_vtrace_without_smoothing_makes_the_update_of_gae(normalise):
+def test_on_policy_vtrace_makes_the_update_of_gae(normalise):
     blob = trainer().policy_blob()
     policies = []
     for targets in ("gae", "vtrace"):
-        ppo = trainer(targets=targets, smoothing=1.0, epochs=2, target_kl=None, normalise_advantages=normalise)
+        ppo = trainer(targets=targets, epochs=2, target_kl=None, normalise_advantages=normalise)
         ppo.update([fragment(blob=blob)], 0.0)
         policies.append(unpack_policy(ppo.policy_blob())[1])
     for name in policies[0]:
