@@ -44,7 +44,7 @@ class Fleet:
         self.ran: dict[str, int] = {}
         self.stopping = False
 
-    def start(self) -> Process:
+    def start(self, **environment: str) -> Process:
         settings = (
             f"listen.port={self.port}",
             "metrics.port=null",
@@ -53,7 +53,7 @@ class Fleet:
             "store.compact_records=5000",
         )
         arguments = [part for setting in settings for part in ("--set", setting)]
-        return Process("scheduler", *arguments, cwd=ROOT)
+        return Process("scheduler", *arguments, cwd=ROOT, environment=environment)
 
     async def actor(self, name: str) -> None:
         """Comes back after every broken stream with what it holds and what was not acknowledged."""
@@ -193,6 +193,23 @@ def test_a_store_that_is_gone_stops_the_start_with_one_line(tmp_path: Path) -> N
     with fleet.start() as process:
         assert process.wait() == 1
         assert any(line.startswith("error: ") and "is gone" in line for line in process.lines)
+
+
+async def test_an_error_before_a_record_ends_the_process_and_the_next_one_goes_on(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path / "s.sqlite")
+    with fleet.start(PARLMESH_FAILPOINTS="before_encode=memory@2") as process:
+        process.wait_for("serving")
+        async with open_channel(f"127.0.0.1:{fleet.port}") as channel:
+            stub: Any = SchedulerServiceStub(channel)
+            await stub.SubmitTasks(pb.SubmitTasksRequest(tasks=[noop("told")]), timeout=SECONDS)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await stub.SubmitTasks(pb.SubmitTasksRequest(tasks=[noop("never told")]), timeout=SECONDS)
+        assert await asyncio.to_thread(process.wait) == 1
+        assert process.events("decision_failed")
+        assert any(line.startswith("error: MemoryError") for line in process.lines)
+    with fleet.start() as process:
+        process.wait_for("serving")
+        assert process.events("recovered")[0]["tasks"] == 1
 
 
 def test_sigterm_stops_an_idle_scheduler_cleanly(tmp_path: Path) -> None:
