@@ -1,6 +1,6 @@
 """A task's parameters and tensors, in and out."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from .tensors import DEFAULT_LIMITS, TensorLimits, tensor_to_proto, tensors_from
 _REASON = "PARAMETERS"
 # JSON, and so Struct, has doubles alone: integers beyond these would be rounded.
 _EXACT = 1 << 53
-_AS_THEY_ARE = frozenset({str, float, bool, type(None)})
+_SIMPLE = frozenset({str, float, bool, type(None)})
 
 
 def payload_to_proto(parameters: Mapping[str, Any], tensors: Mapping[str, Array] | None = None) -> pb.Payload:
@@ -38,13 +38,14 @@ def payload_from_proto(
 def struct_to_proto(values: Mapping[str, Any]) -> struct_pb2.Struct:
     """InvalidInput names the key of a value that has no place in JSON, or that JSON would change."""
     struct = struct_pb2.Struct()
-    if not isinstance(values, Mapping):
+    if type(values) is not dict and not isinstance(values, Mapping):
         raise InvalidInput(f"parameters must be a JSON object, got {_shown(values)}", reason=_REASON)
     try:
-        struct.update(_object(values, ""))
+        struct.update(values if _as_it_is(values.values()) else _object(values, ""))
     except RecursionError:
         raise InvalidInput("parameters are nested too deeply, or hold themselves", reason=_REASON) from None
-    except (ValueError, TypeError) as error:  # as text that is no UTF-8
+    except (ValueError, TypeError, AttributeError) as error:  # as text that is no UTF-8
+        _object(values, "")
         raise InvalidInput(f"parameters must be a JSON object: {error}", reason=_REASON) from error
     return struct
 
@@ -55,13 +56,19 @@ def _object(values: Mapping[Any, Any], path: str) -> dict[str, Any]:
         if not isinstance(key, str):
             where = f" of {path!r}" if path else ""
             raise InvalidInput(f"the key {_shown(key)}{where} must be text", reason=_REASON)
-        # What most values are costs no call.
-        kind = type(value)
-        if kind in _AS_THEY_ARE or (kind is int and -_EXACT <= value <= _EXACT):
-            plain[key] = value
-        else:
-            plain[key] = _plain(value, f"{path}.{key}" if path else key)
+        plain[key] = _plain(value, f"{path}.{key}" if path else key)
     return plain
+
+
+def _as_it_is(values: Iterable[Any]) -> bool:
+    """Whether Struct takes these as they are, as it does most; a wrong key it finds itself."""
+    for value in values:
+        kind = type(value)
+        if kind in _SIMPLE or (kind is int and -_EXACT <= value <= _EXACT):
+            continue
+        if not ((kind is list and _as_it_is(value)) or (kind is dict and _as_it_is(value.values()))):
+            return False
+    return True
 
 
 def _plain(value: Any, path: str) -> Any:
