@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tools.faults import shim
-from tools.faults.chaos import run_chaos
+from tools.faults.chaos import leaks, run_chaos
 from tools.faults.schedule import FAULTS, make_plan
 
 pytestmark = [
@@ -65,6 +65,12 @@ def test_many_seeds_vary_what_there_is_to_vary() -> None:
     assert len({plan.scheduler["retention.max_tasks"] for plan in plans}) == 3
     assert {actor["slots"] for plan in plans for actor in plan.actors} == {1, 2, 4, 8}
     assert len({actor["kinds"] for plan in plans for actor in plan.actors}) > 2
+
+
+def test_memory_that_grows_is_noticed_and_a_restart_is_not_taken_for_it() -> None:
+    flat = [(5.0 * number, 60.0 if number % 40 else 20.0) for number in range(200)]
+    growing = [(at, value + at / 10) for at, value in flat]
+    assert leaks({"scheduler": flat, "learner": growing}) == ["learner grew from 82 to 158 MiB"]
 
 
 def test_an_unknown_fault_is_named() -> None:

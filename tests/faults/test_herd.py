@@ -85,7 +85,7 @@ async def test_a_client_that_pings_too_often_is_sent_away_and_loses_nothing(tmp_
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
             stub = SchedulerServiceStub(channel)
             spec = task_pb2.TaskSpec(task_id="long", kind="sleep")
-            spec.payload.parameters.update({"seconds": 12.0})
+            spec.payload.parameters.update({"seconds": 7.0})
             await stub.SubmitTasks(pb.SubmitTasksRequest(tasks=[spec]), timeout=SECONDS)
             goodbyes: list[str] = []
             seen: list[task_pb2.Outcome] = []

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from parlmesh.testing.history import History, Journal, now
 from parlmesh.testing.history_rules import Limits, Violation, check
@@ -16,8 +17,11 @@ from .observer import Observer
 from .schedule import Plan
 
 _SETTLE_SECONDS = 150.0
-# Samples at each end over which memory is compared.
-_FEW = 12
+# With fewer samples in a quarter of the run nothing is said of memory.
+_FEW = 30
+_GROWTH = 1.3
+
+Samples: TypeAlias = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -35,14 +39,14 @@ class Report:
     starts: dict[str, int] = field(default_factory=dict)
     starved_seconds: float = 0.0
     """For so long the machine gave this process no time; whoever else it starved then cannot be blamed."""
-    memory: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    memory: dict[str, Samples] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
         """Empty when every promise was kept."""
-        return [*self.findings, *map(str, self.violations)]
+        return [*self.findings, *map(str, self.violations), *leaks(self.memory)]
 
     def text(self) -> str:
         """For people, and for the log of a soak."""
@@ -137,12 +141,25 @@ async def _awaited(task: Awaitable[None]) -> None:
     await task
 
 
-def _growth(samples: list[tuple[float, float]]) -> str:
+def _growth(samples: Samples) -> str:
     """Resident memory of a process over all its lives."""
+    quarter = max(1, len(samples) // 4)
     most = max(value for _, value in samples)
-    return f"{_typical(samples[:_FEW]):.0f} to {_typical(samples[-_FEW:]):.0f} MiB, most {most:.0f}"
+    return f"{_high(samples[:quarter]):.0f} to {_high(samples[-quarter:]):.0f} MiB, most {most:.0f}"
 
 
-def _typical(samples: list[tuple[float, float]]) -> float:
+def leaks(memory: dict[str, Samples]) -> list[str]:
+    """Processes that have more in the last quarter of a run than in the first."""
+    found = []
+    for name, samples in memory.items():
+        quarter = len(samples) // 4
+        before, after = _high(samples[:quarter]), _high(samples[-quarter:])
+        if quarter >= _FEW and after > _GROWTH * before:
+            found.append(f"{name} grew from {before:.0f} to {after:.0f} MiB")
+    return found
+
+
+def _high(samples: Samples) -> float:
+    """What it has most of the time but for moments; a process that has just been started again has less."""
     values = sorted(value for _, value in samples)
-    return values[len(values) // 2] if values else 0.0
+    return values[len(values) * 9 // 10] if values else 0.0
