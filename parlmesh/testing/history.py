@@ -42,6 +42,8 @@ class Cancelled:
 
     task_ids: tuple[str, ...]
     at: float
+    answered: bool = True
+    """False: it was asked to, and no answer came."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,7 @@ class _Books:
 
     def cancelled_stays_cancelled(self) -> Iterable[Violation]:
         for each in self._cancels:
-            for task_id in each.task_ids:
+            for task_id in each.task_ids if each.answered else ():
                 for end in self._ends.get(task_id, []):
                     if end.state not in ("cancelled", FORGOTTEN):
                         detail = f"{task_id} was cancelled and ended {end.state}; {self._story(task_id)}"
@@ -119,7 +119,7 @@ class _Books:
             attempts.sort(key=lambda began: began.at)
             for before, after in itertools.pairwise(attempts):
                 end = self._ended.get(before.token)
-                if end is not None and (end.how == "failed" or self._moved(before, end, after)):
+                if (end is not None and end.how == "failed") or self._moved(before, end, after):
                     continue
                 # Whoever was cut off itself may still begin what it was given before.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
@@ -130,10 +130,10 @@ class _Books:
         """Whether the actor met a fault between the two moments, or still felt one then."""
         return any(fault.start <= end and fault.end + fault.lingers >= start for fault in self._faults.get(actor, []))
 
-    def _moved(self, before: Began, end: Ended, after: Began) -> bool:
+    def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
         """Whether it was taken from a full actor for an idle one, in the moment in which it began there."""
-        short = end.at - before.at < self._limits.on_its_way_seconds
-        return end.how == "stopped" and short and after.attempt == before.attempt
+        over = end.at if end is not None and end.how == "stopped" else after.at
+        return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
 
     def _unrecorded(self, began: Began) -> bool:
         """Whether the scheduler died so soon after the attempt began that the lease may have died with it."""

@@ -164,6 +164,7 @@ class RawClient:
             try:
                 answer = await self._stub.CancelTasks(pb.CancelTasksRequest(task_ids=chosen), timeout=_CALL_SECONDS)
             except grpc.aio.AioRpcError:
+                self._journal.add(Cancelled(tuple(chosen), now(), answered=False))
                 continue
             self._journal.add(Cancelled(tuple(answer.cancelled_task_ids), now()))
 

@@ -16,7 +16,9 @@ from .shim import Shim
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
-_LEAVE_SECONDS = 40.0
+_LEAVE_SECONDS = 60.0
+# In place of an exit code: it did not leave and was killed.
+STILL_THERE = 1000
 TRAINING = {
     "training.num_envs": 4,
     "training.fragment_steps": 16,
@@ -69,9 +71,12 @@ class Member:
         """Its exit code."""
         assert self.process is not None
         self.process.terminate()
-        code = await asyncio.to_thread(self.process.wait, _LEAVE_SECONDS)
-        self.close()
-        return code
+        try:
+            return await asyncio.to_thread(self.process.wait, _LEAVE_SECONDS)
+        except AssertionError:
+            return STILL_THERE
+        finally:
+            self.close()
 
     def close(self) -> None:
         if self.process is not None:

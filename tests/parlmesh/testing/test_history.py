@@ -130,6 +130,8 @@ def test_a_task_that_is_moved_may_be_stopped_in_the_moment_in_which_it_begins_an
     assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.05, how="stopped"), moved, end) == []
     late = attempt("x", 2.0, seconds=2.4, how="stopped")
     assert rules(ACCEPTED, late, moved, end) == ["live work is not repeated"]
+    at_once = attempt("y", 2.5, actor="b")
+    assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.0), at_once, Delivered("t", 4.0, "succeeded", "y")) == []
 
 
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
@@ -146,6 +148,7 @@ def test_what_retention_dropped_must_have_ended() -> None:
     forgotten = Delivered("t", 9.0, "forgotten")
     assert rules(ACCEPTED, attempt("x", 2.0), forgotten) == []
     assert rules(ACCEPTED, forgotten) == ["nothing is forgotten before it ended"]
+    assert rules(ACCEPTED, forgotten, Cancelled(("t",), 5.0, answered=False)) == []
 
 
 def test_a_version_that_goes_back_is_noticed() -> None:
