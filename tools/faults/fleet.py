@@ -16,7 +16,7 @@ from .shim import Shim
 
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
-_LEAVE_SECONDS = 60.0
+_LEAVE_SECONDS = 120.0
 # In place of an exit code: it did not leave and was killed.
 STILL_THERE = 1000
 TRAINING = {
