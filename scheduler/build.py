@@ -41,7 +41,11 @@ class Scheduler:
         opened = self._store.open(wall_time)
         self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
         with paused_collector():
-            self.core.recover(opened.batches, started).tell(str(config.store.path))
+            left_out = self.core.recover(opened.batches, started)
+        left_out.tell(str(config.store.path))
+        if left_out.count:
+            # Clients are to see that this is another memory, and send again what it may have lost.
+            self._store.renew_identity()
         log.info(
             "recovered",
             store=config.store.kind,

@@ -28,6 +28,9 @@ class MemoryStore:
         self._batches.append(batch)
         self._new_records += records
 
+    def renew_identity(self) -> None:
+        self.identity = new_identity()
+
     def check(self) -> None:
         """Nothing can happen to it."""
 

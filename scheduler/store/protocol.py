@@ -32,6 +32,9 @@ class Store(Protocol):
     def append(self, batch: bytes, records: int) -> None:
         """Keeps a batch; when this returns it is as durable as the store can make it. Raises OSError otherwise."""
 
+    def renew_identity(self) -> None:
+        """After the batches were read: something acknowledged was not among them."""
+
     def check(self) -> None:
         """OSError when what is appended now would be lost; cheap, and asked for now and then."""
 

@@ -93,6 +93,12 @@ class SqliteStore:
         self._new_records += records
         self._witness.note(self._last_id)
 
+    def renew_identity(self) -> None:
+        self.identity = new_identity()
+        with self.tables.errors():
+            self.tables.set_numbers(identity=self.identity)
+        self._witness.begin(self.identity, self._last_id)
+
     def check(self) -> None:
         self._custody.check()
 

@@ -39,6 +39,9 @@ class GatedStore:
             raise OSError("disk full")
         self.appended.append(batch)
 
+    def renew_identity(self) -> None:
+        self.identity += 1
+
     def check(self) -> None:
         if self.missing:
             raise OSError("the file is gone")

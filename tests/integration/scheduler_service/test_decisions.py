@@ -1,6 +1,7 @@
 """What fails between a decision and its record: nobody is told, nothing more is decided, and a restart has it all."""
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from itertools import product
@@ -14,11 +15,12 @@ from parlmesh.errors import FleetError
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
-from scheduler import failpoints
+from scheduler import failpoints, metrics
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
 from scheduler.decisions import DecisionFailed
 from scheduler.oracle import store_differences
+from scheduler.store import SqliteStore
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop
 
 # Those of which the core is ahead of the journal when they fail.
@@ -160,6 +162,22 @@ async def test_a_store_that_vanishes_is_noticed_and_nothing_more_is_acknowledged
         (tmp_path / "away").rename(path)
         await wait_until_async(lambda: made.scheduler.shell.healthy, SECONDS)
         assert await made.client.submit(noop("new")) == ["new"]
+
+
+async def test_a_record_that_cannot_be_read_costs_itself_and_clients_are_told_of_another_memory(tmp_path: Path) -> None:
+    path = tmp_path / "s.sqlite"
+    async with stage(path) as made:
+        whole = made.scheduler._store.identity
+    store = SqliteStore(path)
+    list(store.open(1.0).batches)
+    # FINISHED of a task that was never submitted.
+    store.append(struct.pack("<BIQ", 4, 0, 999), 1)
+    store.close()
+    unreadable = metrics.UNREADABLE_RECORDS._value.get()
+    async with restarted(path) as again:
+        assert set(again.core.life.tasks) == {"done", "running", "queued"}
+        assert again._store.identity != whole
+    assert metrics.UNREADABLE_RECORDS._value.get() == unreadable + 1
 
 
 async def test_one_odd_request_is_refused_and_harms_nobody(tmp_path: Path) -> None:
