@@ -55,7 +55,7 @@ def test_an_unknown_kind_holds_the_run_up_until_somebody_offers_it(fleet, standi
 
 @pytest.mark.slow
 def test_a_scheduler_that_forgets_everything_fails_no_run(fleet, standing):
-    memory = {"store.path": "null"}
+    memory = {"store.kind": "memory"}
     scheduler = fleet.scheduler(**memory)
     # Far more are outstanding than may fail in a row.
     wide = {"training.batch_fragments": 60, "training.max_policy_lag": 0, "training.max_failed_rollouts": 5}
