@@ -112,13 +112,6 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
             tensor=name,
             limit=limits.max_bytes,
         )
-    if not expected and max(shape) > limits.max_bytes:
-        # It needs no memory, but numpy has no such shape.
-        raise InvalidInput(
-            f"tensor {name} has a dimension in {list(shape)} that is above {limits.max_bytes}",
-            reason="TENSOR_SHAPE",
-            tensor=name,
-        )
     # Asked for once: the message makes another copy every time.
     data = tensor.data
     if len(data) != expected:

@@ -42,7 +42,7 @@ def tensor(**changes):
         (tensor(data=bytes(23)), InvalidInput, r"tensor reward of float32\[2, 3\] must have 24 bytes, got 23"),
         (tensor(dtype=0), InvalidInput, "tensor reward has unknown dtype 0"),
         (tensor(dtype=99), InvalidInput, "tensor reward has unknown dtype 99"),
-        (tensor(shape=[0, 1 << 62]), InvalidInput, r"tensor reward has a dimension in \[0, .*\] that is above 1000"),
+        (tensor(shape=[0, 1 << 62]), ResourceExhausted, r"tensor reward of shape \[0, .*\] needs .* the limit is 1000"),
         (tensor(shape=[-2, 3]), InvalidInput, r"tensor reward has a negative dimension in \[-2, 3\]"),
         (tensor(shape=[1] * 9), InvalidInput, "tensor reward has 9 dimensions; the limit is 8"),
         (tensor(shape=[2**62, 2**62]), ResourceExhausted, "tensor reward of shape .* the limit is 1000"),
