@@ -13,7 +13,8 @@ MOST_WAITING = 32
 LARGEST_BODY_BYTES = 64 * 1024
 
 _PATIENCE_SECONDS = 5.0
-_PATIENCE_WHEN_BUSY_SECONDS = 0.02
+_PATIENCE_WHEN_BUSY_SECONDS = 0.05
+_LOOKS_WHEN_BUSY = 3
 _FIRST_MESSAGE_SECONDS = 1.0
 
 Read = Callable[[], Awaitable[Any]]
@@ -64,11 +65,13 @@ class Bodies:
     async def _read(self, read: Read) -> Any:
         message = asyncio.ensure_future(read())
         try:
-            # Who is slow gives way as soon as others wait; what is small came with the call itself.
-            patience = _PATIENCE_SECONDS
-            while patience > 0 and not message.done():
+            # Who is slow gives way when others wait; what is small came with the call itself. Several looks, because
+            # after a pause of this process the time of the first is over before anything was read.
+            patience, looks = _PATIENCE_SECONDS, 0
+            while patience > 0 and not message.done() and (looks < _LOOKS_WHEN_BUSY or not self._waiting):
                 await asyncio.wait([message], timeout=_PATIENCE_WHEN_BUSY_SECONDS)
-                patience = 0.0 if self._waiting else patience - _PATIENCE_WHEN_BUSY_SECONDS
+                patience -= _PATIENCE_WHEN_BUSY_SECONDS
+                looks += 1
             if not message.done():
                 raise DeadlineExceeded("the message did not come in time", reason="SLOW_MESSAGE")
             return message.result()

@@ -326,7 +326,7 @@ async def test_every_method_by_every_credential_is_as_the_table_says(
     monkeypatch.setattr("parlmesh.rpc.bodies._FIRST_MESSAGE_SECONDS", 0.01)
     credentials = list(keys.credentials())
     assert len(credentials) >= 40
-    turns = asyncio.Semaphore(8)
+    turns = asyncio.Semaphore(4)
     async with serve(services(), security=keys.server()) as address:
         client = SecurityConfig(ca=keys.ca)
         async with open_channel(address, client) as channel:

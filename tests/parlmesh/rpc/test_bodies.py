@@ -11,7 +11,7 @@ from parlmesh.rpc.bodies import LARGEST_BODY_BYTES, MOST_WAITING, Bodies
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is, nobody is too slow."""
     monkeypatch.setattr("parlmesh.rpc.bodies._PATIENCE_WHEN_BUSY_SECONDS", 60.0)
-    monkeypatch.setattr("parlmesh.rpc.bodies._PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr("parlmesh.rpc.bodies._PATIENCE_SECONDS", 120.0)
 
 
 def body(data: bytes = b"x", after: asyncio.Event | None = None) -> Callable[[], Awaitable[bytes]]:
