@@ -68,6 +68,7 @@ class _Books:
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         for fault in history.of(Fault):
             self._faults[fault.target].append(fault)
+        self._outages = sorted(self._faults.get(SCHEDULER, []), key=lambda fault: fault.start)
         self._accepted = {task_id for each in self._submits if each.answer == "accepted" for task_id in each.task_ids}
 
     def acknowledged_ends_once(self) -> Iterable[Violation]:
@@ -128,7 +129,15 @@ class _Books:
 
     def _excused(self, actor: str, start: float, end: float) -> bool:
         """Whether the actor met a fault between the two moments, or still felt one then."""
-        return any(fault.start <= end and fault.end + fault.lingers >= start for fault in self._faults.get(actor, []))
+        return any(fault.start <= end and self._felt_until(fault) >= start for fault in self._faults.get(actor, []))
+
+    def _felt_until(self, fault: Fault) -> float:
+        """Whoever was cut off hears of it no sooner than there is a scheduler to tell it."""
+        until = fault.end + fault.lingers
+        for outage in self._outages if fault.lingers else ():
+            if outage.start <= until:
+                until = max(until, outage.end + fault.lingers)
+        return until
 
     def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
         """Whether it was taken from a full actor for an idle one, in the moment in which it began there."""

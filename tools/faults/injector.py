@@ -84,9 +84,13 @@ class Injector:
                 return
             start = now()
             lingers = await self._on_member(member, fault, what)
-            self._record(fault, start, lingers)
+            if fault.target != "scheduler":
+                self._record(fault, start, lingers)
             if not member.running:
                 await self._start(member)
+            if fault.target == "scheduler":
+                # It is away until it serves again.
+                self._record(fault, start, lingers)
 
     async def _on_member(self, member: Member, fault: PlannedFault, what: str) -> float:
         if what == "kill":

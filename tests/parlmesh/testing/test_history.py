@@ -84,6 +84,14 @@ def test_work_that_begins_after_its_end_was_delivered_is_noticed() -> None:
     assert rules(ACCEPTED, attempt("x", 2.0), lost, late, end, Fault("b", "cut", 4.0, 8.0, lingers=2.0)) == []
 
 
+def test_an_actor_that_was_cut_off_hears_of_it_when_the_scheduler_is_back() -> None:
+    end = Delivered("t", 3.1, "succeeded", "x")
+    cut = (ACCEPTED, attempt("x", 2.0), end, Fault("b", "cut", 1.0, 3.0, lingers=2.0))
+    late = attempt("y", 9.0, actor="b")
+    assert rules(*cut, late) == ["nothing begins after its end", "live work is not repeated"]
+    assert rules(*cut, late, Fault("scheduler", "kill_scheduler", 4.0, 8.0)) == []
+
+
 def test_an_assignment_may_be_on_its_way_while_its_task_is_cancelled_but_not_for_long() -> None:
     cancelled: list[Record] = [ACCEPTED, Cancelled(("t",), 3.0), Delivered("t", 3.0, "cancelled")]
     assert rules(cancelled, attempt("x", 3.5)) == []
