@@ -196,7 +196,7 @@ class SdkClient:
             requests.append(TaskRequest(kind, parameters, task_id=task_id, max_attempts=4, priority=priority))
         start = now()
         try:
-            outcomes = await controller.execute_parallel(requests, limit=30, timeout=240.0)
+            outcomes = await controller.execute_parallel(requests, limit=30, timeout=_PATIENCE_SECONDS)
         except FleetError as error:
             ids = tuple(request.task_id for request in requests)
             self._journal.add(Submitted(ids, start, now(), f"unknown: {error.reason}"))
