@@ -329,7 +329,12 @@ class Shell:
         elif isinstance(action, Revoke):
             for lease in action.leases:
                 outbox.leases.pop(encoding.lease(*lease), None)
-            outbox.put(encoding.revoked(action.leases))
+            revoked = encoding.revoked(action.leases)
+            # The actor throws away what it has: not for a decision that cannot be written down.
+            if self.healthy:
+                outbox.put(revoked)
+            else:
+                self.after_commit(partial(outbox.put, revoked))
         elif isinstance(action, Command):
             outbox.put([encoding.command(action.command), BREAK])
         elif isinstance(action, Welcome):
