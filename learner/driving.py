@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from parlmesh.errors import FleetError
+from parlmesh.failures import sentence_at
 from parlmesh.telemetry import get_logger
 
 from .config import LearnerConfig
@@ -78,7 +79,7 @@ class Driver:
         await live.drive(paused=entry.record.state is RunState.PAUSED)
 
     async def _fail(self, entry: Entry, error: Exception) -> None:
-        reason = error.message if isinstance(error, FleetError) else f"{type(error).__name__}: {error}"
+        reason = error.message if isinstance(error, FleetError) else sentence_at(error)
         log.exception("run_failed", error, run_id=entry.run_id)
         changes = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock(), "standing": entry.standing}
         try:

@@ -22,6 +22,7 @@ from parlmesh.errors import (
     ResourceExhausted,
     Unavailable,
 )
+from parlmesh.failures import sentence_at
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Trajectory
 
@@ -107,7 +108,7 @@ class Runs:
             raise
         except Exception as error:
             log.exception("run_failed", error, run_id=entry.run_id)
-            reason = f"{type(error).__name__}: {error}"
+            reason = sentence_at(error)
             failed = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
             entry.record = entry.record.model_copy(update=failed)
         entry.record.write(config.run_dir)

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import settings
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -10,3 +11,8 @@ for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
 # How long an example takes says more about the other processes of the machine than about the code.
 settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest tests wait more than they compute: one worker begins with them, and the others take the rest."""
+    items.sort(key=lambda item: "test_chaos" not in item.nodeid)

@@ -50,7 +50,9 @@ async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
                 print_next(console, ending, paths, session.again)
     if session.as_json:
         print_ending(ending, paths)
-    return ending.exit_code
+    # What a process could not work with is what this command was given.
+    refusals = [child.refusal for child in supervisor.children.values() if child.refusal]
+    return refusals[0] if refusals and not ending.reached else ending.exit_code
 
 
 async def _until_the_end(fleet: LocalFleet, view: FleetView, config: UpConfig) -> Ending:

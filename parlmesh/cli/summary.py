@@ -106,7 +106,7 @@ def print_next(console: Console, ending: Ending, paths: RunPaths, again: Sequenc
 def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence[str] = ()) -> list[tuple[str, str]]:
     """Command and purpose, for this run and with the options it was started with."""
     root = paths.root
-    similar = shlex.join([program, "up", *again])
+    similar = f"{program} {shlex.join(['up', *again])}"
     run = root.name if root.parent == Path("runs") else str(root)
     commands = []
     if ending.reached and ending.training is not None:

@@ -64,6 +64,8 @@ class Child:
     restarts: int = 0
     reason: str = ""
     """Why it was given up."""
+    refusal: int = 0
+    """The exit code by which it said that no start can work; 0 = it did not."""
     ends: list[float] = field(default_factory=list)
     log_offset: int = 0
     alike: tuple[str, int] = ("", 0)
@@ -215,6 +217,7 @@ class Supervisor:
         how = end if isinstance(end, str) else describe_end(end)
         words = last_words(log, child.log_offset).removeprefix("error: ")
         if isinstance(end, int) and end in HOPELESS_EXITS:
+            child.refusal = end
             self._give_up(child, f"{name} refused {HOPELESS_EXITS[end]}: {words or f'see {log}'}")
             return None
         if end == _DEFECT and self._fails_alike(child, words):

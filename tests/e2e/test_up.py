@@ -285,7 +285,7 @@ def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -
 
 def test_a_refused_configuration_is_said_in_one_sentence(tmp_path: Path) -> None:
     with Up(tmp_path, "--set", "training.num_envs=0") as up:
-        text = up.ends(1)
+        text = up.ends(2)
     assert "not finished: learner refused its configuration: " in text
     assert "training.num_envs" in text
 

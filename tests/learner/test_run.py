@@ -43,7 +43,9 @@ def build(tmp_path, **changes):
 
 def source_of(parts, kind=Serial):
     run = parts.run
-    return kind(run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending)
+    return kind(
+        run.config, run.registry, run.receive, on_failure=run.fail, ending=lambda: run.ending, step_seconds=60.0
+    )
 
 
 async def train(parts, source):
@@ -98,7 +100,7 @@ async def test_an_evaluation_that_hangs_takes_no_thread_from_the_collector_and_e
     )
     free, begun, ended = threading.Event(), [], []
 
-    def hanging(policy, environment, episodes, seed, *, cancelled):
+    def hanging(policy, environment, episodes, seed, *, sampled, cancelled):
         begun.append(seed)
         free.wait(60)
         ended.append(cancelled())

@@ -50,9 +50,11 @@ def accept_any_result(monkeypatch: pytest.MonkeyPatch) -> None:
     complete = Core._complete
 
     def sabotaged(self: Core, sender: Any, results: Sequence[Any], now: float) -> None:
-        tasks = self.life.tasks
-        current = [(e[0], tasks[e[0]].lease_id if e[0] in tasks else e[1], *e[2:]) for e in results]
-        complete(self, sender, current, now)
+        for task_id, lease_id, *end in results:
+            task = self.life.tasks.get(task_id)
+            holder = sender if task is None or task.actor is None else task.actor
+            current: Any = (task_id, lease_id if task is None else task.lease_id, *end)
+            complete(self, holder, [current], now)
 
     monkeypatch.setattr(Core, "_complete", sabotaged)
 

@@ -14,7 +14,7 @@ from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from tests.integration.scheduler_service.conftest import SECONDS, Client, Make, noop, scheduler_of
+from tests.integration.scheduler_service.conftest import SECONDS, Client, Make, RemoteActor, noop, scheduler_of
 
 
 async def test_a_task_goes_out_and_its_result_comes_back_whole(client: Client, make_actor: Make) -> None:
@@ -127,3 +127,32 @@ async def test_a_store_that_cannot_be_written_refuses_tasks_and_recovers(tmp_pat
         assert await caught_in_the_act == ["during"]
         await wait_until_async(lambda: scheduler.shell.healthy, SECONDS)
         assert await client.submit(noop("after")) == ["after"]
+
+
+async def test_a_cancel_that_cannot_be_written_down_is_not_told_to_the_actor(tmp_path: Path) -> None:
+    async with (
+        scheduler_of(store={"kind": "sqlite", "path": tmp_path / "s.sqlite"}) as scheduler,
+        open_channel(scheduler.server.address) as channel,
+    ):
+        client, actor = Client(channel), RemoteActor(channel)
+        await actor.connect(credits=1)
+        await client.submit(noop("runs"))
+        await actor.take()
+        append, failing = scheduler._store.append, [True]
+
+        def append_or_fail(batch: bytes, records: int) -> None:
+            if failing:
+                raise OSError("disk full")
+            append(batch, records)
+
+        scheduler._store.append = append_or_fail  # type: ignore[method-assign]
+        noticed = asyncio.create_task(client.submit(noop("other")))
+        await wait_until_async(lambda: not scheduler.shell.healthy, SECONDS)
+        cancelling = asyncio.create_task(client.call("CancelTasks", pb.CancelTasksRequest(task_ids=["runs"])))
+        await wait_until_async(lambda: scheduler.core.task("runs").final, SECONDS)
+        await client.call("ListActors", pb.ListActorsRequest())
+        assert actor.revoked == []
+        failing.clear()
+        await wait_until_async(lambda: actor.revoked == ["runs"], SECONDS)
+        await asyncio.gather(cancelling, noticed)
+        await actor.close()
