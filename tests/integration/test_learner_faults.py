@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import re
+import shutil
 
 import pytest
 
@@ -170,8 +171,16 @@ async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_pat
 
 
 def put_in_the_way(folder, name):
+    (folder / "file").write_text("in the way")
     (folder / name).rename(folder / "aside")
-    (folder / name).write_text("in the way")
+    # The learner may make the folder anew in between.
+    for _ in range(100):
+        try:
+            (folder / "file").rename(folder / name)
+            return
+        except IsADirectoryError:
+            shutil.rmtree(folder / name, ignore_errors=True)
+    raise AssertionError(f"{name} could not be put in the way")
 
 
 async def test_a_learner_that_is_stopped_while_its_disk_refuses_leaves_the_run_to_its_last_checkpoint(
