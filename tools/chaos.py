@@ -35,6 +35,8 @@ def main() -> int:
         print(f"seed {seed}: scheduler {plan.scheduler}, actors {list(plan.actors)}")
         for fault in plan.faults:
             print(f"  {fault}")
+        if arguments.keep is not None:
+            arguments.keep.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"chaos-{seed}-", dir=arguments.keep))
         report = asyncio.run(run_chaos(plan, folder / "fleet"))
         print(report.text(), flush=True)
