@@ -123,7 +123,7 @@ class Exchange:
         if not isinstance(response, SubmitTaskStreamResponse):
             raise Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
         self._sent.append(Request(self._follow, self._followed))
-        self._call, self._stuck, self._terms = call, False, response.terms
+        self._call, self._stuck, self._terms = call, False, StreamTerms()
         return response
 
     def _followed(self, error: FleetError | None) -> None:
@@ -135,6 +135,9 @@ class Exchange:
 
     def _receive(self, response: SubmitTaskStreamResponse) -> None:
         self._pending.take(response.outcomes)
+        if response.HasField("terms"):
+            # Mostly in the first message; outcomes that were being written down before the receipt come before it.
+            self._terms = response.terms
         for status in response.receipts:
             self._sent.popleft().answer(error_from_status(status) if status.code else None)
 

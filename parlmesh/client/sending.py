@@ -61,6 +61,8 @@ class Sender:
         self._group: asyncio.TaskGroup | None = None
         # By identity, until every task in them is accepted or refused.
         self._under_way: dict[int, Parcels] = {}
+        # Of requests that were divided: those whose part was accepted while another part still waits.
+        self._taken: set[str] = set()
         self._repeated: list[tuple[Request, _Sent | None]] = []
         self._given_up: set[str] = set()
         self._nothing_given_up = asyncio.Event()
@@ -101,16 +103,19 @@ class Sender:
         # A second request must not wait for the receipt of the first longer than it takes.
         patient = not self._under_way and all(parcel.receipt is None for parcel in parcels)
         self._under_way[id(parcels)] = parcels
+        if self._taken:
+            # What is sent once more has no answer again.
+            self._taken -= _ids(parcels)
         return Request(_joined(parcels) + _PATIENT if patient else _joined(parcels), self._answer_to(parcels))
 
     def unanswered(self) -> set[str]:
         """Ids of tasks that the scheduler has not yet accepted or refused."""
-        return _ids(itertools.chain(self.outgoing.parcels, *self._under_way.values()))
+        return _ids(self.outgoing.parcels) | self._awaiting()
 
     def give_up(self, task_ids: Iterable[str]) -> None:
         """Cancels tasks that nobody waits for: at once, or as soon as the request that carries them is answered."""
         unsent = self.outgoing.prune(self._pending)
-        under_way = _ids(itertools.chain(*self._under_way.values()))
+        under_way = self._awaiting()
         accepted = []
         for task_id in task_ids:
             if task_id in under_way:
@@ -120,6 +125,9 @@ class Sender:
                 accepted.append(task_id)
         if accepted:
             self._cancel(accepted)
+
+    def _awaiting(self) -> set[str]:
+        return _ids(itertools.chain(*self._under_way.values())) - self._taken
 
     async def nothing_given_up(self) -> None:
         """Waits until no request is under way that carries tasks to be cancelled."""
@@ -153,6 +161,8 @@ class Sender:
 
     def _ended(self, parcels: Parcels) -> None:
         del self._under_way[id(parcels)]
+        if self._taken:
+            self._taken -= _ids(parcels)
         if self.outgoing.parcels:
             # They may have waited for these.
             self.outgoing.ready.set()
@@ -174,6 +184,7 @@ class Sender:
         """
         refusal, parcels = await self._settled(parcels, sent, error)
         if refusal is None:
+            self._taken |= _ids(parcels)
             for parcel in parcels:
                 self._accepted(parcel, missed=sent.connections != self.connections)
             return

@@ -117,7 +117,7 @@ async def _live_through(fleet: ChaosFleet, journal: Journal, report: Report) -> 
     report.scrapes, report.steps, report.finished_runs = observer.scrapes, observer.steps, observer.finished_runs
     report.memory = dict(observer.memory)
     report.starved_seconds = injector.starved_seconds
-    report.findings = [*injector.findings, *observer.failed_runs]
+    report.findings = [*injector.findings, *observer.failed_runs, *sdk.findings]
 
 
 async def _leave(fleet: ChaosFleet, injector: Injector) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from parlmesh.client import ClientConfig, PARLController, TaskRequest
+from parlmesh.client import ClientConfig, OutcomeState, PARLController, TaskRequest
 from parlmesh.client.requests import Priority
 from parlmesh.errors import FleetError
 from parlmesh.rpc import open_channel
@@ -22,6 +22,7 @@ from parlmesh.wire import payload_from_proto, payload_to_proto
 _CALL_SECONDS = 5.0
 _IN_FLIGHT = 80
 _PATIENCE_SECONDS = 600.0
+_LOOK_SECONDS = 60.0
 _UNANSWERED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -179,6 +180,7 @@ class SdkClient:
         self._work = Work(name, seed)
         self.accepted = 0
         self.reconnects = 0
+        self.findings: list[str] = []
         self.stopping = False
 
     async def run(self) -> None:
@@ -208,7 +210,22 @@ class SdkClient:
         if refused:
             self._journal.add(Submitted(refused, start, now(), "refused"))
         for outcome in outcomes:
-            self._note(outcome)
+            if outcome.state is OutcomeState.ABANDONED:
+                await self._look_up(controller, outcome.task_id)
+            else:
+                self._note(outcome)
+
+    async def _look_up(self, controller: PARLController, task_id: str) -> None:
+        """A task that was given up at its deadline, and cancelled: what the scheduler has to say of it."""
+        self._journal.add(Cancelled((task_id,), now(), answered=False))
+        try:
+            outcome = await controller.result(task_id, timeout=_LOOK_SECONDS)
+        except FleetError as error:
+            self.findings.append(f"{task_id} got no outcome in {_PATIENCE_SECONDS:g} s, and then {error!r}")
+            return
+        self._note(outcome)
+        if outcome.state is not OutcomeState.CANCELLED:
+            self.findings.append(f"{task_id} ended {outcome.state}, and its client was not told")
 
     def _note(self, outcome: Any) -> None:
         if outcome.state in _KNOWN_ENDS:

@@ -371,3 +371,33 @@ async def test_refused_and_accepted_are_told_apart_when_requests_are_halved(
     assert states.count(OutcomeState.REFUSED) == 6
     assert len(fake.specs) == 14
     assert all((outcome.task_id in fake.specs) is outcome.ok for outcome in outcomes)
+
+
+async def test_the_accepted_half_of_a_request_is_searched_after_a_break_though_the_other_half_waits(
+    controller: PARLController, fake: FakeTasks
+) -> None:
+    def refuse(spec: task_pb2.TaskSpec) -> FleetError | None:
+        if len(fake.requests) == 1:
+            return InvalidInput("halve it")
+        full = int(spec.task_id.rsplit("-", 1)[1]) > 10
+        return ResourceExhausted("full", retry_after_seconds=0.01) if full else None
+
+    received: list[int] = []
+    half = asyncio.Event()
+
+    async def run() -> None:
+        async for outcome in controller.as_completed(TASKS):
+            received.append(outcome.unwrap()["n"])
+            if len(received) == 10:
+                half.set()
+
+    fake.refuse, fake.run = refuse, lambda spec: None
+    call = asyncio.ensure_future(run())
+    await fake.until(lambda: len(fake.unfinished) == 10)
+    await fake.end_watches()
+    await end_all(fake)
+    async with asyncio.timeout(10):
+        await half.wait()
+    fake.refuse, fake.run = lambda spec: None, succeeded
+    await call
+    assert sorted(received) == list(range(20))
