@@ -24,7 +24,7 @@ def main() -> int:
     from parlmesh.telemetry import configure_logging
     from parlmesh.telemetry.profiling import profiled
 
-    from .phases import PHASES
+    from .profile_phases import PHASES
     from .service import serve
 
     configure_logging(config.log, "actor")

@@ -17,28 +17,28 @@ from parlmesh.federation.virtual_nodes import LABEL, nodes_of
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.handshake import refusal
+from parlmesh.rpc.channel.handshake import refusal
 from parlmesh.security import SecurityConfig
 from parlmesh.security.extra import require_extra
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
-from .federation_link import FederationLink
+from .federation.learning_tasks import LearningTasks
+from .federation.link import FederationLink
+from .federation.nodes import Participants
+from .federation.privacy_floor import PrivacyFloor
 from .handlers import Handler, RunsIn
+from .handlers.demo import Echo, Fail, Noop, Sleep
 from .handlers.evaluate import Evaluate
 from .handlers.federated import FederatedEvaluate, FederatedFit
 from .handlers.rollout import Rollout
-from .handlers.trials import Echo, Fail, Noop, Sleep
-from .learner_link import LearnerLink
-from .learning_tasks import LearningTasks
+from .learner.link import LearnerLink
+from .learner.policy_cache import PolicyCache
+from .learner.policy_download import policy_stub
+from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
-from .participants import Participants
-from .policy_cache import PolicyCache
-from .policy_fetch import policy_stub
-from .privacy_floor import PrivacyFloor
-from .uplink import Uplink
-from .uploads import Uploads, upload_stream
-from .worker import ActorIdentity, Worker
+from .worker.uplink import Uplink
+from .worker.worker import ActorIdentity, Worker
 
 
 @dataclass(frozen=True, slots=True)

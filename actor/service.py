@@ -13,9 +13,9 @@ from parlmesh.telemetry.metrics import MetricsServer
 from .build import build
 from .config import METRICS_PORT, ActorConfig
 from .metrics import ActorMetrics
-from .uplink import Uplink
 from .watchdog import watch
-from .worker import Worker
+from .worker.uplink import Uplink
+from .worker.worker import Worker
 
 log = get_logger("parlmesh.actor")
 

@@ -25,7 +25,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from parlmesh.telemetry.profiling import profiled
 
     from .build import serve
-    from .phases import PHASES
+    from .profile_phases import PHASES
 
     configure_logging(config.log, "learner")
     with profiled(config.profile, PHASES):

@@ -23,27 +23,27 @@ from parlmesh.v1 import (
 )
 
 from . import metrics
-from .checkpoint import Checkpoint, CheckpointFolder
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
-from .experience_servicer import ExperienceServicer
-from .feasibility import check_feasible
 from .federation.directory import Federations
+from .federation.serve import serve_federations
 from .federation.servicer import FederationServicer
-from .federation.serving import serve_federations
-from .live_run import LiveRun
-from .metrics_servicer import MetricsServicer
-from .model_servicer import ModelServicer
-from .models import ModelFolder
-from .policy_servicer import PolicyServicer
-from .recorder import Recorder
-from .registry import PolicyRegistry
-from .run import TrainingRun
-from .runs import Runs
-from .tracking import open_tracker
-from .trainers import check_algorithm, check_device, policy_for, trainer_for
-from .training_servicer import TrainingServicer
-from .versions import Versions
+from .files.checkpoint import Checkpoint, CheckpointFolder
+from .files.models import ModelFolder
+from .files.recorder import Recorder
+from .files.tracking import open_tracker
+from .policies.registry import PolicyRegistry
+from .policies.versions import Versions
+from .runs.feasibility import check_feasible
+from .runs.live_run import LiveRun
+from .runs.run import TrainingRun
+from .runs.runs import Runs
+from .runs.trainers import check_algorithm, check_device, policy_for, trainer_for
+from .services.experience_servicer import ExperienceServicer
+from .services.metrics_servicer import MetricsServicer
+from .services.model_servicer import ModelServicer
+from .services.policy_servicer import PolicyServicer
+from .services.training_servicer import TrainingServicer
 
 log = get_logger("parlmesh.learner")
 

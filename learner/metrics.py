@@ -11,7 +11,7 @@ from prometheus_client.registry import REGISTRY, Collector
 from .experience import ExperienceQueue
 
 if TYPE_CHECKING:
-    from .runs import Runs
+    from .runs.runs import Runs
 
 POLICY_VERSION = Gauge("parlmesh_learner_policy_version", "Newest published policy version.")
 STEPS = Counter("parlmesh_learner_trained_steps_total", "Environment steps trained on.")

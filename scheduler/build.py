@@ -7,15 +7,15 @@ from parlmesh.config import effective
 from parlmesh.rpc import FleetServer
 from parlmesh.telemetry import configure_logging, get_logger, serve_metrics
 
-from .committer import Committer
 from .config import SchedulerConfig, StoreConfig
-from .core import Core
-from .fleet_servicer import FleetServicer
+from .core.core import Core
 from .garbage import calm_collector, keep_present, paused_collector
-from .registration import services
-from .servicer import SchedulerServicer
 from .shell import Shell
 from .store import MemoryStore, SqliteStore, Store
+from .store.committer import Committer
+from .wire.fleet_servicer import FleetServicer
+from .wire.registration import services
+from .wire.scheduler_servicer import SchedulerServicer
 
 log = get_logger("parlmesh.scheduler")
 

@@ -12,7 +12,7 @@ from parlmesh.errors import FleetError, Unavailable
 from parlmesh.telemetry import get_logger
 
 from . import metrics
-from .core import Core
+from .core.core import Core
 
 log = get_logger("parlmesh.scheduler")
 

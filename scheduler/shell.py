@@ -17,19 +17,20 @@ from parlmesh.processes.wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
-from . import decoding, encoding, failpoints, metrics, translation
-from .actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
-from .assignments import Assignments
-from .committer import Committer
+from . import failpoints, metrics
 from .config import SchedulerConfig
-from .core import Core
+from .core.actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .core.core import Core
+from .core.placement import Actor, ActorCommand
+from .core.sessions import Hello
+from .core.task import Task
 from .decisions import Decisions
-from .exporting import Exporter
-from .outbox import BREAK, Outbox
-from .placement import Actor, ActorCommand
-from .sessions import Hello
-from .task import Task
-from .watching import Watch, Watchers
+from .gauges import Exporter
+from .store.committer import Committer
+from .wire import fast_decode, fast_encode, messages
+from .wire.assignments import Assignments
+from .wire.outbox import BREAK, Outbox
+from .wire.watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
 
@@ -122,7 +123,7 @@ class Shell:
 
     def stream_terms(self) -> bytes:
         """What a client that follows its tasks is told, as part of a SubmitTaskStreamResponse."""
-        return translation.stream_terms_to_bytes(
+        return messages.stream_terms_to_bytes(
             self._memory_id,
             self.core.life.retention.remembers(self._clock()),
             self._config.listen.max_message_bytes,
@@ -132,7 +133,7 @@ class Shell:
     def following(self, submitter: str, outbox: Outbox) -> Iterator[None]:
         """Sends a submitter's future outcomes over the stream of an outbox."""
         watch = Watch(set(), submitter, outbox.ready)
-        outbox.more = lambda: encoding.followed(watch.drain())
+        outbox.more = lambda: fast_encode.followed(watch.drain())
         self._watchers.add(watch, ())
         try:
             yield
@@ -198,10 +199,10 @@ class Shell:
             limits.LEASES.check(len(heartbeat.leases), "a heartbeat")
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
-        ends, leases = decoding.results(data, known) if request.results else ((), ())
+        ends, leases = fast_decode.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
-        named = None if heartbeat is None else translation.leases_from_proto(heartbeat.leases)
+        named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:
             self.core.report(
                 session,
@@ -216,7 +217,7 @@ class Shell:
         if leases and outbox is not None:
             for lease in leases:
                 known.pop(lease, None)
-            self.after_commit(partial(outbox.put_patiently, encoding.acknowledged(leases)))
+            self.after_commit(partial(outbox.put_patiently, fast_encode.acknowledged(leases)))
         actor = self.core.sessions.by_number.get(session)
         if outbox is not None and actor is not None and (actor.draining or not actor.credits):
             # It waits for acknowledgements: to leave, or to take more.
@@ -328,18 +329,18 @@ class Shell:
                 outbox.put(parts)
         elif isinstance(action, Revoke):
             for lease in action.leases:
-                outbox.leases.pop(encoding.lease(*lease), None)
-            revoked = encoding.revoked(action.leases)
+                outbox.leases.pop(fast_encode.lease(*lease), None)
+            revoked = fast_encode.revoked(action.leases)
             # The actor throws away what it has: not for a decision that cannot be written down.
             if self.healthy:
                 outbox.put(revoked)
             else:
                 self.after_commit(partial(outbox.put, revoked))
         elif isinstance(action, Command):
-            outbox.put([encoding.command(action.command), BREAK])
+            outbox.put([fast_encode.command(action.command), BREAK])
         elif isinstance(action, Welcome):
             terms = self._config.leases
-            welcome = translation.welcome_to_bytes(
+            welcome = messages.welcome_to_bytes(
                 action.leases,
                 terms.heartbeat_seconds,
                 terms.duration_seconds,

@@ -8,7 +8,7 @@ from parlmesh.errors import Unavailable
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
-from ..learner_link import LearnerLink
+from ..learner.link import LearnerLink
 from .parameters import Parameters, parse_parameters
 from .protocol import Context, Result, RunsIn
 

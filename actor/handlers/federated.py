@@ -17,8 +17,8 @@ from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
 
-from ..participants import Kept, Participants
-from ..update_stream import Update
+from ..federation.nodes import Kept, Participants
+from ..federation.update_uploads import Update
 from .parameters import Parameters, parse_parameters
 from .protocol import Cancelled, Context, Result, RunsIn, Tail
 

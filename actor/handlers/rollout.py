@@ -20,9 +20,9 @@ from parlmesh.telemetry import Waiting
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
-from ..learner_link import LearnerLink
+from ..learner.link import LearnerLink
+from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics
-from ..uploads import Receipt
 from .parameters import Parameters, parse_parameters
 from .protocol import Context, HandlerError, Result, RunsIn, Tail
 

@@ -20,9 +20,9 @@ from parlmesh.types import Array
 
 from .models import ModelFiles, StoredModel
 from .noise_key import NOISE_KEY, NoiseKey
-from .records import Counted
+from .rules.records import Counted
+from .rules.voters import votes_of
 from .spool import Spool, SpooledUpdates
-from .voters import votes_of
 
 # Norms are taken in float32; a clipped update must be short enough all the same.
 _CLIP_MARGIN = 1.0 - 1e-3

@@ -27,11 +27,11 @@ from parlmesh.telemetry import get_logger
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 from ..config import FederationsConfig
-from ..registry import PolicyRegistry
+from ..policies.registry import PolicyRegistry
 from . import about
-from .federation import Federation
+from .coordinator import Federation
 from .nodes import NodesFound, list_nodes
-from .rounds import Phase
+from .rules.rounds import Phase
 from .troubles import sentence_of
 
 log = get_logger("parlmesh.learner")

@@ -14,9 +14,9 @@ from typing import Any
 from parlmesh.errors import FailedPrecondition
 from parlmesh.files import sync_folder, write_all, write_whole
 
-from . import events
-from .events import Event
-from .records import Answer
+from .rules import events
+from .rules.events import Event
+from .rules.records import Answer
 
 _KINDS = {
     kind.__name__: kind

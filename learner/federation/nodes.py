@@ -13,7 +13,7 @@ from parlmesh.federation.virtual_nodes import count_in, host_of, nodes_of
 from parlmesh.rpc import error_from_rpc, pages
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .requests import FIT
+from .tasks import FIT
 
 if TYPE_CHECKING:
     from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub

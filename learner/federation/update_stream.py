@@ -10,8 +10,8 @@ from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import UPDATE_DATA, UPDATE_PART, chunk_from_wire
 
 from .directory import Federations
-from .reception import Arrival
-from .translation import about_from_proto, offer_from_proto
+from .intake import Arrival
+from .messages import about_from_proto, offer_from_proto
 
 _M = TypeVar("_M", pb.SubmitUpdateRequest, pb.SubmitUpdatesRequest)
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli import actors, bench, certs, federation, models, tasks, train
-from parlmesh.cli.doctor import doctor
-from parlmesh.cli.status import status
-from parlmesh.cli.top import top
-from parlmesh.cli.up import up
+from parlmesh.cli.commands import actors, bench, certs, federation, models, tasks, train
+from parlmesh.cli.commands.doctor import doctor
+from parlmesh.cli.commands.status import status
+from parlmesh.cli.commands.top import top
+from parlmesh.cli.commands.up import up
 from parlmesh.errors import FleetError
 from parlmesh.text import visible_lines
 

@@ -24,13 +24,13 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from .actors import ActorInfo, actor_from_proto
 from .claims import Claims, no_outcome
 from .config import ClientConfig
+from .connection import TASKS_PER_REQUEST, Link
 from .execution import Run, enumerated
-from .link import TASKS_PER_REQUEST, Link
 from .local_fleet import LocalFleet, check_not_importing
 from .outcomes import Outcome
 from .policy import PolicyUpdate, wait_for_policy
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
-from .retrying import passes
+from .retry import passes
 from .statistics import PARLStats, stats_from_proto
 
 IN_FLIGHT = 1500

@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
-from .link import Link
+from .connection import Link
 from .ordering import parents_first
 from .outcomes import Outcome, abandoned
 from .requests import TaskRequest

@@ -5,14 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from parlmesh.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    FleetError,
-    InvalidInput,
-    NotFound,
-    Unavailable,
-)
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.failures import first_line, frames_of
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb

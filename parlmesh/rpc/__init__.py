@@ -1,14 +1,14 @@
 """gRPC servers and channels as the whole fleet uses them: errors, health, keepalive, identity, drain."""
 
-from .backoff import Backoff
 from .caller import caller
-from .channel import open_channel
+from .channel.backoff import Backoff
+from .channel.channel import open_channel
 from .errors import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .paging import pages
-from .running import run_service
-from .server import FleetServer, Service
-from .together import together
+from .process import run_service
+from .server.server import FleetServer, Service
+from .task_group import together
 
 __all__ = [
     "UNTOLD_MESSAGE_BYTES",

@@ -17,10 +17,7 @@ from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import policy_service_pb2 as policy_pb
-from parlmesh.v1.experience_service_pb2_grpc import (
-    ExperienceServiceServicer,
-    add_ExperienceServiceServicer_to_server,
-)
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer, add_ExperienceServiceServicer_to_server
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceServicer, add_FleetServiceServicer_to_server
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer, add_PolicyServiceServicer_to_server
 from parlmesh.v1.task_pb2 import Priority

@@ -6,10 +6,10 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core import AttemptEnd
-from ..placement import ActorCommand
-from ..sessions import Hello
-from ..task import Failure, LeaseName
+from ..core.core import AttemptEnd
+from ..core.placement import ActorCommand
+from ..core.sessions import Hello
+from ..core.task import Failure, LeaseName
 
 if TYPE_CHECKING:
     from .world import World

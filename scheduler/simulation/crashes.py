@@ -17,17 +17,18 @@ from typing import Any
 from parlmesh.errors import FleetError
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
-from .. import failpoints, translation
-from ..actions import Persist
-from ..committer import Committer
+from .. import failpoints
 from ..config import SchedulerConfig
-from ..core import Core
-from ..oracle import describe_actor, describe_task
-from ..placement import ActorCommand
+from ..core.actions import Persist
+from ..core.core import Core
+from ..core.placement import ActorCommand
+from ..core.task import Task
 from ..shell import Shell
 from ..store import SqliteStore
-from ..task import Task
+from ..store.committer import Committer
+from ..wire import messages
 from .invariants import Violation, check_whole
+from .oracle import describe_actor, describe_task
 
 OPERATIONS = 30
 CRASH_SHARE = 0.3
@@ -190,7 +191,7 @@ class CrashSchedule:
             fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in kept
         )
         request = fleet_pb.ConnectRequest(hello=hello, credits=self._rng.randint(0, 4))
-        self._shell.connect(translation.hello_from_proto(request, session), request.SerializeToString())
+        self._shell.connect(messages.hello_from_proto(request, session), request.SerializeToString())
         self._actors[name] = session
 
     def _report(self) -> None:

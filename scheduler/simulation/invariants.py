@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from ..actions import Assign, Notify
-from ..core import Core
-from ..placement import Actor, ActorState
-from ..task import LeaseName, Task, TaskState
+from ..core.actions import Assign, Notify
+from ..core.core import Core
+from ..core.placement import Actor, ActorState
+from ..core.task import LeaseName, Task, TaskState
 
 WHOLE_CHECK_EVERY = 16
 # Checks that look at every task are made less often when there are more than this.

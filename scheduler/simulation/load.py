@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from ..placement import ActorCommand
-from ..task import ANYWHERE, Placement, Task
+from ..core.placement import ActorCommand
+from ..core.task import ANYWHERE, Placement, Task
 from .actors import KINDS, POISON, SimulatedActor
 
 if TYPE_CHECKING:

@@ -11,17 +11,17 @@ from typing import Any
 
 from parlmesh.errors import FleetError
 
-from ..actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
 from ..config import SchedulerConfig
-from ..core import Core
-from ..oracle import differences
-from ..records import encode
-from ..sessions import Hello
+from ..core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, ToActor, Welcome
+from ..core.core import Core
+from ..core.sessions import Hello
+from ..core.task import LeaseName, Task
+from ..journal.records import encode
 from ..store import MemoryStore
-from ..task import LeaseName, Task
 from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
 from .load import Load
+from .oracle import differences
 
 LONGEST_END_SECONDS = 3000.0
 WALL_START = 1_700_000_000.0

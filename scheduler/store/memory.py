@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..condensing import Condenser
+from ..journal.compaction import Condenser
 from .protocol import Opened, new_identity, next_floor
 
 BATCH_BYTES = 1 << 20

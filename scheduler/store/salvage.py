@@ -11,9 +11,9 @@ from pathlib import Path
 
 from parlmesh.telemetry import get_logger
 
-from ..condensing import Condenser
-from ..left_out import LeftOut
-from ..records import DamagedJournal, seal, unseal
+from ..journal.compaction import Condenser
+from ..journal.left_out import LeftOut
+from ..journal.records import DamagedJournal, seal, unseal
 from .protocol import new_identity
 from .tables import UNKNOWN_PARTS, Place, Tables
 from .witness import Seen

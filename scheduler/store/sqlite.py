@@ -13,8 +13,8 @@ from typing import Literal
 from parlmesh.telemetry import get_logger
 
 from .. import failpoints
-from ..condensing import Condenser
-from ..records import count, seal
+from ..journal.compaction import Condenser
+from ..journal.records import count, seal
 from .custody import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
 from .salvage import SNAPSHOT_BATCH_BYTES, check_identity, check_length, check_presence, repair

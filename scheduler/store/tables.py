@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..records import DamagedJournal, unseal
+from ..journal.records import DamagedJournal, unseal
 
 FORMAT = 1
 BUSY_SECONDS = 5.0

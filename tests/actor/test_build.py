@@ -8,13 +8,13 @@ from prometheus_client import CollectorRegistry
 
 from actor.build import HANDLERS, Equipment, identities_of, make_handlers
 from actor.config import ActorConfig
-from actor.federation_link import FederationLink
+from actor.federation.learning_tasks import LearningTasks
+from actor.federation.link import FederationLink
+from actor.federation.nodes import Participants
 from actor.handlers import Handler
-from actor.learner_link import LearnerLink
-from actor.learning_tasks import LearningTasks
+from actor.learner.link import LearnerLink
 from actor.metrics import ActorMetrics
-from actor.participants import Participants
-from actor.worker import ActorIdentity
+from actor.worker.worker import ActorIdentity
 from parlmesh.errors import ConfigError
 
 _HANDLERS = """

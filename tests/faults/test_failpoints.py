@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from scheduler import failpoints
-from scheduler.committer import Committer
 from scheduler.simulation import Violation
 from scheduler.simulation.crashes import run_crashes
 from scheduler.store import SqliteStore
+from scheduler.store.committer import Committer
 
 FEW, MANY = 20, 200
 PLACES = (*failpoints.RECORDING, *failpoints.COMPACTION)

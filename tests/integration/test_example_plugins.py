@@ -10,17 +10,17 @@ from prometheus_client import CollectorRegistry
 
 from actor.build import Equipment, make_handlers
 from actor.config import ActorConfig
-from actor.federation_link import FederationLink
+from actor.federation.learning_tasks import LearningTasks
+from actor.federation.link import FederationLink
+from actor.federation.nodes import Participants
 from actor.handlers import Context
-from actor.learner_link import LearnerLink
-from actor.learning_tasks import LearningTasks
+from actor.learner.link import LearnerLink
 from actor.metrics import ActorMetrics
-from actor.participants import Participants
-from actor.worker import ActorIdentity
+from actor.worker.worker import ActorIdentity
 from learner.build import build_run, check_training
 from learner.config import LearnerConfig
-from learner.progress import RunState
-from learner.serial import SerialSource
+from learner.runs.progress import RunState
+from learner.sources.serial_source import SerialSource
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate

@@ -9,17 +9,17 @@ import pytest
 import safetensors.numpy
 
 from actor.config import LimitsConfig
-from actor.federation_link import FederationLink
+from actor.federation.learning_tasks import LearningTasks
+from actor.federation.link import FederationLink
+from actor.federation.nodes import Participants
 from actor.handlers import Cancelled, Context
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
-from actor.learning_tasks import LearningTasks
-from actor.participants import Participants
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
 from learner.federation.nodes import NodesFound
-from learner.federation.records import FederationState
-from learner.federation.requests import evaluation_tasks, fit_tasks
+from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
+from learner.federation.tasks import evaluation_tasks, fit_tasks
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel

@@ -9,7 +9,7 @@ import pytest
 
 from learner.build import build_run, build_runs, build_services
 from learner.config import LearnerConfig
-from learner.progress import RunState
+from learner.runs.progress import RunState
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed

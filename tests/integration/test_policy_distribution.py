@@ -9,11 +9,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
+from actor.learner.policy_cache import PolicyCache
+from actor.learner.policy_download import policy_stub
 from actor.metrics import ActorMetrics
-from actor.policy_cache import PolicyCache
-from actor.policy_fetch import policy_stub
-from learner.policy_servicer import PolicyServicer
-from learner.registry import PolicyRegistry
+from learner.policies.registry import PolicyRegistry
+from learner.services.policy_servicer import PolicyServicer
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
 from parlmesh.rpc import Service, open_channel
 from parlmesh.testing import serve, wait_until_async

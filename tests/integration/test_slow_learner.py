@@ -8,8 +8,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
+from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from actor.uploads import Uploads, upload_stream
 from learner.build import build_run, build_runs, build_services
 from learner.config import LearnerConfig
 from parlmesh.policies import load_policy

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-from scheduler.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
 from scheduler.config import SchedulerConfig
-from scheduler.core import Core
-from scheduler.oracle import differences
-from scheduler.placement import ActorCommand
-from scheduler.records import encode
-from scheduler.sessions import Hello
-from scheduler.task import Failure, LeaseName, Task
+from scheduler.core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
+from scheduler.core.core import Core
+from scheduler.core.placement import ActorCommand
+from scheduler.core.sessions import Hello
+from scheduler.core.task import Failure, LeaseName, Task
+from scheduler.journal.records import encode
+from scheduler.simulation.oracle import differences
 
 
 class Harness:

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers import Cancelled, Context
 from actor.handlers.evaluate import Evaluate
-from actor.learner_link import LearnerLink
+from actor.learner.link import LearnerLink
+from actor.learner.policy_cache import PolicyCache
+from actor.learner.policy_download import policy_stub
+from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from actor.policy_cache import PolicyCache
-from actor.policy_fetch import policy_stub
-from actor.uploads import Uploads, upload_stream
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies import load_policy

@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 
 from actor.config import PrivacyFloorConfig
+from actor.federation.nodes import Participants
+from actor.federation.privacy_floor import PrivacyFloor
+from actor.federation.update_uploads import Receipt
 from actor.handlers import Context
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from actor.handlers.protocol import Cancelled
-from actor.participants import Participants
-from actor.privacy_floor import PrivacyFloor
-from actor.update_stream import Receipt
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import decode
 from parlmesh.federation.learning import Fitted, Judged

@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers import Cancelled, Context, HandlerError, Result, Tail
 from actor.handlers.rollout import Rollout
-from actor.learner_link import LearnerLink
+from actor.learner.link import LearnerLink
+from actor.learner.policy_cache import PolicyCache
+from actor.learner.policy_download import policy_stub
+from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from actor.policy_cache import PolicyCache
-from actor.policy_fetch import policy_stub
-from actor.uploads import Uploads, upload_stream
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed

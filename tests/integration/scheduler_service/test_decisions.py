@@ -19,7 +19,7 @@ from scheduler import failpoints, metrics
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
 from scheduler.decisions import DecisionFailed
-from scheduler.oracle import store_differences
+from scheduler.simulation.oracle import store_differences
 from scheduler.store import SqliteStore
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop
 

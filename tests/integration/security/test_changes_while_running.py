@@ -24,7 +24,7 @@ from tests.integration.security.conftest import LIST, SECONDS, SUBMIT, Material,
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("parlmesh.security.watching.LOOK_AGAIN_SECONDS", 0.02)
-    monkeypatch.setattr("parlmesh.rpc.streams.LOOK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("parlmesh.rpc.server.open_streams.LOOK_AGAIN_SECONDS", 0.05)
 
 
 @pytest.fixture

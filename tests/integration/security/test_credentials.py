@@ -174,7 +174,7 @@ async def test_a_stream_of_a_role_that_may_not_is_denied_before_it_is_read(
 async def test_a_stream_that_sends_nothing_is_refused_as_well(
     material: Material, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parlmesh.rpc.bodies._FIRST_MESSAGE_SECONDS", 0.02)
+    monkeypatch.setattr("parlmesh.rpc.server.bodies._FIRST_MESSAGE_SECONDS", 0.02)
     async with (
         fleet(material.server()) as (address, servicer),
         open_channel(address, material.holder(Role.READER)) as channel,

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import yaml
 
-from learner.checkpoint import Checkpoint, CheckpointFolder
-from learner.federation import about, events
+from learner.federation import about
 from learner.federation.journal import Journal, encode, read_journal
-from learner.run_record import RUN_FILE, RunRecord, read_record
+from learner.federation.rules import events
+from learner.files.checkpoint import Checkpoint, CheckpointFolder
+from learner.runs.record import RUN_FILE, RunRecord, read_record
 from parlmesh.config import load
 from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
@@ -26,8 +27,8 @@ from parlmesh.security import Role
 from parlmesh.security.revocation import read_revoked
 from parlmesh.security.tokens import read_rows, write_token
 from parlmesh.types import ActionSpec
-from scheduler import records
 from scheduler.config import SchedulerConfig
+from scheduler.journal import records
 from tests.integration.security.fuzzing import Fuzzer
 
 SHORT_SECONDS = 0.7

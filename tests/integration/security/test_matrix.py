@@ -323,7 +323,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 async def test_every_method_by_every_credential_is_as_the_table_says(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parlmesh.rpc.bodies._FIRST_MESSAGE_SECONDS", 0.01)
+    monkeypatch.setattr("parlmesh.rpc.server.bodies._FIRST_MESSAGE_SECONDS", 0.01)
     credentials = list(keys.credentials())
     assert len(credentials) >= 40
     turns = asyncio.Semaphore(4)

@@ -13,7 +13,7 @@ import pytest
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
 from learner.federation.nodes import NodesFound
-from learner.federation.records import FederationState
+from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
 from parlmesh.config import ListenConfig
 from parlmesh.rpc import FleetServer, Service, open_channel

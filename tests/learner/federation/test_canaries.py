@@ -11,9 +11,9 @@ from scipy.stats import beta  # type: ignore[import-untyped]
 
 from actor.handlers.federated import noised
 from learner.federation.aggregation import Aggregator, combination_for
-from learner.federation.closing import close
 from learner.federation.models import ModelFiles
-from learner.federation.records import Answer
+from learner.federation.rules.closing import close
+from learner.federation.rules.records import Answer
 from learner.federation.spool import Spool
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

@@ -3,8 +3,8 @@ import stat
 
 import pytest
 
-from learner.federation import events
 from learner.federation.journal import Journal, encode, read_journal
+from learner.federation.rules import events
 from parlmesh.errors import FailedPrecondition
 from parlmesh.files import write_whole
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from learner.federation.aggregation import combination_for
-from learner.federation.closing import close
-from learner.federation.gate import check_values
-from learner.federation.records import Answer
+from learner.federation.rules.closing import close
+from learner.federation.rules.gate import check_values
+from learner.federation.rules.records import Answer
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from learner.federation.aggregation import combination_for
-from learner.federation.closing import close
-from learner.federation.records import Answer
-from learner.federation.voters import votes_of
+from learner.federation.rules.closing import close
+from learner.federation.rules.records import Answer
+from learner.federation.rules.voters import votes_of
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.updates import MemoryUpdates

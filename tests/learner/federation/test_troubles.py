@@ -8,7 +8,7 @@ import stat
 import numpy as np
 import pytest
 
-from learner.federation.records import FederationState
+from learner.federation.rules.records import FederationState
 from learner.federation.troubles import passing
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.testing import serve

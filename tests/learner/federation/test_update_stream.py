@@ -2,7 +2,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from learner.federation.records import FederationState
+from learner.federation.rules.records import FederationState
 from parlmesh.errors import Unavailable
 from parlmesh.rpc import error_from_rpc, error_from_status
 from parlmesh.v1 import federation_service_pb2 as pb

@@ -10,14 +10,7 @@ import numpy as np
 import pytest
 
 from parlmesh.client import ActorState, ClientConfig, OutcomeState, PARLController, PARLMetrics, Priority, TaskRequest
-from parlmesh.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    FleetError,
-    InvalidInput,
-    NotFound,
-    Unavailable,
-)
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.fleet import FakeLearner
 from parlmesh.testing.tasks import FakeTasks, failed, succeeded

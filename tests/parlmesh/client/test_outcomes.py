@@ -6,13 +6,7 @@ import pytest
 
 from parlmesh.client import Outcome, OutcomeState
 from parlmesh.client.outcomes import abandoned, refused
-from parlmesh.errors import (
-    DeadlineExceeded,
-    FailedPrecondition,
-    FleetError,
-    InvalidInput,
-    Unavailable,
-)
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, Unavailable
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto
 

@@ -22,7 +22,7 @@ def rows(section: str) -> list[list[str]]:
 def reasons_in_source() -> set[str]:
     found = set()
     for folder in LIBRARY:
-        for file in (ROOT / "parlmesh" / folder).glob("*.py"):
+        for file in (ROOT / "parlmesh" / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.keyword) and node.arg == "reason" and isinstance(node.value, ast.Constant):
                     found.add(str(node.value.value))

@@ -15,14 +15,7 @@ from hypothesis import strategies as st
 
 from parlmesh.errors import Unauthenticated
 from parlmesh.security import Identity, Role
-from parlmesh.security.assertions import (
-    CLOCK_SKEW_SECONDS,
-    LIFETIME_SECONDS,
-    TYPE,
-    Signer,
-    Verifier,
-    audience,
-)
+from parlmesh.security.assertions import CLOCK_SKEW_SECONDS, LIFETIME_SECONDS, TYPE, Signer, Verifier, audience
 from parlmesh.security.certificates import Pair, issue, make_authority
 from parlmesh.testing import HandClock
 

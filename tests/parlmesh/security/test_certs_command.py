@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from parlmesh.cli.certs import app
+from parlmesh.cli.commands.certs import app
 from parlmesh.errors import AlreadyExists, FleetError, InvalidInput, NotFound
 from parlmesh.security import Identity, Role
 from parlmesh.security.certificate_files import read_certificates

@@ -11,7 +11,7 @@ import pytest
 
 from parlmesh.errors import FailedPrecondition
 from scheduler import failpoints
-from scheduler.records import DamagedJournal
+from scheduler.journal.records import DamagedJournal
 from scheduler.store import SqliteStore
 from scheduler.store.protocol import next_floor
 from tests.scheduler.store.test_stores import _batch, task_ids

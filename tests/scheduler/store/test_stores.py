@@ -10,10 +10,10 @@ import pytest
 
 from parlmesh.errors import FailedPrecondition
 from scheduler.config import SchedulerConfig
-from scheduler.core import Core
-from scheduler.records import DamagedJournal, Submitted, decode
+from scheduler.core.core import Core
+from scheduler.core.task import Task, TaskState
+from scheduler.journal.records import DamagedJournal, Submitted, decode
 from scheduler.store import MemoryStore, SqliteStore, Store
-from scheduler.task import Task, TaskState
 from tests.scheduler.conftest import Harness
 
 Make = Callable[[], Store]

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from parlmesh.cli.commands.federation import fetch_rounds
 from parlmesh.cli.connection import federations_at
-from parlmesh.cli.federation import fetch_rounds
-from parlmesh.cli.fleet import LocalFleet
-from parlmesh.cli.plan import PortsConfig, RunPaths, UpConfig
+from parlmesh.cli.local.fleet import LocalFleet
+from parlmesh.cli.local.plan import PortsConfig, RunPaths, UpConfig
 from parlmesh.processes import Supervisor
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb

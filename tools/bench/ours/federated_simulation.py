@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from parlmesh.cli.simulation import Simulation, run_simulation
+from parlmesh.cli.commands.federation_simulate import Simulation, run_simulation
 
 
 async def measure(nodes: int, rounds: int, processes: int) -> dict[str, Any]:

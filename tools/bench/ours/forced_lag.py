@@ -14,7 +14,7 @@ import numpy as np
 import yaml
 
 from learner.config import TrainingConfig
-from learner.trainers import policy_for, trainer_for
+from learner.runs.trainers import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate, evaluation_seed

@@ -5,7 +5,7 @@ import json
 import time
 
 from learner.config import TrainingConfig
-from learner.trainers import policy_for, trainer_for
+from learner.runs.trainers import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed

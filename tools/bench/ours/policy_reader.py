@@ -11,9 +11,9 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
+from actor.learner.policy_cache import PolicyCache
+from actor.learner.policy_download import policy_stub
 from actor.metrics import ActorMetrics
-from actor.policy_cache import PolicyCache
-from actor.policy_fetch import policy_stub
 from parlmesh.rpc import open_channel
 
 from . import bare, children

@@ -18,7 +18,7 @@ import uvloop
 
 from learner.build import build_runs, build_services
 from learner.config import LearnerConfig
-from learner.registry import PolicyRegistry
+from learner.policies.registry import PolicyRegistry
 from parlmesh.config import ListenConfig
 from parlmesh.rpc import FleetServer, open_channel
 

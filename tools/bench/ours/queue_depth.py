@@ -7,13 +7,13 @@ import sys
 import time
 from itertools import count
 
-from scheduler.actions import Assign
 from scheduler.config import QueueConfig, SchedulerConfig
-from scheduler.core import Core
-from scheduler.encoding import assignment_body
+from scheduler.core.actions import Assign
+from scheduler.core.core import Core
+from scheduler.core.sessions import Hello
+from scheduler.core.task import Priority, Task
 from scheduler.garbage import calm_collector
-from scheduler.sessions import Hello
-from scheduler.task import Priority, Task
+from scheduler.wire.fast_encode import assignment_body
 
 SESSION = 1
 BATCH = 64

@@ -14,8 +14,8 @@ import uvloop
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
+from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from actor.uploads import Uploads, upload_stream
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector
 from parlmesh.rpc import open_channel

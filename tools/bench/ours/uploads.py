@@ -16,7 +16,7 @@ import uvloop
 
 from learner.build import build_runs, build_services
 from learner.config import LearnerConfig, TrainingConfig
-from learner.run import TrainingRun
+from learner.runs.run import TrainingRun
 from parlmesh.config import ListenConfig
 from parlmesh.rpc import FleetServer, open_channel
 

@@ -1,0 +1,59 @@
+"""The nodes that a worker stands for in federations, usually one, and what federations left on each."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from parlmesh.errors import InvalidInput
+from parlmesh.federation.compression import ErrorFeedback
+from parlmesh.types import Array
+
+from ..config import PrivacyFloorConfig
+from .learning_tasks import LearningTasks
+from .link import FederationLink
+from .privacy_floor import PrivacyFloor
+
+_FEDERATIONS_KEPT = 4
+
+
+@dataclass(slots=True)
+class Kept:
+    """What a node keeps of a federation from round to round."""
+
+    local: Mapping[str, Array] = field(default_factory=dict)
+    feedback: ErrorFeedback | None = None
+    # An update with left-overs or noise in it cannot be made again; it is sent again.
+    nonce: str = ""
+    data: bytes = b""
+    samples: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Participants:
+    """Used by both kinds of federated tasks, from any thread."""
+
+    def __init__(
+        self, nodes: Sequence[str], link: FederationLink, tasks: LearningTasks, floor: PrivacyFloor | None = None
+    ) -> None:
+        self.link = link
+        self.tasks = tasks
+        self.floor = floor or PrivacyFloor(PrivacyFloorConfig())
+        self._nodes = frozenset(nodes)
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, dict[str, Kept]] = OrderedDict()
+
+    def check(self, nodes: Iterable[str]) -> None:
+        """InvalidInput naming a node that is not here."""
+        for node in nodes:
+            if node not in self._nodes:
+                raise InvalidInput(f"node {node!r} is not one of the {len(self._nodes)} that this actor stands for")
+
+    def kept(self, federation_id: str, node_id: str) -> Kept:
+        """What one federation left on one node; the oldest federation is forgotten when there are too many."""
+        with self._lock:
+            nodes = self._kept.setdefault(federation_id, {})
+            self._kept.move_to_end(federation_id)
+            while len(self._kept) > _FEDERATIONS_KEPT:
+                self._kept.popitem(last=False)
+            return nodes.setdefault(node_id, Kept())

@@ -1,0 +1,86 @@
+"""What a node asks of a federation before it sends an update, and its own account of what it has given away."""
+
+import json
+import math
+import threading
+from pathlib import Path
+
+from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.federation.privacy import SENSITIVITY, gaussian_epsilon
+from parlmesh.files import write_whole
+
+from ..config import PrivacyFloorConfig
+
+
+class PrivacyFloor:
+    """Used from any thread. Of Gaussian releases the squares of μ add up, whatever the noise of each was."""
+
+    def __init__(self, config: PrivacyFloorConfig) -> None:
+        self._config = config
+        self._lock = threading.Lock()
+
+    def check_fit(self, clip_norm: float, noise_multiplier: float) -> None:
+        """FailedPrecondition when the federation asks for updates that this node does not send."""
+        least, longest = self._config.min_noise_multiplier, self._config.max_clip_norm
+        if self._config.epsilon_budget and not noise_multiplier:
+            raise _refusal("this node sends updates with noise only (privacy.epsilon_budget); the federation has none")
+        if noise_multiplier < least:
+            raise _refusal(
+                f"this node sends updates with a noise_multiplier of at least {least:g}"
+                f" (privacy.min_noise_multiplier), the federation's is {noise_multiplier:g}"
+            )
+        if longest and not 0.0 < clip_norm <= longest:
+            raise _refusal(
+                f"this node sends updates of a clip_norm up to {longest:g} (privacy.max_clip_norm),"
+                f" the federation's is {clip_norm:g}"
+            )
+
+    def check_evaluation(self) -> None:
+        """FailedPrecondition when this node judges no models: what it finds is sent without noise."""
+        config = self._config
+        if (config.min_noise_multiplier or config.epsilon_budget) and not config.evaluate:
+            raise _refusal("this node judges no models, which would be told without noise (privacy.evaluate)")
+
+    def spend(self, node_id: str, noise_multiplier: float) -> None:
+        """Before an update is made: FailedPrecondition when it would go beyond the budget; then nothing is spent."""
+        config = self._config
+        if not config.epsilon_budget or config.ledger is None:
+            return
+        with self._lock:
+            spent = self._read(config.ledger)
+            total = spent.get(node_id, 0.0) + (SENSITIVITY / noise_multiplier) ** 2
+            epsilon = gaussian_epsilon(math.sqrt(total), config.delta)
+            if epsilon > config.epsilon_budget:
+                raise FailedPrecondition(
+                    f"another update of node {node_id} would give away epsilon {epsilon:.4g};"
+                    f" its budget is {config.epsilon_budget:g} (privacy.epsilon_budget)",
+                    reason="PRIVACY_BUDGET",
+                )
+            spent[node_id] = total
+            try:
+                write_whole(config.ledger, json.dumps(spent).encode())
+            except OSError as error:
+                text = f"{config.ledger} cannot be written: {error.strerror}; nothing is sent"
+                raise Unavailable(text, reason="PRIVACY_LEDGER") from error
+
+    @staticmethod
+    def _read(ledger: Path) -> dict[str, float]:
+        try:
+            found = json.loads(ledger.read_bytes())
+            return {str(node): _whole(value) for node, value in found.items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            # What was given away before is not known: no more is.
+            text = f"{ledger} cannot be read; nothing is sent"
+            raise FailedPrecondition(text, reason="PRIVACY_LEDGER") from error
+
+
+def _whole(value: object) -> float:
+    if not isinstance(value, (int, float)) or not 0.0 <= value < math.inf:
+        raise ValueError(value)
+    return float(value)
+
+
+def _refusal(message: str) -> FailedPrecondition:
+    return FailedPrecondition(message, reason="PRIVACY_FLOOR")

@@ -1,0 +1,1 @@
+"""The learner as an actor sees it: policies come in, trajectories go out."""

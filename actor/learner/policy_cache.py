@@ -1,0 +1,349 @@
+"""The policies this process acts with: follows each run's newest version and decodes each version once."""
+
+import asyncio
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader, WatchPolicyRequest
+
+from ..config import LimitsConfig
+from ..metrics import ActorMetrics
+from .policy_download import CORRUPT, Arriving, Base, FetchedPolicy, fetch_policy
+
+if TYPE_CHECKING:
+    from parlmesh.policies import Policy
+    from parlmesh.policies.encodings import Encoding
+    from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
+
+log = get_logger("parlmesh.actor")
+
+_VERSIONS_KEPT = 2
+_RUNS_FOLLOWED = 4
+# A run that nobody asked for so long is no longer followed when its stream breaks.
+_FORGET_SECONDS = 60.0
+# Larger blobs are decoded in a thread, so that heartbeats go on.
+_DECODE_INLINE_BYTES = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPolicy:
+    """One version, ready to act."""
+
+    version: int
+    digest: bytes
+    policy: "Policy"
+    run_uid: str = ""
+
+    def serves(self, min_version: int, run_uid: str) -> bool:
+        """Whether it is new enough, and of the run that is meant where that is said."""
+        return self.version >= min_version and not _differ(run_uid, self.run_uid)
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two uids are known to be those of two runs."""
+    return "" not in (one, other) and one != other
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiter:
+    min_version: int
+    run_uid: str
+    future: "asyncio.Future[HeldPolicy]"
+
+
+@dataclass(slots=True)
+class _Run:
+    run_id: str
+    newest: HeldPolicy | None = None
+    held: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
+    waiting: "list[_Waiter]" = field(default_factory=list)
+    follower: "asyncio.Task[None] | None" = None
+    last_used: float = 0.0
+    base: Base | None = None
+    """The newest version's bytes, kept where deltas are asked for."""
+
+
+class PolicyCache:
+    """Used as a context manager, which owns the streams. `newest` may be called from any thread."""
+
+    def __init__(
+        self,
+        stub: "PolicyServiceAsyncStub",
+        decode: "Callable[[bytes], Policy]",
+        *,
+        limits: LimitsConfig,
+        metrics: ActorMetrics,
+        rng: random.Random,
+        encoding: "Encoding" = "safetensors",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._encoding = encoding
+        self._wanted = PolicyEncoding.Value(f"POLICY_ENCODING_{encoding.upper()}")
+        # A single version has nothing before it.
+        self._plain = PolicyEncoding.POLICY_ENCODING_ZSTD if encoding == "delta" else self._wanted
+        self._stub = stub
+        self._decode = decode
+        self._limits = limits
+        self._metrics = metrics
+        self._rng = rng
+        self._clock = clock
+        self._runs: dict[str, _Run] = {}
+        self._group = asyncio.TaskGroup()
+        self.newest_version = 0
+        """Newest version of the run that changed last; 0 = none."""
+
+    async def __aenter__(self) -> "PolicyCache":
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.reset()
+        await self._group.__aexit__(kind, error, traceback)
+
+    def newest(self, run_id: str) -> HeldPolicy | None:
+        """The newest version that has arrived; None when the run is not followed yet or has none."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return None
+        run.last_used = self._clock()
+        return run.newest
+
+    async def get(self, run_id: str, min_version: int, seconds: float, run_uid: str = "") -> HeldPolicy:
+        """The newest version once it is at least `min_version`; DeadlineExceeded when that takes too long."""
+        run = self._followed(run_id)
+        if run.newest is not None and run.newest.serves(min_version, run_uid):
+            return run.newest
+        waiter = _Waiter(min_version, run_uid, asyncio.get_running_loop().create_future())
+        run.waiting.append(waiter)
+        try:
+            async with asyncio.timeout(seconds):
+                return await waiter.future
+        except TimeoutError:
+            have = run.newest.version if run.newest else 0
+            text = f"policy version {min_version} of run {run_id!r} did not come within {seconds:g} seconds"
+            raise DeadlineExceeded(f"{text}; the newest here is {have}") from None
+        finally:
+            if waiter in run.waiting:
+                run.waiting.remove(waiter)
+
+    async def get_exact(self, run_id: str, version: int, seconds: float, run_uid: str = "") -> HeldPolicy:
+        """Exactly this version; NotFound when the learner no longer keeps it."""
+        run = self._runs.get(run_id)
+        held = run.held.get(version) if run is not None else None
+        if held is not None and not _differ(run_uid, held.run_uid):
+            return held
+        request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain, run_uid=run_uid)
+        fetched = await self._fetch(request, seconds)
+        if fetched is None or fetched.version != version:
+            raise Unavailable(f"asked for policy version {version} of run {run_id!r} and got another")
+        policy = await self._decoded(run_id, fetched)
+        run = self._runs.get(run_id)
+        if run is not None and (run.newest is None or not _differ(run.newest.run_uid, policy.run_uid)):
+            self._keep(run, policy)
+        return policy
+
+    def reset(self) -> None:
+        """Forgets every policy and follows no run; those who wait are told."""
+        for run in list(self._runs.values()):
+            self._forget(run)
+        self.newest_version = 0
+
+    def _followed(self, run_id: str) -> _Run:
+        run = self._runs.get(run_id)
+        if run is None:
+            idle = sorted((run for run in self._runs.values() if not run.waiting), key=lambda run: run.last_used)
+            for oldest in idle[: max(0, len(self._runs) + 1 - _RUNS_FOLLOWED)]:
+                self._forget(oldest)
+            run = self._runs[run_id] = _Run(run_id)
+            run.follower = self._group.create_task(self._follow(run))
+        run.last_used = self._clock()
+        return run
+
+    def _forget(self, run: _Run) -> None:
+        self._runs.pop(run.run_id, None)
+        if run.follower is not None:
+            run.follower.cancel()
+        self._fail(run, Unavailable(f"the policies of run {run.run_id!r} were dropped"))
+
+    async def _follow(self, run: _Run) -> None:
+        backoff, away = Backoff(limit=self._limits.reconnect_seconds, rng=self._rng), False
+        while True:
+            watch, first = self._watch(run), True
+            try:
+                while (arriving := await self._next(watch, run.base)) is not None:
+                    await self._take(run, arriving, first=first)
+                    backoff.reset()
+                    away = first = False
+                error: FleetError = Unavailable("the learner ended the watch")
+            except grpc.aio.AioRpcError as rpc_error:
+                error = error_from_rpc(rpc_error)
+            except FleetError as fleet_error:
+                error = fleet_error
+            finally:
+                watch.cancel()
+            if isinstance(error, NotFound | InvalidInput):
+                self._fail(run, error)
+            if not run.waiting and self._clock() - run.last_used > _FORGET_SECONDS:
+                self._forget(run)
+                return
+            pause = backoff.next()
+            self._metrics.reconnects.labels("learner").inc()
+            # Said once; a learner that stays away does not fill the log.
+            (log.debug if away else log.warning)(
+                "policy_watch_broken",
+                run_id=run.run_id,
+                reason=error.reason,
+                message=error.message,
+                retry_seconds=round(pause, 3),
+            )
+            away = True
+            await asyncio.sleep(pause)
+
+    def _watch(self, run: _Run) -> Any:
+        """No deadline: the watch lasts as long as the run is followed."""
+        have, uid = (run.newest.version, run.newest.run_uid) if run.newest is not None else (0, "")
+        request = WatchPolicyRequest(
+            run_id=run.run_id, with_policy=True, have_version=have, encoding=self._wanted, run_uid=uid
+        )
+        return self._stub.WatchPolicy(request)
+
+    async def _next(self, watch: Any, base: Base | None) -> Arriving | None:
+        """The next version, whole or only announced; None when the learner ended the watch."""
+        arriving = Arriving(self._limits.policy_bytes, base)
+        message = await watch.read()
+        if message is grpc.aio.EOF:
+            return None
+        arriving.add(message)
+        try:
+            async with asyncio.timeout(self._limits.policy_seconds):
+                while arriving.sent and not arriving.whole:
+                    message = await watch.read()
+                    if message is grpc.aio.EOF:
+                        return None
+                    arriving.add(message)
+        except TimeoutError:
+            raise Unavailable(f"a policy did not come within {self._limits.policy_seconds:g} seconds") from None
+        return arriving
+
+    async def _take(self, run: _Run, arriving: Arriving, *, first: bool) -> None:
+        header = arriving.header
+        assert header is not None
+        if run.newest is not None and self._is_anew(run.newest, arriving, first=first):
+            self._begin_anew(run, header)
+        newest = run.newest
+        if newest is not None and header.version <= newest.version:
+            if header.version < newest.version or arriving.announced_digest != newest.digest:
+                self._refuse(run, header.version)
+            return
+        if arriving.sent:
+            fetched: FetchedPolicy | None = await self._counted(arriving.policy())
+        else:
+            have = newest.version if newest else 0
+            uid = newest.run_uid if newest else ""
+            request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain, run_uid=uid)
+            fetched = await self._fetch(request, self._limits.policy_seconds)
+        if fetched is None:
+            return
+        if newest is not None and fetched.version <= newest.version:
+            self._refuse(run, fetched.version)
+            return
+        run.newest = await self._decoded(run.run_id, fetched)
+        self._keep(run, run.newest)
+        if self._encoding == "delta":
+            run.base = Base(fetched.version, fetched.data)
+        self.newest_version = run.newest.version
+        self._metrics.policy_version.set(run.newest.version)
+        for waiter in list(run.waiting):
+            if run.newest.serves(waiter.min_version, waiter.run_uid) and not waiter.future.done():
+                waiter.future.set_result(run.newest)
+
+    def _is_anew(self, newest: HeldPolicy, arriving: Arriving, *, first: bool) -> bool:
+        """Whether what is held is of a run that is gone. Versions only grow within a watch; what a learner says first,
+        when it is back, is the truth about its run, even when its memory went back."""
+        header = arriving.header
+        assert header is not None
+        if _differ(header.run_uid, newest.run_uid):
+            return True
+        same = header.version == newest.version and arriving.announced_digest == newest.digest
+        return first and header.version <= newest.version and not same
+
+    def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:
+        """Forgets what was held of a run that is no more."""
+        have = run.newest
+        assert have is not None
+        log.warning(
+            "run_began_anew",
+            run_id=run.run_id,
+            run_uid=header.run_uid,
+            version=header.version,
+            had_uid=have.run_uid,
+            had_version=have.version,
+        )
+        run.newest, run.base = None, None
+        run.held.clear()
+        gone = Unavailable(f"run {run.run_id!r} was begun anew", reason="OTHER_RUN")
+        for waiter in run.waiting:
+            if _differ(waiter.run_uid, header.run_uid) and not waiter.future.done():
+                waiter.future.set_exception(gone)
+
+    def _refuse(self, run: _Run, version: int) -> None:
+        """Versions only grow: a lower one within a watch is somebody else's."""
+        have = run.newest.version if run.newest else 0
+        self._metrics.policy_fetches.labels("refused").inc()
+        log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
+
+    async def _fetch(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
+        return await self._counted(
+            fetch_policy(self._stub, request, limit_bytes=self._limits.policy_bytes, timeout_seconds=seconds)
+        )
+
+    async def _counted(self, work: Awaitable[FetchedPolicy | None]) -> FetchedPolicy | None:
+        fetches = self._metrics.policy_fetches
+        try:
+            fetched = await work
+        except grpc.aio.AioRpcError as error:
+            fetches.labels("failed").inc()
+            raise error_from_rpc(error) from error
+        except FleetError as error:
+            fetches.labels("corrupt" if error.reason == CORRUPT else "refused").inc()
+            raise
+        fetches.labels("not_modified" if fetched is None else "fetched").inc()
+        if fetched is not None:
+            self._metrics.policy_bytes.inc(fetched.received_bytes)
+            self._metrics.policy_decode_seconds.inc(fetched.decode_seconds)
+        return fetched
+
+    async def _decoded(self, run_id: str, fetched: FetchedPolicy) -> HeldPolicy:
+        try:
+            if len(fetched.data) <= _DECODE_INLINE_BYTES:
+                policy = self._decode(fetched.data)
+            else:
+                policy = await asyncio.to_thread(self._decode, fetched.data)
+        except InvalidInput as error:
+            self._metrics.policy_fetches.labels("corrupt").inc()
+            text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {error.message}"
+            raise FailedPrecondition(text, reason=CORRUPT) from error
+        return HeldPolicy(fetched.version, fetched.digest, policy, fetched.run_uid)
+
+    def _keep(self, run: _Run, policy: HeldPolicy) -> None:
+        run.held[policy.version] = policy
+        while len(run.held) > _VERSIONS_KEPT:
+            # The newest is always kept, whatever older version was asked for since.
+            del run.held[min(run.held)]
+
+    def _fail(self, run: _Run, error: FleetError) -> None:
+        for waiter in run.waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(error)

@@ -1,0 +1,237 @@
+"""Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TypeAlias
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, ResourceExhausted, Unavailable
+from parlmesh.rpc import UNTOLD_MESSAGE_BYTES, Backoff, error_from_status, together, told_message_bytes
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.experience_service_pb2 import DESCRIPTOR, UploadTrajectoriesResponse
+from parlmesh.wire import EncodedTrajectory
+
+from ..config import LimitsConfig
+from ..metrics import ActorMetrics
+from ..stream_errors import STREAM_ERRORS, meaning_of
+
+log = get_logger("parlmesh.actor")
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, UploadTrajectoriesResponse]"
+_METHOD = DESCRIPTOR.services_by_name["ExperienceService"].methods_by_name["UploadTrajectories"]
+# The learner's word for a trajectory it has already; after a broken stream it means that the first sending arrived.
+DUPLICATE = "DUPLICATE_TRAJECTORY"
+ACCEPTED = "accepted"
+
+
+def upload_stream(channel: grpc.aio.Channel) -> Callable[[], _Call]:
+    """Opens streams whose requests are serialised already, in the thread that collected them."""
+    opened: Callable[[], _Call] = channel.stream_stream(
+        f"/{_METHOD.containing_service.full_name}/{_METHOD.name}",
+        response_deserializer=UploadTrajectoriesResponse.FromString,
+    )
+    return opened
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What the learner says of one trajectory."""
+
+    error: FleetError | None
+    """None when it was accepted."""
+    policy_version: int
+    """The newest version at the learner."""
+
+
+@dataclass(slots=True)
+class _Pending:
+    request: bytes
+    receipt: "asyncio.Future[Receipt]"
+    times_sent: int = 0
+
+
+class Uploads:
+    """The uploads of one actor; used as a context manager, which owns the stream. It is opened by the first upload."""
+
+    def __init__(
+        self, open_stream: Callable[[], _Call], *, limits: LimitsConfig, metrics: ActorMetrics, rng: random.Random
+    ) -> None:
+        self._open_stream = open_stream
+        self._limits = limits
+        self._metrics = metrics
+        self._sequences = itertools.count(1)
+        self._room = asyncio.Semaphore(limits.uploads_in_flight)
+        self._pending: dict[int, _Pending] = {}
+        self._unsent: deque[int] = deque()
+        self._in_flight: set[int] = set()
+        self._window = limits.uploads_in_flight
+        self._learner_bytes = UNTOLD_MESSAGE_BYTES
+        self._told = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
+        self._last_error = "the learner was never reached"
+        self._group = asyncio.TaskGroup()
+        self._runner: asyncio.Task[None] | None = None
+        self._closed = False
+        self._away = False
+
+    async def __aenter__(self) -> "Uploads":
+        await self._group.__aenter__()
+        self._runner = self._group.create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._closed = True
+        if self._runner is not None:
+            self._runner.cancel()
+        for pending in self._pending.values():
+            if not pending.receipt.done():
+                pending.receipt.set_exception(_leaving())
+        await self._group.__aexit__(kind, error, traceback)
+
+    def next_sequence(self) -> int:
+        """The number of the next trajectory; may be called from any thread."""
+        return next(self._sequences)
+
+    async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
+        """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""
+        size, limit = len(trajectory.request), await self._limit(len(trajectory.request))
+        if size > limit:
+            self._metrics.uploads.labels("TOO_LARGE").inc()
+            own = limit == self._limits.message_bytes
+            whose = "limits.message_bytes" if own else "the learner's listen.max_message_bytes"
+            raise ResourceExhausted(
+                f"the trajectory has {size} bytes; the limit is {limit} ({whose}):"
+                " use fewer steps or environments in a fragment",
+                reason="TOO_LARGE",
+            )
+        try:
+            async with asyncio.timeout(self._limits.upload_seconds), self._room:
+                receipt = await self._receipt(trajectory)
+        except TimeoutError:
+            self._metrics.uploads.labels("DEADLINE_EXCEEDED").inc()
+            seconds = self._limits.upload_seconds
+            text = f"no receipt for trajectory {trajectory.sequence} within {seconds:g} seconds: {self._last_error}"
+            raise DeadlineExceeded(text) from None
+        self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
+        return receipt
+
+    async def _limit(self, size: int) -> int:
+        """What one message may hold. A learner says it when the stream opens, and only what is very large waits."""
+        if size > UNTOLD_MESSAGE_BYTES and not self._told.is_set():
+            self._wake.set()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.connect_seconds):
+                    await self._told.wait()
+        return min(self._limits.message_bytes, self._learner_bytes)
+
+    async def _receipt(self, trajectory: EncodedTrajectory) -> Receipt:
+        if self._closed:
+            raise _leaving()
+        pending = _Pending(trajectory.request, asyncio.get_running_loop().create_future())
+        self._pending[trajectory.sequence] = pending
+        self._unsent.append(trajectory.sequence)
+        self._wake.set()
+        try:
+            return await pending.receipt
+        finally:
+            del self._pending[trajectory.sequence]
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            try:
+                await self._session()
+            except STREAM_ERRORS as error:
+                cause = meaning_of(error)
+            self._last_error = cause.message
+            self._in_flight.clear()
+            self._unsent = deque(sorted(self._pending))
+            pause = self._backoff.next()
+            self._metrics.reconnects.labels("learner").inc()
+            # Said once; a learner that stays away does not fill the log.
+            (log.debug if self._away else log.warning)(
+                "upload_stream_broken",
+                reason=cause.reason,
+                message=cause.message,
+                unacknowledged=len(self._pending),
+                retry_seconds=round(pause, 3),
+            )
+            self._away = True
+            await asyncio.sleep(pause)
+            if self._pending:
+                self._wake.set()
+            else:
+                self._wake.clear()
+
+    async def _session(self) -> None:
+        # No deadline: each upload has its own, and the stream is kept for the next.
+        call = self._open_stream()
+        try:
+            await together(self._read(call), self._write(call))
+        finally:
+            call.cancel()
+
+    async def _write(self, call: _Call) -> None:
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._unsent and len(self._in_flight) < self._window:
+                    sequence = self._unsent.popleft()
+                    pending = self._pending.get(sequence)
+                    if pending is None:
+                        continue
+                    self._in_flight.add(sequence)
+                    if pending.times_sent:
+                        self._metrics.resent_uploads.inc()
+                    pending.times_sent += 1
+                    self._metrics.upload_bytes.inc(len(pending.request))
+                    await call.write(pending.request)
+        except asyncio.InvalidStateError:
+            return  # the stream has ended; the reader says why
+
+    async def _read(self, call: _Call) -> None:
+        self._learner_bytes = told_message_bytes(await call.initial_metadata()) or UNTOLD_MESSAGE_BYTES
+        self._told.set()
+        while isinstance(response := await call.read(), UploadTrajectoriesResponse):
+            self._backoff.reset()
+            self._away = False
+            for sequence in response.also_accepted:
+                self._settle(sequence, Receipt(None, response.policy_version))
+            # With no room announced one is still sent: its receipt is how new room is learned of.
+            self._window = max(1, min(self._limits.uploads_in_flight, response.credits))
+            pending = self._pending.get(response.sequence)
+            sent_before = pending is not None and pending.times_sent > 1
+            self._settle(response.sequence, _receipt(response, sent_before=sent_before))
+            if self._unsent:
+                self._wake.set()
+        raise Unavailable("the learner ended the stream")
+
+    def _settle(self, sequence: int, receipt: Receipt) -> None:
+        self._in_flight.discard(sequence)
+        pending = self._pending.get(sequence)
+        if pending is not None and not pending.receipt.done():
+            pending.receipt.set_result(receipt)
+
+
+def _leaving() -> Unavailable:
+    return Unavailable("the actor leaves; the trajectory may not have arrived")
+
+
+def _receipt(response: UploadTrajectoriesResponse, *, sent_before: bool) -> Receipt:
+    if response.status.code == 0:
+        return Receipt(None, response.policy_version)
+    error = error_from_status(response.status)
+    if sent_before and isinstance(error, FailedPrecondition) and error.reason == DUPLICATE:
+        return Receipt(None, response.policy_version)
+    return Receipt(error, response.policy_version)

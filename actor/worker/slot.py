@@ -1,0 +1,112 @@
+"""One slot: runs an attempt wherever its handler wants to run, and gets rid of it when it must end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.fleet_service_pb2 import Assignment
+from parlmesh.v1.task_pb2 import Payload
+
+from ..handlers import Context, Handler, HandlerError, RunsIn, Tail
+from ..metrics import ActorMetrics
+from .attempts import AttemptTimeout, call_async, call_in_thread
+from .slot_process import SlotProcess
+from .slot_thread import SlotThread
+
+log = get_logger("parlmesh.actor")
+
+
+@dataclass(frozen=True, slots=True)
+class _Execution:
+    """A handler at work: its end, how to ask it to stop, and how to go on without it."""
+
+    end: "asyncio.Future[Payload | Tail]"
+    stop: Callable[[], object]
+    abandon: Callable[[], object]
+
+
+class Slot:
+    """One place of an actor. Its thread and processes are kept between attempts and replaced when they do not stop."""
+
+    def __init__(self, index: int, *, actor_id: str, stop_seconds: float, metrics: ActorMetrics) -> None:
+        self.index = index
+        self._actor_id = actor_id
+        self._stop_seconds = stop_seconds
+        self._metrics = metrics
+        self._thread: SlotThread | None = None
+        self._processes: dict[str, SlotProcess] = {}
+        self._tasks: set[asyncio.Task[Payload | Tail]] = set()
+
+    async def run(self, handler: Handler, assignment: Assignment, timeout_seconds: float | None) -> Payload | Tail:
+        """The handler's answer; AttemptTimeout past the timeout. When cancelled, stops the handler first."""
+        lease = assignment.lease
+        context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self._actor_id, slot=self.index)
+        execution = self._start(handler, assignment, context)
+        try:
+            done, _ = await asyncio.wait({execution.end}, timeout=timeout_seconds)
+            if not done:
+                raise AttemptTimeout(f"{handler.kind} ran longer than the allowed {timeout_seconds:g} seconds")
+        finally:
+            if not execution.end.done():
+                context.cancelled = True
+                await self._stop(execution, handler.kind, lease.task_id)
+        if execution.end.cancelled():
+            raise HandlerError(f"handler {handler.kind} cancelled itself", retryable=True)
+        return execution.end.result()
+
+    def reset(self) -> None:
+        """Drops the thread and the processes; an attempt that still runs there ends by itself."""
+        if self._thread is not None:
+            self._thread.retire()
+            self._thread = None
+        for process in self._processes.values():
+            process.kill()
+        self._processes.clear()
+
+    async def close(self) -> None:
+        """Drops the thread and waits until the processes have ended."""
+        processes = list(self._processes.values())
+        self.reset()
+        for process in processes:
+            await process.ended()
+
+    def _start(self, handler: Handler, assignment: Assignment, context: Context) -> _Execution:
+        if handler.runs_in == RunsIn.THREAD:
+            if self._thread is None:
+                self._thread = SlotThread(f"slot-{self._actor_id}-{self.index}")
+            end = self._thread.submit(lambda: call_in_thread(handler, assignment, context))
+            return _Execution(end, lambda: None, self.reset)
+        if handler.runs_in == RunsIn.PROCESS:
+            process = self._processes.get(handler.kind)
+            if process is None:
+                process = SlotProcess(handler, actor_id=self._actor_id, slot=self.index)
+                self._processes[handler.kind] = process
+            task = self._task(process.run(assignment))
+            return _Execution(task, lambda: _kill(process, task), task.cancel)
+        task = self._task(call_async(handler, assignment, context))
+        return _Execution(task, task.cancel, task.cancel)
+
+    def _task(self, work: Coroutine[Any, Any, Payload]) -> "asyncio.Task[Payload | Tail]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _stop(self, execution: _Execution, kind: str, task_id: str) -> None:
+        execution.stop()
+        # Whatever it still answers is late; asking for the exception keeps asyncio from reporting it as forgotten.
+        execution.end.add_done_callback(lambda end: end.cancelled() or end.exception())
+        try:
+            await asyncio.wait({execution.end}, timeout=self._stop_seconds)
+        finally:
+            if not execution.end.done():
+                execution.abandon()
+                self._metrics.abandoned.labels(kind).inc()
+                log.warning("handler_abandoned", kind=kind, task_id=task_id, waited_seconds=self._stop_seconds)
+
+
+def _kill(process: SlotProcess, task: "asyncio.Task[Payload | Tail]") -> None:
+    process.kill()
+    task.cancel()  # it may still be starting the process

@@ -1,0 +1,54 @@
+"""The process that runs one slot's attempts of one handler.
+
+Started as `python -m actor.worker.slot_child module:Class actor_id slot`.
+"""
+
+import importlib
+import os
+import sys
+import threading
+from queue import SimpleQueue
+from typing import BinaryIO
+
+from parlmesh.processes import IMPORTING
+from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
+
+from ..handlers import Context, Handler
+from .attempts import call, failure_of
+from .framing import HEADER_BYTES, frame, length_of
+
+
+def main(source: str, actor_id: str, slot: str) -> None:
+    """Serves until the pipe is closed or the process is killed."""
+    requests, replies = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a handler prints must not reach the pipe
+    inbox: SimpleQueue[Assignment] = SimpleQueue()
+    threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
+    module, _, name = source.partition(":")
+    os.environ[IMPORTING] = "1"
+    handler: Handler = getattr(importlib.import_module(module), name)()
+    del os.environ[IMPORTING]
+    while True:
+        assignment = inbox.get()
+        replies.write(frame(_run(handler, assignment, actor_id, int(slot)).SerializeToString()))
+        replies.flush()
+
+
+def _receive(requests: BinaryIO, inbox: "SimpleQueue[Assignment]") -> None:
+    # A thread of its own notices that the actor is gone even while the handler works.
+    while header := requests.read(HEADER_BYTES):
+        inbox.put(Assignment.FromString(requests.read(length_of(header))))
+    os._exit(0)
+
+
+def _run(handler: Handler, assignment: Assignment, actor_id: str, slot: int) -> TaskResult:
+    lease = assignment.lease
+    context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=actor_id, slot=slot)
+    try:
+        return TaskResult(result=call(handler, assignment, context))
+    except Exception as error:
+        return TaskResult(failure=failure_of(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

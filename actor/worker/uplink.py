@@ -1,0 +1,204 @@
+"""The actor's stream to the scheduler: connects for ever, reads and writes independently, keeps the heartbeat."""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.rpc import Backoff, together
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welcome
+
+from ..config import LimitsConfig
+from ..metrics import ActorMetrics
+from ..stream_errors import STREAM_ERRORS, meaning_of
+from .worker import Worker
+
+if TYPE_CHECKING:
+    from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceAsyncStub
+
+log = get_logger("parlmesh.actor")
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[ConnectRequest, ConnectResponse]"
+# The scheduler's word for an actor that was replaced by a later start of itself: it must not come back.
+OLD_INCARNATION = "OLD_INCARNATION"
+# So long credentials that were good may be refused: files on both sides are changed one after another.
+_RENEWAL_SECONDS = 60.0
+# So often an actor that never got through asks why.
+_LOOK_SECONDS = 5.0
+# Of a scheduler that names none.
+_DEFAULT_HEARTBEAT_SECONDS = 1.0
+
+
+class Uplink:
+    """Carries one worker's messages. What is ready goes into one message; nothing waits for more."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        stub: "FleetServiceAsyncStub",
+        *,
+        scheduler: str,
+        limits: LimitsConfig,
+        metrics: ActorMetrics,
+        rng: random.Random,
+        refusal: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._worker = worker
+        self._refusal = refusal
+        self._refused_since: float | None = None
+        self._next_look = 0.0
+        self._was_connected = False
+        self._joined, self._apart = asyncio.Event(), asyncio.Event()
+        self._apart.set()
+        self._stub = stub
+        self._scheduler = scheduler
+        self._connect_seconds = limits.connect_seconds
+        self._metrics = metrics
+        self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
+        self._heartbeat_due = False
+        self._away = False
+        self._closing = asyncio.Event()
+
+    async def run(self) -> None:
+        """Connects and reconnects until closed or cancelled.
+
+        An error that no reconnection cures ends it: a later start took its place, or the credentials are refused.
+        """
+        actor_id = self._worker.identity.actor_id
+        while not self._closing.is_set():
+            try:
+                await self._session()
+            except STREAM_ERRORS as error:
+                cause = meaning_of(error)
+            if self._closing.is_set():
+                break
+            await self._check(cause)
+            pause = self._backoff.next()
+            self._metrics.reconnects.labels("scheduler").inc()
+            # Said once; a scheduler that stays away does not fill the log.
+            (log.debug if self._away else log.warning)(
+                "disconnected",
+                actor_id=actor_id,
+                scheduler=self._scheduler,
+                reason=cause.reason,
+                message=cause.message,
+                retry_seconds=round(pause, 3),
+            )
+            self._away = True
+            await self._pause(pause)
+        log.info("left", actor_id=actor_id, scheduler=self._scheduler)
+
+    async def _check(self, cause: FleetError) -> None:
+        """Raises what will not pass. Credentials of an actor that was connected may be about to be renewed."""
+        if cause.reason == OLD_INCARNATION and self._succeeds(int(cause.metadata.get("newest_incarnation", 0))):
+            return
+        if cause.reason == OLD_INCARNATION or isinstance(cause, InvalidInput):
+            raise cause
+        refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
+        now = asyncio.get_running_loop().time()
+        if isinstance(cause, Unavailable) and not self._was_connected and now >= self._next_look:
+            self._next_look = now + _LOOK_SECONDS
+            found = await asyncio.to_thread(self._refusal)
+            refused = Unauthenticated(found, reason="SECURITY") if found else None
+        if refused is None:
+            self._refused_since = None
+            return
+        if self._refused_since is None:
+            self._refused_since = now
+        if not self._was_connected or now - self._refused_since >= _RENEWAL_SECONDS:
+            raise refused
+
+    async def stays_away(self, seconds: float) -> None:
+        """Returns once there was no connection for so long."""
+        while True:
+            await self._apart.wait()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._joined.wait()
+            except TimeoutError:
+                return
+
+    def close(self) -> None:
+        """Sends what is ready, ends the stream and lets `run` return."""
+        self._closing.set()
+        self._worker.outbound.set()
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._closing.wait()
+
+    async def _session(self) -> None:
+        """One stream from hello to its end, which is always an error."""
+        # No deadline: the stream lives as long as the actor; keepalive notices a peer that is gone.
+        call = self._stub.Connect()
+        try:
+            welcome = await self._greet(call)
+            self._away, self._was_connected = False, True
+            log.info("connected", actor_id=self._worker.identity.actor_id, scheduler=self._scheduler)
+            self._joined.set()
+            self._apart.clear()
+            with self._metrics.connected.track_inprogress():
+                await together(self._read(call), self._write(call), self._beat(_heartbeat_seconds(welcome)))
+        finally:
+            self._joined.clear()
+            self._apart.set()
+            call.cancel()
+
+    async def _greet(self, call: _Call) -> Welcome:
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await call.write(ConnectRequest(hello=self._worker.hello()))
+                response = await call.read()
+        except TimeoutError:
+            text = f"no welcome from {self._scheduler} within {self._connect_seconds:g} seconds"
+            raise DeadlineExceeded(text) from None
+        if not isinstance(response, ConnectResponse) or not response.HasField("welcome"):
+            raise Unavailable(f"{self._scheduler} ended the stream without a welcome")
+        if self._succeeds(response.welcome.newest_incarnation):
+            raise Unavailable(
+                "an earlier start had a later clock: this one comes again after it", reason="CLOCK_WENT_BACK"
+            )
+        self._worker.welcome(response.welcome)
+        self._worker.receive(response)
+        return response.welcome
+
+    def _succeeds(self, newest: int) -> bool:
+        """Whether this start, before it was ever welcomed, comes again as the one after the newest that is known."""
+        return not self._was_connected and self._worker.identity.succeed(newest)
+
+    async def _read(self, call: _Call) -> None:
+        while isinstance(response := await call.read(), ConnectResponse):
+            self._worker.receive(response)
+        raise Unavailable(f"{self._scheduler} ended the stream")
+
+    async def _write(self, call: _Call) -> None:
+        outbound = self._worker.outbound
+        try:
+            while True:
+                await outbound.wait()
+                heartbeat, self._heartbeat_due = self._heartbeat_due, False
+                request = self._worker.next_request(heartbeat=heartbeat)
+                if request is not None:
+                    await call.write(request)
+                if self._closing.is_set() and not outbound.is_set():
+                    await call.done_writing()
+                    return
+        except asyncio.InvalidStateError:
+            return  # the stream has ended; the reader says why
+
+    async def _beat(self, interval_seconds: float) -> None:
+        while True:
+            self._heartbeat_due = True
+            self._worker.outbound.set()
+            await asyncio.sleep(interval_seconds)
+            self._backoff.reset()  # a stream that lasted is no part of a series of failures
+
+
+def _heartbeat_seconds(welcome: Welcome) -> float:
+    return welcome.heartbeat_interval.ToNanoseconds() / 1e9 or _DEFAULT_HEARTBEAT_SECONDS

@@ -1,0 +1,123 @@
+"""A run's files: metrics.jsonl, TensorBoard events, the best policy, the learning curve, a summary."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from parlmesh.telemetry import get_logger
+
+from ..runs.progress import Progress, RunState
+from .curve import draw_learning_curve
+from .durable import remove
+from .lines import Lines
+from .tracking import NoTracker, Tracker
+
+METRICS_FILE = "metrics.jsonl"
+log = get_logger("parlmesh.learner")
+
+
+class Recorder:
+    """`record` runs on the event loop and is cheap; `finish` draws and belongs in a thread."""
+
+    def __init__(
+        self, run_dir: Path, run_id: str, title: str, goal: float | None, tracker: Tracker | None = None
+    ) -> None:
+        run_dir.mkdir(parents=True, exist_ok=True)
+        self._dir = run_dir
+        self._run_id = run_id
+        self._title = title
+        self._goal = goal
+        self._tracker = tracker or NoTracker()
+        self._metrics = Lines(run_dir / METRICS_FILE)
+        self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+
+    @property
+    def unwritten(self) -> bool:
+        """Whether the disk has refused a line; `write` tries again."""
+        return bool(self._metrics.unwritten)
+
+    def write(self) -> None:
+        """Writes what the disk refused before; OSError when it still does."""
+        self._metrics.flush()
+
+    def record(self, step: int, values: Mapping[str, float]) -> None:
+        """One line and one event. Values that are not finite are left out: JSON has no word for them."""
+        now = time.time()
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
+        rounded = {name: float(f"{value:.6g}") for name, value in values.items()}
+        self._metrics.add(json.dumps({"time": round(now, 3), "step": step, **rounded}, allow_nan=False))
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        self._add_event(Event(wall_time=now, step=step, summary=summary))
+        self._tracker.record(step, values)
+
+    def _add_event(self, event: Event) -> None:
+        """TensorBoard's writer does not come back from an error: a new one takes its place, with a file of its own."""
+        try:
+            if self._events is None:
+                self._events = EventFileWriter(str(self._dir / "tensorboard"))
+            self._events.add_event(event)
+        except OSError as error:
+            if self._events is not None:
+                log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
+            self._events = None
+
+    def save_policy(self, blob: bytes) -> None:
+        """The best policy so far, ready for use."""
+        partial = self._dir / ".policy.partial"
+        remove(partial)
+        partial.write_bytes(blob)
+        partial.rename(self._dir / "policy.safetensors")
+
+    def finish(self, progress: Progress, state: RunState, reason: str, digest: str, dropped: Mapping[str, int]) -> None:
+        """The summary and the picture."""
+        self._metrics.flush()
+        self._flush_events()
+        seconds = progress.elapsed_seconds
+        summary: dict[str, Any] = {
+            "run_id": self._run_id,
+            "state": state.value,
+            "reason": reason,
+            "steps": progress.steps,
+            "seconds": round(seconds, 3),
+            "steps_per_second": round(progress.steps / seconds, 1) if seconds > 0 else 0.0,
+            "episodes": progress.episodes,
+            "policy_version": progress.version,
+            "policy_digest": digest,
+            "evaluation_return": progress.evaluation_return,
+            "best_evaluation_return": progress.best_evaluation_return,
+            "best_version": progress.best_version,
+            "max_policy_lag_seen": progress.max_policy_lag_seen,
+            "dropped_trajectories": dict(dropped),
+            "failed_rollouts": progress.failed_rollouts,
+            "failed_evaluations": progress.failed_evaluations,
+            "last_failure": progress.last_failure,
+        }
+        (self._dir / "summary.json").write_text(json.dumps(finite(summary), indent=2, allow_nan=False) + "\n")
+        draw_learning_curve(self._dir / METRICS_FILE, self._dir / "learning-curve.png", self._title, self._goal)
+
+    def close(self) -> None:
+        """Flushes and frees the files."""
+        self._metrics.close()
+        self._flush_events(close=True)
+        self._tracker.close()
+
+    def _flush_events(self, *, close: bool = False) -> None:
+        if self._events is None:
+            return
+        try:
+            self._events.close() if close else self._events.flush()
+        except OSError as error:
+            log.warning("tensorboard_failed", error=repr(error), advice="some of its points are lost")
+            self._events = None
+
+
+def finite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The same with null for every number that is not finite."""
+    return {name: None if isinstance(v, float) and not math.isfinite(v) else v for name, v in values.items()}

@@ -1,0 +1,63 @@
+"""What comes of an evaluation: a model that is kept, the best policy so far, and whether the goal was reached."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parlmesh.types import PolicyBlob
+
+from ..files.models import ModelFolder
+from .progress import Progress
+from ..files.recorder import Recorder
+from ..sources.source import Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy that is being evaluated, kept whatever the registry forgets meanwhile."""
+
+    blob: PolicyBlob
+    steps: int
+
+
+class Judge:
+    """Decides on the event loop; writes files in the training thread, as often as the disk asks for."""
+
+    def __init__(
+        self, progress: Progress, goal: float | None, models: ModelFolder, recorder: Recorder, about: Mapping[str, Any]
+    ) -> None:
+        self._progress = progress
+        self._goal = goal
+        self._models = models
+        self._recorder = recorder
+        self._about = about
+        self._kept_version = 0
+
+    def decide(self, evaluation: Evaluation) -> bool:
+        """Takes in a verdict; True when it is the best so far."""
+        progress = self._progress
+        progress.evaluation_return = evaluation.mean_return
+        reached = self._goal is not None and evaluation.mean_return >= self._goal
+        progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0
+        best = progress.best_evaluation_return
+        if best is not None and evaluation.mean_return <= best:
+            return False
+        progress.best_evaluation_return = evaluation.mean_return
+        progress.best_version = evaluation.version
+        return True
+
+    def keep(self, candidate: Candidate, evaluation: Evaluation, best: bool) -> None:
+        """Writes an evaluated policy."""
+        if best:
+            self._recorder.save_policy(candidate.blob.data)
+        self._keep(candidate, {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes})
+
+    def keep_last(self, candidate: Candidate) -> None:
+        """The policy a run ended with is a model too, evaluated or not."""
+        if candidate.blob.version != self._kept_version:
+            self._keep(candidate, {})
+
+    def _keep(self, candidate: Candidate, verdict: Mapping[str, Any]) -> None:
+        blob = candidate.blob
+        self._models.add(blob.version, blob.data, {**self._about, "steps": candidate.steps, **verdict})
+        self._kept_version = blob.version

@@ -1,0 +1,139 @@
+"""Evaluations of a run: one at a time, beside the training, each with a deadline; a failed one costs only itself."""
+
+import asyncio
+import math
+from collections.abc import Callable
+
+from parlmesh.rollouts import evaluation_seed
+from parlmesh.telemetry import get_logger
+
+from .. import metrics
+from .accounts import Accounts
+from ..config import TrainingConfig
+from ..files.disk import Disk
+from .evaluation_result import Candidate, Judge
+from ..experience.pacing import evaluation_seconds
+from .progress import Progress
+from ..files.recorder import Recorder
+from ..policies.registry import PolicyRegistry
+from ..sources.source import Evaluation, Source
+
+log = get_logger("parlmesh.learner")
+
+
+class Evaluations:
+    """Lives on the event loop. `wake` is called when one is over, `changed` when the progress is another."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        progress: Progress,
+        accounts: Accounts,
+        registry: PolicyRegistry,
+        judge: Judge,
+        recorder: Recorder,
+        disk: Disk,
+        *,
+        wake: Callable[[], None],
+        changed: Callable[[], None],
+    ) -> None:
+        self._config = config
+        self._progress = progress
+        self._accounts = accounts
+        self._registry = registry
+        self._judge = judge
+        self._recorder = recorder
+        self._disk = disk
+        self._wake = wake
+        self._changed = changed
+        self._task: asyncio.Task[Evaluation | None] | None = None
+        self._candidate: Candidate | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Whether one has begun and is not settled."""
+        return self._task is not None
+
+    @property
+    def done(self) -> bool:
+        """Whether one is over and not settled."""
+        return self._task is not None and self._task.done()
+
+    @property
+    def due(self) -> bool:
+        """Whether another should begin."""
+        return self._task is None and self._progress.steps >= self._progress.next_evaluation
+
+    def start(self, source: Source) -> None:
+        """Begins one of the newest policy, which is kept whatever the registry forgets meanwhile."""
+        progress = self._progress
+        progress.next_evaluation = progress.steps + self._config.evaluation_interval_steps
+        seed = evaluation_seed(self._config.seed, progress.updates)
+        self._candidate = Candidate(self._registry.get("", progress.version).blob, progress.steps)
+        self._task = asyncio.get_running_loop().create_task(self._evaluate(source, progress.version, seed))
+
+    async def settle(self) -> None:
+        """Takes in the verdict of one that is done."""
+        assert self._task is not None
+        assert self._candidate is not None
+        evaluation, self._task = self._task.result(), None
+        if evaluation is None:
+            return
+        best = self._judge.decide(evaluation)
+        await self._disk.write(self._judge.keep, self._candidate, evaluation, best)
+        metrics.EVALUATIONS.labels("done").inc()
+        metrics.EVALUATION_RETURN.set(evaluation.mean_return)
+        steps = self._progress.steps
+        self._recorder.record(steps, {"return/evaluation": evaluation.mean_return})
+        log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=steps)
+        training, play = self._progress.episode_return, self._config.evaluation_play
+        if training is not None and differ_much(evaluation, training):
+            found = {"mean_return": evaluation.mean_return, "training_return": training}
+            log.warning("evaluation_differs", version=evaluation.version, play=play, **found)
+        self._changed()
+
+    def give_up(self) -> None:
+        """Nobody waits for it any more: it is due again when the run goes on."""
+        if self._task is not None:
+            self._task.cancel()
+            self._progress.next_evaluation = self._progress.steps
+
+    @property
+    def seconds(self) -> float:
+        """The deadline of one that begins now."""
+        return self._config.evaluation_seconds or evaluation_seconds(
+            episodes=self._config.evaluation_episodes,
+            longest_episode=self._progress.longest_episode,
+            step_seconds=self._accounts.step_seconds,
+        )
+
+    async def _evaluate(self, source: Source, version: int, seed: int) -> Evaluation | None:
+        seconds = self.seconds
+        try:
+            found = await source.evaluate(version, seed, seconds)
+            if math.isfinite(found.mean_return):
+                return found
+            self._failed(version, f"its mean return is {found.mean_return}")
+        except TimeoutError:
+            self._failed(version, f"it took longer than {seconds:g} seconds (training.evaluation_seconds)")
+        except Exception as error:
+            # Whatever an environment or an actor comes up with.
+            message = getattr(error, "message", "") or f"{type(error).__name__}: {error}"
+            self._failed(version, message, getattr(error, "metadata", {}).get("traceback", ""))
+        finally:
+            self._wake()
+        return None
+
+    def _failed(self, version: int, why: str, traceback: str = "") -> None:
+        metrics.EVALUATIONS.labels("failed").inc()
+        log.warning("evaluation_failed", version=version, error=why)
+        self._progress.failed_evaluations += 1
+        self._progress.note_failure(f"evaluation of version {version}: {why}", traceback)
+        self._changed()
+
+
+def differ_much(evaluation: Evaluation, training_return: float) -> bool:
+    """Whether the newest training episodes, which are sampled, earn more than even the best of an evaluation's, or at
+    least twice the mean: a policy that is good by chance alone, or play that is stuck."""
+    gap = training_return - evaluation.mean_return
+    return training_return > evaluation.max_return or gap > 0.5 * max(abs(training_return), abs(evaluation.mean_return))

@@ -1,0 +1,93 @@
+"""A run that trains in this process, with its source of experience."""
+
+import asyncio
+
+import grpc.aio
+
+from parlmesh.types import Trajectory
+
+from ..files.checkpoint import Checkpoint
+from ..config import LearnerConfig
+from ..sources.fleet_source import FleetSource, Listener
+from ..files.recorder import Recorder
+from .run import TrainingRun
+from ..sources.serial_source import SerialSource
+
+
+class LiveRun:
+    """From its first policy, or its newest checkpoint, to its end."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        run: TrainingRun,
+        recorder: Recorder,
+        found: Checkpoint | None,
+        channel: grpc.aio.Channel,
+    ) -> None:
+        self.run = run
+        self._config = config
+        self._recorder = recorder
+        self._found = found
+        self._fleet: FleetSource | None = None
+        if config.mode == "fleet":
+            self._fleet = FleetSource(
+                channel,
+                config.run_id,
+                run.registry.run_uid,
+                config.training,
+                config.experience,
+                Listener(
+                    changed=run.wake,
+                    rollout_failed=run.note_failed_rollout,
+                    hopeless=run.fail,
+                    obstacle=run.note_scheduler,
+                    note=run.note_crowd,
+                ),
+            )
+            run.queue.admission.asked = self._fleet.check
+
+    async def drive(self, *, paused: bool) -> None:
+        """Returns when the run has ended; a run that was paused waits to be resumed."""
+        try:
+            if self._fleet is None:
+                await self._serially(paused=paused)
+            else:
+                await self._by(self._fleet, paused=paused)
+        finally:
+            # Not on the loop: a tracker may take its time to send the rest.
+            await asyncio.to_thread(self.close)
+
+    def close(self) -> None:
+        """Frees the files of a run that is not driven any more."""
+        self._recorder.close()
+
+    def receive(self, trajectory: Trajectory) -> None:
+        """Queues a trajectory, or raises why not."""
+        self.run.receive(trajectory)
+        if self._fleet is not None:
+            self._fleet.delivered(trajectory)
+
+    async def _by(self, fleet: FleetSource, *, paused: bool) -> None:
+        async with asyncio.TaskGroup() as group:
+            dispatching = group.create_task(fleet.run())
+            await self.run.train(fleet, paused=paused)
+            await fleet.close()
+            dispatching.cancel()
+
+    async def _serially(self, *, paused: bool) -> None:
+        run, found = self.run, self._found
+        source = SerialSource(
+            self._config.training,
+            run.registry,
+            run.receive,
+            on_failure=run.fail,
+            ending=lambda: run.ending,
+            step_seconds=self._config.experience.rollout_timeout_seconds,
+        )
+        try:
+            if found is not None:
+                await source.go_on(found.of_source, run.policy_blob(), found.version)
+            await run.train(source, paused=paused)
+        finally:
+            source.close()

@@ -1,0 +1,346 @@
+"""All runs of a learner: created, started, paused, stopped, remembered over restarts, found by id."""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from parlmesh.config import effective
+from parlmesh.config.complaints import describe_errors
+from parlmesh.errors import (AlreadyExists, ConfigError, FailedPrecondition, FleetError, InvalidInput, NotFound, PermissionDenied, ResourceExhausted, Unavailable)
+from parlmesh.failures import sentence_at
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Trajectory
+
+from ..config import RUN_ID, LearnerConfig, TrainingConfig
+from ..files.disk import sentence_of
+from .driver import Driver, Launch
+from ..experience import ExperienceQueue
+from ..files.folder_lock import FolderLock
+from .live_run import LiveRun
+from ..files.models import ModelFolder
+from .progress import RunState
+from ..policies.registry import PolicyRegistry
+from .entry import Entry, Totals
+from .record import RunRecord, read_record
+from ..experience.strikes import UNASKED, Strikes
+from ..policies.versions import uid_of
+
+log = get_logger("parlmesh.learner")
+
+
+class Runs:
+    """The runs by id. Lives on the event loop; files are written in threads."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        *,
+        launch: Launch,
+        check: Callable[[TrainingConfig], object],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._check = check
+        self._clock = clock
+        self._entries: dict[str, Entry] = {}
+        self._group: asyncio.TaskGroup | None = None
+        # One change at a time: none is decided on what another is about to change.
+        self._changing = asyncio.Lock()
+        self.past = Totals()
+        self.strikes = Strikes()
+        self._driver = Driver(launch, self.past, self.strikes, clock)
+        self._locks: list[FolderLock] = []
+
+    def open(self) -> None:
+        """Reads what was written down, and makes the configured run ready; ConfigError when it cannot be."""
+        try:
+            # The lock on run_dir speaks for what lies in it.
+            for folder in filter(None, (self._config.run_dir, self._config.runs_dir)):
+                self._locks.append(FolderLock(folder))
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        for folder in sorted(self._config.created_runs_dir.glob("*/")):
+            record = read_record(folder)
+            if record is not None and record.run_id == folder.name:
+                self._recall(record)
+        config = self._config
+        if config.run_id in self._entries:
+            folder = self._entries[config.run_id].config.run_dir
+            raise ConfigError(f"run_id {config.run_id!r} is taken by the run in {folder}", key="run_id")
+        record = read_record(config.run_dir)
+        configuration = effective(config.training)
+        if record is None or record.run_id != config.run_id:
+            record = RunRecord(
+                run_id=config.run_id,
+                state=RunState.RUNNING,
+                created_time=self._clock(),
+                configuration=configuration,
+            )
+        elif record.state.final and not config.reopen_ended and _completed(record.configuration) == configuration:
+            self._enter(record, config)
+            return
+        state = RunState.PAUSED if record.state is RunState.PAUSED else RunState.RUNNING
+        changes = {"state": state, "configuration": configuration, "reason": "", "end_time": None, "standing": {}}
+        entry = self._enter(record.model_copy(update=changes), config)
+        try:
+            entry.live = self._driver.launch(entry.config, entry.registry, entry.models)
+        except (FleetError, OSError):
+            # The operator's to mend, who is told before anything is served.
+            raise
+        except Exception as error:
+            log.exception("run_failed", error, run_id=entry.run_id)
+            reason = sentence_at(error)
+            failed = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
+            entry.record = entry.record.model_copy(update=failed)
+        entry.record.write(config.run_dir)
+
+    async def keep(self, stop: asyncio.Event) -> None:
+        """Trains what is to be trained until `stop`; then every run has a checkpoint and goes on at the next start."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for entry in list(self._entries.values()):
+                    if entry.record.state in (RunState.RUNNING, RunState.PAUSED):
+                        await self._driver.go_on(entry, group)
+                await stop.wait()
+                self._driver.closing = True
+                for entry in self._entries.values():
+                    if entry.live is not None:
+                        entry.live.run.stop("the learner was told to stop", leaving=True)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Lets another learner have the folders."""
+        while self._locks:
+            self._locks.pop().release()
+
+    # Finding
+
+    def get(self, run_id: str) -> Entry:
+        """The run; an empty id means the only one."""
+        if not run_id:
+            if len(self._entries) == 1:
+                return next(iter(self._entries.values()))
+            message = f"run_id is needed: this learner has {len(self._entries)} runs, {self._names()}"
+            raise InvalidInput(message, reason="RUN_ID_NEEDED")
+        if run_id not in self._entries:
+            raise NotFound(f"run {run_id!r} is not here; this learner has {self._names()}", reason="UNKNOWN_RUN")
+        return self._entries[run_id]
+
+    def newest_first(self) -> list[Entry]:
+        """All of them."""
+        return sorted(self._entries.values(), key=lambda entry: entry.record.created_time, reverse=True)
+
+    def registry(self, run_id: str) -> PolicyRegistry:
+        """The policies of a run; of one that ended in an earlier life of the learner, its newest model."""
+        entry = self.get(run_id)
+        if not entry.registry.version and entry.state.final:
+            models = entry.models.newest_first()
+            if models:
+                entry.registry.publish(models[0].version, entry.models.blob(models[0]))
+        return entry.registry
+
+    def queues(self) -> list[ExperienceQueue]:
+        """Of all runs that train here now."""
+        return [entry.live.run.queue for entry in self._entries.values() if entry.live is not None]
+
+    # Experience
+
+    def receive(self, trajectory: Trajectory) -> None:
+        """Gives a trajectory to its run, or raises why not; counted either way."""
+        try:
+            self._receive(trajectory)
+        except FleetError as error:
+            if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
+                self.strikes.add(trajectory.sender, error.reason, error.message)
+            raise
+
+    def _receive(self, trajectory: Trajectory) -> None:
+        try:
+            entry = self._entries.get(trajectory.run_id)
+            if entry is None:
+                message = f"run {trajectory.run_id!r} is not trained here; this learner has {self._names()}"
+                raise FailedPrecondition(message, reason="UNKNOWN_RUN")
+            if entry.live is None:
+                message = f"run {trajectory.run_id!r} is {entry.state.value} and takes no trajectories"
+                raise FailedPrecondition(message, reason="RUN_NOT_TRAINING")
+        except FleetError as error:
+            self._refuse(error)
+            raise
+        entry.live.receive(trajectory)
+
+    def room(self, run_id: str) -> tuple[int, int]:
+        """The newest policy version of a run, and how many more of its trajectories fit; zeros when it is not here."""
+        entry = self._entries.get(run_id)
+        if entry is None or entry.live is None:
+            return 0, 0
+        return entry.live.run.progress.version, entry.live.run.queue.room
+
+    def refuse(self, run_id: str, error: FleetError, sender: str) -> None:
+        """Counts a trajectory that could not even be read."""
+        self.strikes.add(sender, error.reason, error.message)
+        entry = self._entries.get(run_id)
+        if entry is not None and entry.live is not None:
+            entry.live.run.queue.refuse(error)
+        else:
+            self._refuse(error)
+
+    # Life
+
+    async def create(self, run_id: str, configuration: Mapping[str, Any]) -> Entry:
+        """A run that waits to be started; refused whole when anything of it cannot work."""
+        async with self._changing:
+            if run_id and re.fullmatch(RUN_ID, run_id) is None:
+                raise InvalidInput(f"run_id must match {RUN_ID}, got {run_id!r}", reason="RUN_ID")
+            if run_id in self._entries:
+                raise AlreadyExists(f"run {run_id!r} exists and is {self._entries[run_id].state.value}", run_id=run_id)
+            if len(self._entries) >= self._config.max_runs:
+                message = (
+                    f"{len(self._entries)} runs are kept; that is the limit (max_runs):"
+                    f" move ended ones out of {self._config.created_runs_dir} and restart the learner"
+                )
+                raise ResourceExhausted(message, reason="TOO_MANY_RUNS")
+            try:
+                training = TrainingConfig.model_validate(configuration)
+            except ValidationError as error:
+                raise describe_errors(TrainingConfig, error) from None
+            run_id = run_id or self._new_id(training)
+            record = RunRecord(
+                run_id=run_id,
+                state=RunState.CREATED,
+                created_time=self._clock(),
+                configuration=effective(training),
+            )
+            entry = self._remember(record)
+            try:
+                await asyncio.to_thread(self._check, training)
+                await asyncio.to_thread(entry.record.write, entry.config.run_dir)
+            except OSError as error:
+                del self._entries[run_id]
+                raise Unavailable(sentence_of(error), reason="DISK") from error
+            except BaseException:
+                del self._entries[run_id]
+                raise
+            log.info("run_created", run_id=run_id, environment=training.environment.id)
+            return entry
+
+    async def start(self, run_id: str) -> Entry:
+        """Begins a created run."""
+        async with self._changing:
+            entry = self.get(run_id)
+            if entry.state is not RunState.CREATED:
+                raise FailedPrecondition(f"run {entry.run_id!r} is {entry.state.value} already", reason="STARTED")
+            self._check_room()
+            if self._group is None or self._driver.closing:
+                raise FailedPrecondition("the learner is stopping", reason="STOPPING")
+            await self._rewrite(entry, state=RunState.RUNNING)
+            await self._driver.go_on(entry, self._group)
+            return entry
+
+    async def pause(self, run_id: str) -> Entry:
+        """Stops collecting and training until resumed, also over a restart."""
+        async with self._changing:
+            entry = self.get(run_id)
+            run = self._living(entry, "paused").run
+            run.check_state(RunState.RUNNING, "paused")
+            await self._rewrite(entry, state=RunState.PAUSED)
+            run.pause()
+            return entry
+
+    async def resume(self, run_id: str) -> Entry:
+        """Goes on after a pause."""
+        async with self._changing:
+            entry = self.get(run_id)
+            live = self._living(entry, "resumed")
+            if entry.state is RunState.PAUSED:
+                self._check_room()
+            live.run.check_state(RunState.PAUSED, "resumed")
+            await self._rewrite(entry, state=RunState.RUNNING)
+            live.run.resume()
+            return entry
+
+    async def stop(self, run_id: str) -> Entry:
+        """Ends a run after the update in hand; one that has ended stays as it is."""
+        async with self._changing:
+            entry = self.get(run_id)
+            reason = "stopped on request"
+            if entry.live is not None:
+                entry.live.run.stop(reason)
+            elif not entry.state.final:
+                await self._rewrite(entry, state=RunState.STOPPED, reason=reason, end_time=self._clock())
+                entry.held_up = ""
+                entry.tell()
+            return entry
+
+    async def _rewrite(self, entry: Entry, **changes: Any) -> None:
+        """Unavailable, and nothing has changed, when the disk refuses."""
+        try:
+            await asyncio.to_thread(entry.rewrite, **changes)
+        except OSError as error:
+            raise Unavailable(sentence_of(error), reason="DISK") from error
+
+    def _living(self, entry: Entry, wish: str) -> LiveRun:
+        if entry.live is None:
+            needed = "running" if wish == "paused" else "paused"
+            raise FailedPrecondition(f"only a {needed} run can be {wish}; this one is {entry.state.value}")
+        return entry.live
+
+    def _check_room(self) -> None:
+        running = sum(1 for entry in self._entries.values() if entry.state is RunState.RUNNING)
+        limit = self._config.max_running_runs
+        if running >= limit:
+            message = f"{running} runs are running; the limit is {limit} (max_running_runs): pause or stop one first"
+            raise ResourceExhausted(message, reason="TOO_MANY_RUNNING")
+
+    def _refuse(self, error: FleetError) -> None:
+        with ExperienceQueue.books:
+            self.past.received += 1
+            self.past.dropped[error.reason] += 1
+
+    def _remember(self, record: RunRecord) -> Entry:
+        """A run that was created over gRPC, with a folder of its own."""
+        training = TrainingConfig.model_validate(dict(record.configuration))
+        folder = self._config.created_runs_dir / record.run_id
+        changes = {"run_id": record.run_id, "run_dir": folder, "training": training}
+        return self._enter(record, self._config.model_copy(update=changes))
+
+    def _recall(self, record: RunRecord) -> None:
+        try:
+            self._remember(record)
+        except ValidationError as error:
+            why = describe_errors(TrainingConfig, error).message
+            log.error("run_record_damaged", run_id=record.run_id, error=why)
+
+    def _enter(self, record: RunRecord, config: LearnerConfig) -> Entry:
+        models = ModelFolder(config.run_dir / "models", record.run_id, config.training.kept_models)
+        registry = PolicyRegistry(record.run_id, uid_of(config.run_dir))
+        entry = self._entries[record.run_id] = Entry(config, record, registry, models)
+        return entry
+
+    def _new_id(self, training: TrainingConfig) -> str:
+        slug = re.sub(r"[^a-z0-9]+", "-", training.environment.id.lower()).strip("-") or "run"
+        while (run_id := f"{slug[:80]}-{secrets.token_hex(3)}") in self._entries:
+            continue
+        return run_id
+
+    def _names(self) -> str:
+        names = [repr(entry.run_id) for entry in self.newest_first()]
+        return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "") if names else "none"
+
+
+def _completed(configuration: Mapping[str, Any]) -> Mapping[str, Any]:
+    """As an older learner wrote it down, with the defaults of settings that are new since."""
+    try:
+        return effective(TrainingConfig.model_validate(dict(configuration)))
+    except ValidationError:
+        return configuration

@@ -1,0 +1,136 @@
+"""The trainer that a configuration asks for: the one place that knows which algorithms and backends there are."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import numpy as np
+
+from parlmesh.errors import ConfigError
+from parlmesh.plugins import Algorithm
+from parlmesh.policies import PolicySpec
+from parlmesh.policies.convolutions import CONVOLUTIONS
+from parlmesh.telemetry import get_logger
+from parlmesh.training.dqn_trainer import DqnTrainer
+from parlmesh.training.model import DenseModel, Model
+from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.q_learning_trainer import QLearningTrainer
+from parlmesh.training.q_model import DenseQModel, QModel
+from parlmesh.training.trainer import Trainer
+from parlmesh.types import EnvironmentSpec
+
+from ..config import TrainingConfig
+
+log = get_logger("parlmesh.learner")
+
+ALGORITHMS = ("ppo", "dqn", "q_learning")
+
+
+def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
+    """The policy of a training in its environment."""
+    if config.algorithm in ("dqn", "q_learning") and environment.action.kind != "discrete":
+        kind, name = environment.action.kind, config.environment.id
+        raise ConfigError(f"training.algorithm {config.algorithm} needs discrete actions; those of {name} are {kind}")
+    if config.algorithm == "q_learning":
+        if not environment.observation_states:
+            raise ConfigError(f"training.algorithm q_learning needs states; {config.environment.id} gives arrays")
+        return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
+    if config.algorithm == "dqn" and config.network not in ("mlp", *CONVOLUTIONS):
+        known = ", ".join(CONVOLUTIONS)
+        raise ConfigError(f"training.network must be mlp or one of {known} for dqn, got {config.network}")
+    if config.algorithm == "dqn":
+        own: dict[str, Any] = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling}
+    else:
+        own = {"actions": config.ppo.actions if config.algorithm == "ppo" else "squashed"}
+    return PolicySpec.for_environment(
+        environment,
+        network=config.network,
+        hidden=config.hidden,
+        activation=config.activation,
+        normalised=config.normalise_observations,
+        **own,
+    )
+
+
+def check_algorithm(config: TrainingConfig, plugins: Mapping[str, Algorithm]) -> None:
+    """ConfigError when nobody brings the algorithm, or a plug-in takes the name of another."""
+    for name in plugins:
+        if name in ALGORITHMS:
+            raise ConfigError(f"a plugin brings the algorithm {name!r}, which exists already; choose another name")
+    if config.algorithm not in (*ALGORITHMS, *plugins):
+        known = ", ".join((*ALGORITHMS, *sorted(plugins)))
+        raise ConfigError(f"training.algorithm must be one of {known}, got {config.algorithm!r}")
+
+
+def trainer_for(
+    config: TrainingConfig,
+    policy: PolicySpec,
+    environment: EnvironmentSpec,
+    plugins: Mapping[str, Algorithm] = MappingProxyType({}),
+    *,
+    max_policy_lag: int | None = None,
+) -> Trainer:
+    """A trainer at its first update; the seed decides its weights. A serial run has no lag, whatever its limit is."""
+    check_algorithm(config, plugins)
+    rng = np.random.default_rng(config.seed)
+    if config.algorithm in plugins:
+        return _checked(config.algorithm, plugins[config.algorithm](policy, environment, config.custom, rng))
+    if config.algorithm == "q_learning":
+        return QLearningTrainer(policy, config.q_learning)
+    if config.algorithm == "dqn":
+        return DqnTrainer(policy, environment, config.dqn, _q_model(config, policy, rng), rng)
+    settings = _ppo_settings(config, config.max_policy_lag if max_policy_lag is None else max_policy_lag)
+    return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
+
+
+def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
+    """With the targets that the lag limit asks for: GAE takes every step for one of the policy that it trains."""
+    settings = config.ppo
+    if settings.targets == "auto":
+        targets: Literal["gae", "vtrace"] = "vtrace" if max_policy_lag else "gae"
+        settings = settings.model_copy(update={"targets": targets})
+    log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=max_policy_lag)
+    return settings
+
+
+def _checked(name: str, trainer: Trainer) -> Trainer:
+    for method in ("update", "policy_blob", "tensors", "restore"):
+        if not callable(getattr(trainer, method, None)):
+            raise ConfigError(f"algorithm {name!r} must give a trainer with {method}(), got {type(trainer).__name__}")
+    return trainer
+
+
+def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
+    if _needs_torch(config):
+        # Only who asks for torch waits for its import.
+        from parlmesh.training.devices import torch_device
+        from parlmesh.training.torch_model import TorchModel
+
+        return TorchModel(policy, settings, rng, torch_device(config.device))
+    return DenseModel(policy, settings, rng)
+
+
+def _q_model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
+    if _needs_torch(config):
+        from parlmesh.training.devices import torch_device
+        from parlmesh.training.torch_q_model import TorchQModel
+
+        return TorchQModel(policy, config.dqn, rng, torch_device(config.device))
+    return DenseQModel(policy, config.dqn, rng)
+
+
+def _needs_torch(config: TrainingConfig) -> bool:
+    if config.backend == "numpy" and config.network != "mlp":
+        raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
+    if config.backend == "numpy" and config.device == "cuda":
+        raise ConfigError("training.backend must be torch or auto for device cuda, got numpy", key="training.backend")
+    return config.backend == "torch" or config.network != "mlp" or config.device == "cuda"
+
+
+def check_device(config: TrainingConfig) -> None:
+    """ConfigError when the training asks for a device that is not there."""
+    if config.algorithm in ("ppo", "dqn") and _needs_torch(config):
+        from parlmesh.training.devices import torch_device
+
+        torch_device(config.device)

@@ -1,0 +1,118 @@
+"""ExperienceService over gRPC: decode, call, encode."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+from google.rpc import status_pb2  # type: ignore[import-untyped]
+
+from parlmesh.errors import FleetError, Unavailable
+from parlmesh.rpc import caller, message_limit_metadata, status_from_error
+from parlmesh.security import Role
+from parlmesh.v1 import experience_service_pb2 as pb
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
+from parlmesh.wire import TensorLimits, trajectory_from_proto
+
+from ..runs.runs import Runs
+from .streams import unless
+
+# Receipts that may wait to be written before no more is read.
+_WAITING_RECEIPTS = 64
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ExperienceServicer(ExperienceServiceServicer):
+    """ExperienceService."""
+
+    def __init__(self, runs: Runs, max_bytes: int, stopping: asyncio.Event, *, message_bytes: int) -> None:
+        self._runs = runs
+        self._message_bytes = message_bytes
+        self._stopping = stopping
+        self._limits = TensorLimits(max_bytes=max_bytes)
+
+    async def UploadTrajectories(  # type: ignore[override]
+        self, request_iterator: AsyncIterator[pb.UploadTrajectoriesRequest], context: Context
+    ) -> None:
+        # At once, because the first trajectory may not fit.
+        await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
+        receipts, who = Receipts(), caller()
+        node_id = who.name if who.role is Role.ACTOR else ""
+        async with asyncio.TaskGroup() as group:
+            # Apart, so that the next trajectory is read while a receipt is on its way.
+            reading = group.create_task(self._read(request_iterator, receipts, node_id))
+            async for receipt in receipts:
+                await context.write(receipt)
+        end = reading.result()
+        if end is not None:
+            raise end
+
+    async def _read(
+        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
+    ) -> Unavailable | None:
+        """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
+        end = None
+        try:
+            await unless(self._stopping, self._take(requests, receipts, node_id))
+        except Unavailable as stopping:
+            end = stopping
+        await receipts.end()
+        return end
+
+    async def _take(
+        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
+    ) -> None:
+        async for request in requests:
+            status = self._receive(request.trajectory, node_id)
+            version, room = self._runs.room(request.trajectory.run_id)
+            receipt = pb.UploadTrajectoriesResponse(
+                sequence=request.trajectory.sequence, status=status, policy_version=version, credits=room
+            )
+            await receipts.put(receipt, together=request.receipts_together)
+
+    def _receive(self, message: pb.Trajectory, node_id: str) -> status_pb2.Status:
+        try:
+            trajectory = trajectory_from_proto(message, self._limits, node_id)
+        except FleetError as error:
+            self._runs.refuse(message.run_id, error, node_id or message.actor_id)
+            return status_from_error(error)
+        try:
+            self._runs.receive(trajectory)
+        except FleetError as error:
+            return status_from_error(error)
+        return status_pb2.Status()
+
+
+class Receipts:
+    """Between reading and writing: in order, bounded, and several good ones as one where the sender takes that."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[tuple[pb.UploadTrajectoriesResponse, bool] | None] = asyncio.Queue(
+            _WAITING_RECEIPTS
+        )
+
+    async def put(self, receipt: pb.UploadTrajectoriesResponse, *, together: bool) -> None:
+        """Waits while too many are unwritten."""
+        await self._waiting.put((receipt, together))
+
+    async def end(self) -> None:
+        """No more will come."""
+        await self._waiting.put(None)
+
+    async def __aiter__(self) -> AsyncIterator[pb.UploadTrajectoriesResponse]:
+        held: pb.UploadTrajectoriesResponse | None = None
+        while (item := await self._waiting.get()) is not None:
+            receipt, together = item
+            if held is not None:
+                if together and not held.status.code:
+                    receipt.also_accepted.extend((*held.also_accepted, held.sequence))
+                else:
+                    yield held
+            held = receipt
+            # Whatever is there goes together; nothing waits for more.
+            if not together or self._waiting.empty():
+                yield held
+                held = None
+        if held is not None:
+            yield held

@@ -1,0 +1,1 @@
+"""Where a run's experience comes from: the fleet, or this process."""

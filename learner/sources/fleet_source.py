@@ -1,0 +1,283 @@
+"""Experience from a fleet: rollouts and evaluations as tasks of the scheduler."""
+
+import asyncio
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import grpc.aio
+
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Array, Trajectory
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.wire import payload_from_proto, payload_to_proto
+
+from .. import metrics
+from ..config import ExperienceConfig, TrainingConfig
+from ..experience.strikes import UNASKED
+from .crew import Crew
+from .dispatch import Dispatcher
+from .rollout_failures import Failures
+from .source import Evaluation
+
+log = get_logger("parlmesh.learner")
+
+_KIND = "rollout"
+_LOOK_SECONDS = 10
+_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.01, 0.5
+# A trajectory may come long after its rollout was given up.
+_REMEMBERED_TASKS = 10_000
+# A rollout that was meant for one node is free again when that one does not take it.
+_NODE_SECONDS = 10.0
+# No fault of the rollout's.
+_INNOCENT = frozenset({"TASK_LOST", "QUEUE_TIMEOUT", "CANCELLED"})
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Whom the source tells: its run."""
+
+    changed: Callable[[], None]
+    """Something arrived or failed."""
+    rollout_failed: Callable[[str, str], None]
+    """A sentence, and a traceback or nothing."""
+    hopeless: Callable[[str], None]
+    obstacle: Callable[[str], None]
+    """Why no tasks can be submitted now; nothing when they can."""
+    note: Callable[[str], None]
+    """What would help; nothing when nothing would."""
+
+
+class FleetSource:
+    """Asks through the scheduler; trajectories come back over ExperienceService, outcomes over WatchTasks."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        run_id: str,
+        run_uid: str,
+        config: TrainingConfig,
+        experience: ExperienceConfig,
+        listener: Listener,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._run_id = run_id
+        self._run_uid = run_uid
+        self._config = config
+        self._experience = experience
+        self._listener = listener
+        self._clock = clock
+        self._rollouts: set[str] = set()
+        # Whether each has delivered its trajectory.
+        self._asked: OrderedDict[str, bool] = OrderedDict()
+        self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
+        self._failures = Failures(config.max_failed_rollouts)
+        self._crew = Crew(channel, _KIND)
+        self._look_soon = False
+        self._last_failure = ""
+        self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, listener.obstacle)
+
+    @property
+    def outstanding(self) -> int:
+        """Rollouts that have neither delivered nor ended."""
+        return len(self._rollouts)
+
+    async def run(self) -> None:
+        """Talks to the scheduler until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatcher.run())
+            group.create_task(self._look())
+
+    async def request(self, count: int, min_version: int) -> None:
+        """Submits one background task per trajectory."""
+        # Failures that come at once are not asked for at once again.
+        await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
+        avoided = self._failures.avoided(self._clock())
+        specs = [self._rollout(min_version, self._crew.node_without(avoided)) for _ in range(count)]
+        names = self._dispatcher.submit(specs)
+        self._rollouts.update(names)
+        self._asked.update((name, False) for name in names)
+        while len(self._asked) > max(_REMEMBERED_TASKS, 2 * len(self._rollouts)):
+            self._asked.popitem(last=False)
+
+    def check(self, trajectory: Trajectory) -> None:
+        """Raises when a proven sender speaks for another, or of what nobody asked it for."""
+        if not trajectory.node_id:
+            return
+        owner = self._crew.node_of(trajectory.actor_id)
+        if owner not in ("", trajectory.node_id):
+            message = f"actor {trajectory.actor_id!r} is of node {owner!r}, and {trajectory.node_id!r} sent this"
+            raise PermissionDenied(message, reason="WRONG_NODE")
+        if self._dispatcher.is_leftover(trajectory.task_id):
+            message = f"the rollout {trajectory.task_id!r} was asked for before this learner was started again"
+            raise FailedPrecondition(message, reason="OLD_TASK")
+        if self._asked.get(trajectory.task_id, True):
+            what = "was delivered before" if trajectory.task_id in self._asked else "was not asked for by this learner"
+            raise FailedPrecondition(f"the rollout {trajectory.task_id!r} {what}", reason=UNASKED)
+
+    def delivered(self, trajectory: Trajectory) -> None:
+        """The trajectory of a rollout is here; its outcome may follow later."""
+        self._rollouts.discard(trajectory.task_id)
+        if trajectory.task_id in self._asked:
+            self._asked[trajectory.task_id] = True
+        self._failures.forgive(trajectory.actor_id)
+
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back."""
+        (task_id,) = self._dispatcher.submit([self._evaluation(version, seed, seconds)])
+        future = self._evaluations[task_id] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(seconds):
+                outcome = await future
+        finally:
+            del self._evaluations[task_id]
+            if not future.done() or future.cancelled():
+                await self._dispatcher.cancel([task_id])
+        if outcome.state != pb.TASK_STATE_SUCCEEDED:
+            sentence, traceback = told(outcome.failure)
+            raise FleetError(sentence, reason=outcome.failure.reason, traceback=traceback)
+        return evaluation_of(version, outcome)
+
+    def tensors(self, *, untrained: int) -> dict[str, Array]:
+        """Nothing: the actors' environments go on by themselves."""
+        return {}
+
+    async def close(self) -> None:
+        """Takes back what nobody waits for any more."""
+        if self._rollouts:
+            await self._dispatcher.cancel(sorted(self._rollouts))
+            self._rollouts.clear()
+
+    async def _look(self) -> None:
+        """Keeps an eye on who can collect, and says when more could than are asked."""
+        while True:
+            await self._crew.look()
+            self._listener.note(crowded(self._crew.slots, self._config))
+            self._give_up_if_hopeless()
+            self._look_soon = False
+            for _ in range(_LOOK_SECONDS):
+                await asyncio.sleep(1.0)
+                if self._look_soon:
+                    break
+
+    def _settle(self, outcome: pb.Outcome) -> None:
+        evaluation = self._evaluations.get(outcome.task_id)
+        if evaluation is not None:
+            if not evaluation.done():
+                evaluation.set_result(outcome)
+            return
+        self._rollouts.discard(outcome.task_id)
+        state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
+        metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
+        if outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
+            self._failed(outcome)
+        self._listener.changed()
+
+    def _failed(self, outcome: pb.Outcome) -> None:
+        failure, now = outcome.failure, self._clock()
+        message, traceback = told(failure)
+        timed_out = failure.reason == "DEADLINE_EXCEEDED"
+        if timed_out:
+            message += "; the environment hangs, or needs more than experience.rollout_timeout_seconds"
+        log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
+        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
+            # An actor of an older release: it does not need to know.
+            log.warning("old_actor", actor_id=outcome.actor_id, advice="its tasks no longer name the run's uid")
+            self._run_uid = ""
+        before = self._failures.avoided(now)
+        self._failures.add(outcome.actor_id, now, timed_out=timed_out)
+        if self._failures.avoided(now) - before:
+            log.warning("actor_avoided", actor_id=outcome.actor_id, message=message)
+        self._look_soon = True
+        self._listener.rollout_failed(f"rollout on {outcome.actor_id or 'no actor'}: {message}", traceback)
+        self._last_failure = message
+
+    def _give_up_if_hopeless(self) -> None:
+        if self._failures.hopeless(self._crew.actors, self._clock()):
+            count = self._failures.in_a_row
+            self._listener.hopeless(f"rollouts fail on the actors, {count} in a row: {self._last_failure}")
+
+    def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
+        discount = self._config.reward_discount
+        earned = {} if discount is None else {"reward_discount": discount}
+        parameters = self._named(
+            {
+                "environment": self._config.environment.model_dump(),
+                "num_envs": self._config.num_envs,
+                "fragment_steps": self._config.fragment_steps,
+                "fragments": 1,
+                # Only a fleet without lag repeats what a serial run does.
+                "restart_steps": 0 if self._config.max_policy_lag else self._config.restart_steps,
+                "seed": self._config.seed,
+                "min_policy_version": min_version,
+                **earned,
+            }
+        )
+        # One attempt: whoever asks again knows better whom.
+        spec = pb.TaskSpec(
+            kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
+        )
+        spec.run_timeout.FromNanoseconds(round(self._experience.rollout_timeout_seconds * 1e9))
+        if node_id:
+            spec.placement.node_id = node_id
+            spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))
+        return spec
+
+    def _evaluation(self, version: int, seed: int, seconds: float) -> pb.TaskSpec:
+        parameters = self._named(
+            {
+                "environment": self._config.environment.model_dump(),
+                "episodes": self._config.evaluation_episodes,
+                "seed": seed,
+                "version": version,
+                **({"sampled": True} if self._config.evaluation_play == "sampled" else {}),
+            }
+        )
+        # Not before rollouts: a fleet whose slots all evaluate collects nothing.
+        spec = pb.TaskSpec(
+            kind="evaluate", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=2
+        )
+        spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
+        return spec
+
+    def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+        uid = {"run_uid": self._run_uid} if self._run_uid else {}
+        return {"run_id": self._run_id, **uid, **parameters}
+
+
+def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
+    """What an actor found, which is a stranger: InvalidInput when it is no evaluation."""
+    result, _ = payload_from_proto(outcome.result)
+    try:
+        mean, least, most = (float(result[f"{name}_return"]) for name in ("mean", "min", "max"))
+        episodes = int(result["episodes"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        message = f"actor {outcome.actor_id} answered with no evaluation: {error!r}"
+        raise InvalidInput(message, reason="INVALID_RESULT") from None
+    if not all(map(math.isfinite, (mean, least, most))) or episodes < 1:
+        message = f"actor {outcome.actor_id} answered with the mean return {mean} of {episodes} episodes"
+        raise InvalidInput(message, reason="INVALID_RESULT")
+    return Evaluation(version, mean, least, most, episodes)
+
+
+def told(failure: pb.Failure) -> tuple[str, str]:
+    """One sentence, and where the handler's code raised, if the actor says so."""
+    sentence, _, traceback = failure.message.partition("\n")
+    return sentence, traceback
+
+
+def crowded(slots: int, config: TrainingConfig) -> str:
+    """A sentence when there are more slots than the run can keep busy; empty otherwise."""
+    used = (config.max_policy_lag + 1) * config.batch_fragments
+    if slots <= used:
+        return ""
+    wanted = -(-slots // (config.max_policy_lag + 1))
+    return (
+        f"{slots} slots could collect, and this run keeps at most {used} busy, which is (training.max_policy_lag + 1) x"
+        f" training.batch_fragments: set batch_fragments to {wanted} to use them all"
+    )

@@ -1,0 +1,179 @@
+"""Experience without a fleet: this process collects, with the same collector and the same checks."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.policies import load_policy
+from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Array, Fragment, Trajectory
+
+from ..config import TrainingConfig
+from ..policies.registry import PolicyRegistry
+from .daemon_thread import DaemonThread
+from .source import Evaluation
+
+# The names under which the first actor of a fleet collects: a fleet of one at lag 0 sees the same games.
+SERIAL_ACTOR, SERIAL_INCARNATION = "actor-0", 1
+
+log = get_logger("parlmesh.learner")
+
+
+class SerialSource:
+    """Collects in a worker thread when asked."""
+
+    def __init__(
+        self,
+        config: TrainingConfig,
+        registry: PolicyRegistry,
+        receive: Callable[[Trajectory], None],
+        *,
+        on_failure: Callable[[str], None],
+        ending: Callable[[], bool],
+        step_seconds: float,
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._receive = receive
+        self._on_failure = on_failure
+        self._ending = ending
+        self._step_seconds = step_seconds
+        self._thread = DaemonThread("collecting")
+        self._hangs = False
+        self._environment = config.environment.model_dump()
+        self._incarnation = SERIAL_INCARNATION
+        self._collector = self._new_collector()
+        # Where the collector stood before each of the last trajectories.
+        self._marks: deque[Mark] = deque(maxlen=config.batch_fragments)
+        self._sequence = 0
+        self._refused_in_a_row = 0
+        # Of its own: an evaluation that does not end takes no thread from the collector.
+        self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluating")
+        self._evaluating: Future[Array] | None = None
+
+    @property
+    def outstanding(self) -> int:
+        """Nothing is under way between two calls."""
+        return 0
+
+    async def go_on(self, tensors: Mapping[str, Array], policy: bytes, version: int) -> None:
+        """Brings the environments to where a checkpoint of `version` was taken, or to games never played before."""
+        if "starts" in tensors and await asyncio.to_thread(self._collector.go_to, tensors, load_policy(policy)):
+            self._sequence = int(tensors["sequence"][0])
+            log.info("collector_resumed", sequence=self._sequence)
+            return
+        if "starts" in tensors:
+            log.warning("environment_not_repeatable", environment=self._config.environment.id)
+        self._incarnation = SERIAL_INCARNATION + version
+        self._collector.close()
+        self._collector = self._new_collector()
+
+    async def request(self, count: int, min_version: int) -> None:
+        """Collects now, with the newest policy."""
+        for _ in range(count):
+            if self._ending():
+                return
+            self._marks.append(self._collector.mark())
+            blob = self._registry.get("").blob
+            started = time.perf_counter()
+            fragment = await self._collected(blob.data)
+            self._sequence += 1
+            self._deliver(
+                Trajectory(
+                    run_id=self._registry.run_id,
+                    actor_id=SERIAL_ACTOR,
+                    incarnation=self._incarnation,
+                    sequence=self._sequence,
+                    policy_version=blob.version,
+                    fragment=fragment,
+                    collect_seconds=time.perf_counter() - started,
+                )
+            )
+
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Play in a worker thread, which ends at the next step when nobody waits for it any more."""
+        if self._evaluating is not None and not self._evaluating.done():
+            raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
+        blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
+        policy, over = load_policy(blob.data), threading.Event()
+        sampled = self._config.evaluation_play == "sampled"
+
+        def play() -> Array:
+            unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
+            return evaluate(policy, self._environment, episodes, seed, sampled=sampled, cancelled=unwanted)
+
+        self._evaluating = self._evaluator.submit(play)
+        try:
+            async with asyncio.timeout(seconds):
+                returns = await asyncio.wrap_future(self._evaluating)
+        finally:
+            over.set()
+        return Evaluation(version, float(returns.mean()), float(returns.min()), float(returns.max()), len(returns))
+
+    def tensors(self, *, untrained: int) -> dict[str, Array]:
+        """The collector as it is, or as it was before what is not learnt from yet."""
+        if not self._config.restart_steps:
+            return {}
+        mark = self._marks[-untrained] if untrained else self._collector.mark()
+        return {**mark.tensors(), "sequence": np.array([self._sequence - untrained], np.int64)}
+
+    def close(self) -> None:
+        """Frees the environments, but for one that hangs in a step."""
+        self._thread.close()
+        if not self._hangs:
+            self._collector.close()
+        self._evaluator.shutdown(wait=False, cancel_futures=True)
+
+    async def _collected(self, blob: bytes) -> Fragment:
+        """The next fragment, however long it takes, as long as the environments take a step now and then."""
+        collecting = asyncio.wrap_future(self._thread.submit(self._collect, blob))
+        while True:
+            stepped = self._collector.stepped
+            await asyncio.wait({collecting}, timeout=self._step_seconds)
+            if collecting.done():
+                return collecting.result()
+            if self._collector.stepped == stepped:
+                self._hangs = True
+                raise FailedPrecondition(
+                    f"the environment took no step for {self._step_seconds:g} s; it hangs, or needs more than"
+                    " experience.rollout_timeout_seconds",
+                    reason="ENVIRONMENT_HANGS",
+                )
+
+    def _deliver(self, trajectory: Trajectory) -> None:
+        try:
+            self._receive(trajectory)
+        except InvalidInput as error:
+            self._marks.pop()
+            # The environment's fault, not the run's: the queue has counted it, and a few are survived.
+            self._refused_in_a_row += 1
+            log.error("trajectory_refused", reason=error.reason, error=error.message, in_a_row=self._refused_in_a_row)
+            if self._refused_in_a_row >= self._config.max_bad_updates:
+                served = self._registry.version
+                self._on_failure(
+                    f"{self._refused_in_a_row} trajectories in a row were refused: {error.message};"
+                    f" version {served} is served"
+                )
+            return
+        self._refused_in_a_row = 0
+
+    def _new_collector(self) -> Collector:
+        config = self._config
+        return Collector(
+            self._environment,
+            config.num_envs,
+            collector_seed(config.seed, SERIAL_ACTOR, self._incarnation),
+            restart_steps=config.restart_steps,
+            repeatable=config.restart_steps > 0,
+            reward_discount=config.reward_discount,
+        )
+
+    def _collect(self, blob: bytes) -> Fragment:
+        return self._collector.collect(load_policy(blob), self._config.fragment_steps)

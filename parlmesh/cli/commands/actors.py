@@ -1,0 +1,144 @@
+"""`parlmesh actors`: see and command the actors of a running fleet."""
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    SCHEDULER_DEFAULT,
+    AsJson,
+    SchedulerAddress,
+    run,
+    scheduler_at,
+    security_of,
+)
+from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parlmesh.security import SecurityConfig
+    from parlmesh.v1.scheduler_service_pb2 import Actor, ActorCommand
+
+app = typer.Typer(no_args_is_help=True, help="Actors of a running fleet.")
+
+ActorIds = Annotated[list[str], typer.Argument(metavar="ACTOR_ID…", help="ids as `actors list` shows them")]
+
+
+@app.command("list")
+def list_actors(
+    context: typer.Context, scheduler: SchedulerAddress = SCHEDULER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """List the actors, the recently lost ones included."""
+
+    async def ask() -> "Sequence[Actor]":
+        from parlmesh.rpc import pages
+        from parlmesh.v1.scheduler_service_pb2 import ListActorsRequest
+
+        async with scheduler_at(scheduler, security_of(context)) as stub:
+            listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
+            return [actor async for page in listing for actor in page.actors]
+
+    show_actors(run(ask()), as_json=as_json)
+
+
+@app.command()
+def pause(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+    """Let actors finish what they have and take nothing more until resumed."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_PAUSE
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))))
+
+
+@app.command()
+def resume(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+    """Let paused actors, and those of nodes in quarantine, take tasks again."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESUME, scheduler, security_of(context))))
+
+
+@app.command()
+def reset(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+    """Let actors drop their environments, caches and running tasks and start afresh."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESET, scheduler, security_of(context))))
+
+
+@app.command()
+def drain(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+    """Let actors finish what they have and leave; one that is supervised comes back afresh."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_DRAIN
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))))
+
+
+@app.command()
+def quarantine(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    reason: Annotated[str, typer.Option(help="why, in a sentence; `actors list` shows it")],
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+) -> None:
+    """Take everything from the nodes of actors and give them nothing for a while; `resume` ends it."""
+    from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
+
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)))
+
+
+async def _command(
+    actor_ids: list[str],
+    command: "ActorCommand.ValueType",
+    address: str,
+    security: "SecurityConfig",
+    reason: str = "",
+) -> "Sequence[Actor]":
+    from parlmesh.v1.scheduler_service_pb2 import UpdateActorsRequest
+
+    async with scheduler_at(address, security) as stub:
+        request = UpdateActorsRequest(actor_ids=actor_ids, command=command, reason=reason)
+        return (await stub.UpdateActors(request, timeout=CALL_SECONDS)).actors
+
+
+def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
+    """The actors as a table or as JSON."""
+    from parlmesh.v1.scheduler_service_pb2 import ActorState
+
+    if as_json:
+        print_json(actors)
+        return
+    now = time.time()
+    print_table(
+        [
+            "actor",
+            "node",
+            "state",
+            ">slots",
+            ">running",
+            ">completed",
+            ">failed",
+            "heartbeat?",
+            "kinds?",
+            "quarantine?",
+        ],
+        [
+            [
+                actor.actor_id,
+                actor.node_id,
+                enum_word(ActorState.Name(actor.state), "ACTOR_STATE_"),
+                str(actor.slots),
+                str(actor.running_tasks),
+                f"{actor.completed_tasks:,}",
+                f"{actor.failed_tasks:,}",
+                age_of(actor.last_heartbeat_time, now),
+                ", ".join(sorted(actor.kinds)),
+                actor.quarantine_reason,
+            ]
+            for actor in sorted(actors, key=lambda actor: actor.actor_id)
+        ],
+        nothing="no actor is connected",
+    )

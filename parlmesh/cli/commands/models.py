@@ -1,0 +1,186 @@
+"""`parlmesh models`: the policies that a running learner keeps."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    LEARNER_DEFAULT,
+    AsJson,
+    LearnerAddress,
+    RunId,
+    all_pages,
+    models_at,
+    run,
+    security_of,
+)
+from parlmesh.cli.screen.tables import age_of, print_json, print_table, say
+from parlmesh.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parlmesh.v1.model_service_pb2 import Model
+    from parlmesh.v1.model_service_pb2_grpc import ModelServiceAsyncStub
+
+app = typer.Typer(no_args_is_help=True, help="Models: list, show, promote, delete, export.")
+
+EXPORT_SECONDS = 300.0
+FORMATS = {".safetensors": "MODEL_FORMAT_SAFETENSORS", ".onnx": "MODEL_FORMAT_ONNX"}
+
+Version = Annotated[int, typer.Argument(min=1, help="as `models list` shows it")]
+AnyVersion = Annotated[int, typer.Option("--version", min=0, help="0 = the promoted one, else the best evaluated")]
+
+
+@app.command("list")
+def list_models(
+    context: typer.Context,
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="only of this run")] = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """List the models, newest first."""
+
+    async def ask() -> "Sequence[Model]":
+        from parlmesh.v1.model_service_pb2 import ListModelsRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            return [each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")]
+
+    _show(run(ask()), as_json=as_json)
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    version: AnyVersion = 0,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show one model with all that is known of it."""
+
+    async def ask() -> "Model":
+        from parlmesh.v1.model_service_pb2 import GetModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            wanted = version or await _preferred(stub, run_id)
+            return (await stub.GetModel(GetModelRequest(run_id=run_id, version=wanted), timeout=CALL_SECONDS)).model
+
+    model = run(ask())
+    _show([model], as_json=as_json)
+    if not as_json:
+        for name, value in sorted(model.metadata.items()):
+            say(f"{name}: {value:g}" if isinstance(value, float) else f"{name}: {value}")
+        say(f"sha256: {model.digest.hex()}")
+
+
+@app.command()
+def promote(
+    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+) -> None:
+    """Make a version the one that is given when none is named; an older one is a rollback."""
+
+    async def ask() -> "Model":
+        from parlmesh.v1.model_service_pb2 import PromoteModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            request = PromoteModelRequest(run_id=run_id, version=version)
+            return (await stub.PromoteModel(request, timeout=CALL_SECONDS)).model
+
+    model = run(ask())
+    say(f"version {model.version} of {model.run_id} is promoted")
+
+
+@app.command()
+def delete(
+    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+) -> None:
+    """Delete a model; the promoted one is refused."""
+
+    async def ask() -> None:
+        from parlmesh.v1.model_service_pb2 import DeleteModelRequest
+
+        async with models_at(learner, security_of(context)) as stub:
+            await stub.DeleteModel(DeleteModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)
+
+    run(ask())
+    say(f"version {version} is deleted")
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    file: Annotated[Path, typer.Argument(help="where to write; .onnx or .safetensors says the format")],
+    version: AnyVersion = 0,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+) -> None:
+    """Write a model to a file in a format that others read."""
+    if file.suffix not in FORMATS:
+        raise InvalidInput(f"{file} must end in {' or '.join(FORMATS)}, which says the format")
+
+    async def fetch() -> bytes:
+        from parlmesh.v1.model_service_pb2 import ExportModelRequest, ModelFormat
+
+        wanted = ModelFormat.Value(FORMATS[file.suffix])
+        async with models_at(learner, security_of(context)) as stub:
+            chosen = version or await _preferred(stub, run_id)
+            request = ExportModelRequest(run_id=run_id, version=chosen, format=wanted)
+            answers = stub.ExportModel(request, timeout=EXPORT_SECONDS)
+            return b"".join([answer.data async for answer in answers])
+
+    data = run(fetch())
+    partial = file.with_name(f".{file.name}.partial")
+    partial.write_bytes(data)
+    partial.rename(file)
+    say(f"{file}: {len(data):,} bytes")
+
+
+async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:
+    """The version to take when none is named: the promoted one, else the best evaluated; 0 leaves it to the learner."""
+    from parlmesh.v1.model_service_pb2 import ListModelsRequest
+
+    models: list[Model] = [
+        each async for each in all_pages(stub.ListModels, ListModelsRequest(run_id=run_id), "models")
+    ]
+    evaluated = [model for model in models if "evaluation_return" in model.metadata]
+    several = len({model.run_id for model in models}) > 1
+    if several or not evaluated or any(model.promoted for model in models):
+        return 0
+    return max(evaluated, key=lambda model: (model.metadata["evaluation_return"], model.version)).version
+
+
+def _show(models: "Sequence[Model]", *, as_json: bool) -> None:
+    if as_json:
+        print_json(models)
+        return
+    now = time.time()
+    print_table(
+        ["run", ">version", "promoted", "environment?", "algorithm?", ">steps", ">evaluation", ">bytes?", "made?"],
+        [
+            [
+                model.run_id,
+                str(model.version),
+                "yes" if model.promoted else "",
+                _known(model, "environment"),
+                _known(model, "algorithm"),
+                _known(model, "steps"),
+                _known(model, "evaluation_return"),
+                f"{model.size_bytes:,}",
+                age_of(model.create_time, now),
+            ]
+            for model in models
+        ],
+        nothing="no model yet",
+    )
+
+
+def _known(model: "Model", name: str) -> str:
+    if name not in model.metadata:
+        return "–"
+    value = model.metadata[name]
+    return f"{value:,.10g}" if isinstance(value, float) else str(value)

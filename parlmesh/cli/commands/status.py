@@ -1,0 +1,199 @@
+"""`parlmesh status`: a running fleet, once. What does not answer is said, what answers is shown."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    LEARNER_DEFAULT,
+    SCHEDULER_DEFAULT,
+    AsJson,
+    LearnerAddress,
+    SchedulerAddress,
+    all_pages,
+    federations_at,
+    learner_at,
+    run,
+    scheduler_at,
+    security_of,
+)
+from parlmesh.cli.screen.tables import print_json, print_table, say
+from parlmesh.errors import DeadlineExceeded, NotFound, Unavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parlmesh.security import SecurityConfig
+    from parlmesh.v1.federation_service_pb2 import Federation
+    from parlmesh.v1.scheduler_service_pb2 import Actor, GetStatisticsResponse
+    from parlmesh.v1.training_service_pb2 import Training
+
+AWAY = (Unavailable, DeadlineExceeded)
+"""Errors of a service that does not answer; a fleet without a learner, or a learner alone, is worth a look too."""
+
+
+@dataclass
+class Learning:
+    """What a learner does: runs, or a federation."""
+
+    trainings: "Sequence[Training]" = ()
+    federation: "Federation | None" = None
+    runs: bool = True
+    """Whether it serves runs; a learner with mode=federation does not."""
+
+
+def status(
+    context: typer.Context,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Show the runs or the federation, the queue and the actors of a running fleet."""
+    security = security_of(context)
+    absent: list[Unavailable | DeadlineExceeded] = []
+    learning: Learning | None = None
+    queue: tuple[GetStatisticsResponse, Sequence[Actor]] | None = None
+    try:
+        learning = run(_learning(learner, security))
+    except AWAY as error:
+        absent.append(error)
+    try:
+        queue = run(_queue(scheduler, security))
+    except AWAY as error:
+        absent.append(error)
+    if learning is None and queue is None:
+        raise _nobody(absent, scheduler, learner)
+    for away in absent:
+        say(f"parlmesh: {away.message}", to_stderr=True)
+    if learning is not None:
+        _show_learning(learning, as_json=as_json)
+    if queue is not None:
+        _show_queue(*queue, as_json=as_json)
+
+
+def _nobody(absent: "Sequence[Unavailable | DeadlineExceeded]", scheduler: str, learner: str) -> Exception:
+    """One sentence where nobody answers; what is wrong otherwise, a certificate say, is told as it is."""
+    told = next((error for error in absent if error.reason == "SECURITY"), None)
+    return told or Unavailable(
+        f"neither a scheduler at {scheduler} nor a learner at {learner} answers; start a fleet with"
+        " `parlmesh up --keep` or name other addresses with --scheduler and --learner HOST:PORT"
+    )
+
+
+def _show_learning(learning: Learning, *, as_json: bool) -> None:
+    if as_json:
+        print_json(learning.trainings, type_name="training")
+        print_json([learning.federation] if learning.federation is not None else [], type_name="federation")
+        return
+    if learning.runs:
+        show_trainings(learning.trainings)
+    if learning.federation is not None:
+        from parlmesh.cli.screen.federation_view import sentence
+
+        say(f"federation {sentence(learning.federation)}")
+    elif not learning.runs:
+        say("no federation yet")
+
+
+def _show_queue(statistics: "GetStatisticsResponse", actors: "Sequence[Actor]", *, as_json: bool) -> None:
+    from parlmesh.cli.commands.actors import show_actors
+
+    if as_json:
+        print_json([statistics], type_name="statistics")
+        print_json(actors, type_name="actor")
+        return
+    print_table(
+        [">queued", ">waiting", ">running", ">completed", ">failed", ">cancelled?", ">tasks/s", ">latency?", ">busy"],
+        [_queue_row(statistics)],
+        nothing="",
+    )
+    show_actors(actors)
+
+
+async def _learning(address: str, security: "SecurityConfig") -> Learning:
+    from parlmesh.v1.federation_service_pb2 import GetFederationRequest
+    from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
+
+    found = Learning()
+    try:
+        async with learner_at(address, security) as stub:
+            found.trainings = [
+                each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")
+            ]
+    except Unavailable as error:
+        if error.reason != "NOT_SERVED":
+            raise
+        found.runs = False
+    if found.runs:
+        return found
+    try:
+        async with federations_at(address, security) as federations:
+            answer = await federations.GetFederation(GetFederationRequest(), timeout=CALL_SECONDS)
+            found.federation = answer.federation
+    except NotFound:
+        pass
+    return found
+
+
+async def _queue(address: str, security: "SecurityConfig") -> "tuple[GetStatisticsResponse, Sequence[Actor]]":
+    from parlmesh.rpc import pages
+    from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
+
+    async with scheduler_at(address, security) as stub:
+        statistics = await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
+        listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
+        return statistics, [actor async for page in listing for actor in page.actors]
+
+
+def show_trainings(trainings: "Sequence[Training]") -> None:
+    """The runs as a table."""
+    print_table(
+        ["run", "state", ">steps", ">budget?", ">steps/s", ">return", "evaluation", ">version?", ">lag?"],
+        [_training_row(training) for training in trainings],
+        nothing="no run",
+    )
+    _say_reasons(trainings)
+
+
+def _say_reasons(trainings: "Sequence[Training]") -> None:
+    """Below the table: why a run does not go on, and what fails in it."""
+    from parlmesh.cli.screen.fleet_view import failures_text
+
+    for training in trainings:
+        for text in (training.reason, training.obstacle, failures_text(training), *training.notes):
+            if text:
+                typer.echo(f"{training.run_id}: {text}")
+
+
+def _training_row(training: "Training") -> list[str]:
+    from parlmesh.cli.screen.fleet_view import goal_text, number, state_name
+
+    progress = training.progress
+    return [
+        training.run_id,
+        state_name(training.state),
+        f"{progress.steps:,}",
+        f"{progress.step_budget:,}",
+        f"{progress.steps_per_second:,.0f}",
+        number(progress.episode_return if progress.HasField("episode_return") else None),
+        goal_text(training),
+        str(progress.policy_version),
+        f"{progress.policy_lag:.1f}",
+    ]
+
+
+def _queue_row(statistics: "GetStatisticsResponse") -> list[str]:
+    return [
+        f"{statistics.queued_tasks:,}",
+        f"{statistics.waiting_tasks:,}",
+        f"{statistics.running_tasks:,}",
+        f"{statistics.completed_tasks:,}",
+        f"{statistics.failed_tasks:,}",
+        f"{statistics.cancelled_tasks:,}",
+        f"{statistics.throughput_tps:,.1f}",
+        f"{statistics.avg_task_latency_ms:,.1f} ms",
+        f"{statistics.worker_utilization:.0%}",
+    ]

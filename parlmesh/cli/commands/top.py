@@ -1,0 +1,95 @@
+"""`parlmesh top`: a running fleet in a live table, with or without a learner."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    LEARNER_DEFAULT,
+    SCHEDULER_DEFAULT,
+    LearnerAddress,
+    RunId,
+    SchedulerAddress,
+    learner_at,
+    run,
+    scheduler_at,
+    security_of,
+)
+from parlmesh.errors import FleetError, Unavailable
+
+if TYPE_CHECKING:
+    from parlmesh.cli.screen.fleet_view import FleetView
+    from parlmesh.security import SecurityConfig
+    from parlmesh.v1.training_service_pb2 import Training
+
+
+def top(
+    context: typer.Context,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    run_id: RunId = "",
+    plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
+) -> None:
+    """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains."""
+    run(_follow(scheduler, learner, security_of(context), run_id, plain=plain))
+
+
+async def _follow(scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, plain: bool) -> None:
+    from parlmesh.cli.local.fleet import first_of
+    from parlmesh.cli.screen.display import shown
+    from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
+    from parlmesh.cli.screen.fleet_view import FleetView
+    from parlmesh.cli.screen.live_table import console
+
+    view = FleetView(run_id or "no run")
+    # Short calls first, so that a wrong address or run is said at once instead of waited for.
+    followed = await _chosen(view, learner, scheduler, security, run_id)
+    async with shown(view, console(), plain=plain):
+        polling = poll_scheduler(view, scheduler, security)
+        if followed is None:
+            await polling
+        else:
+            await first_of(follow_training(view, learner, security, followed.run_id), polling)
+
+
+async def _chosen(
+    view: "FleetView", learner: str, scheduler: str, security: "SecurityConfig", run_id: str
+) -> "Training | None":
+    """The run to follow; none where no learner answers but a scheduler does."""
+    from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest
+
+    try:
+        training = await _training(view, learner, security, run_id)
+    except Unavailable as error:
+        if run_id or error.reason == "SECURITY":
+            raise
+        try:
+            async with scheduler_at(scheduler, security) as stub:
+                await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
+        except Unavailable:
+            raise error from None
+        view.phase = "no learner"
+        view.note(error.message)
+        return None
+    view.run_id = training.run_id
+    view.learn(training)
+    return training
+
+
+async def _training(view: "FleetView", learner: str, security: "SecurityConfig", run_id: str) -> "Training":
+    from parlmesh.v1.training_service_pb2 import TRAINING_STATE_RUNNING, GetTrainingRequest, ListTrainingsRequest
+
+    try:
+        async with learner_at(learner, security) as stub:
+            return (await stub.GetTraining(GetTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
+    except FleetError as error:
+        if error.reason != "RUN_ID_NEEDED":
+            raise
+    async with learner_at(learner, security) as stub:
+        trainings = (await stub.ListTrainings(ListTrainingsRequest(), timeout=CALL_SECONDS)).trainings
+    # The newest comes first.
+    chosen = next((each for each in trainings if each.state == TRAINING_STATE_RUNNING), trainings[0])
+    others = ", ".join(each.run_id for each in trainings if each.run_id != chosen.run_id)
+    view.note(f"one of {len(trainings)} runs; --run ID shows another: {others}")
+    return chosen

@@ -1,0 +1,181 @@
+"""`parlmesh train`: the runs of a running learner, from their creation to their end."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parlmesh.cli.connection import (
+    CALL_SECONDS,
+    LEARNER_DEFAULT,
+    AsJson,
+    LearnerAddress,
+    RunId,
+    all_pages,
+    learner_at,
+    run,
+    security_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parlmesh.v1.training_service_pb2 import Training
+
+app = typer.Typer(no_args_is_help=True, help="Create, start, pause, resume, stop and list trainings.")
+
+
+@app.command("list")
+def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False) -> None:
+    """List the runs, newest first, ended ones included."""
+
+    async def ask() -> "Sequence[Training]":
+        from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
+
+        async with learner_at(learner, security_of(context)) as stub:
+            return [each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")]
+
+    from parlmesh.cli.commands.status import show_trainings
+    from parlmesh.cli.screen.tables import print_json
+
+    trainings = run(ask())
+    if as_json:
+        print_json(trainings)
+    else:
+        show_trainings(trainings)
+
+
+@app.command()
+def create(
+    context: typer.Context,
+    environment: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="everything random follows from it")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="step budget")] = None,
+    goal: Annotated[float | None, typer.Option(metavar="RETURN", help="end when evaluations reach this")] = None,
+    no_goal: Annotated[bool, typer.Option("--no-goal", help="use the whole step budget")] = False,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="a key of the learner's training section; repeatable"),
+    ] = None,
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="its name; empty = chosen by the learner")] = "",
+    start: Annotated[bool, typer.Option("--start", help="start it too")] = False,
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Describe a run; it waits to be started."""
+    given: dict[str, Any] = {"environment.id": environment, "seed": seed, "step_budget": steps, "goal_return": goal}
+    configuration = _nested({name: value for name, value in given.items() if value is not None}, assignments or ())
+    if no_goal:
+        configuration["goal_return"] = None
+
+    async def ask() -> "Training":
+        from parlmesh.v1.training_service_pb2 import CreateTrainingRequest, StartTrainingRequest
+
+        request = CreateTrainingRequest(run_id=run_id)
+        request.configuration.update(configuration)
+        async with learner_at(learner, security_of(context)) as stub:
+            training = (await stub.CreateTraining(request, timeout=CALL_SECONDS)).training
+            if start:
+                wanted = StartTrainingRequest(run_id=training.run_id)
+                training = (await stub.StartTraining(wanted, timeout=CALL_SECONDS)).training
+            return training
+
+    _say(run(ask()), as_json=as_json)
+
+
+@app.command("start")
+def start_training(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """Begin a created run."""
+
+    async def ask() -> "Training":
+        from parlmesh.v1.training_service_pb2 import StartTrainingRequest
+
+        async with learner_at(learner, security_of(context)) as stub:
+            return (await stub.StartTraining(StartTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
+
+    _say(run(ask()), as_json=as_json)
+
+
+@app.command()
+def pause(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """Stop collecting and training until resumed; the policy stays served."""
+
+    async def ask() -> "Training":
+        from parlmesh.v1.training_service_pb2 import PauseTrainingRequest
+
+        async with learner_at(learner, security_of(context)) as stub:
+            return (await stub.PauseTraining(PauseTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
+
+    _say(run(ask()), as_json=as_json)
+
+
+@app.command()
+def resume(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """Go on with a paused run."""
+
+    async def ask() -> "Training":
+        from parlmesh.v1.training_service_pb2 import ResumeTrainingRequest
+
+        async with learner_at(learner, security_of(context)) as stub:
+            return (await stub.ResumeTraining(ResumeTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
+
+    _say(run(ask()), as_json=as_json)
+
+
+@app.command()
+def stop(
+    context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """End a run after the update in hand, with a checkpoint."""
+
+    async def ask() -> "Training":
+        from parlmesh.v1.training_service_pb2 import StopTrainingRequest
+
+        async with learner_at(learner, security_of(context)) as stub:
+            return (await stub.StopTraining(StopTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
+
+    _say(run(ask()), stopping=True, as_json=as_json)
+
+
+def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:
+    from parlmesh.cli.screen.fleet_view import FINAL_STATES, state_name
+    from parlmesh.cli.screen.tables import print_json, say
+
+    if as_json:
+        print_json([training])
+        return
+    # A run ends after the update in hand, a moment after the answer.
+    state = "stopping" if stopping and training.state not in FINAL_STATES else state_name(training.state)
+    say(f"{training.run_id} is {state} at {training.progress.steps:,} steps")
+
+
+def _nested(given: dict[str, Any], assignments: "Sequence[str]") -> dict[str, Any]:
+    """{"environment.id": "x"} and `ppo.epochs=2` as sections of keys."""
+    import yaml
+
+    from parlmesh.errors import InvalidInput
+
+    pairs = list(given.items())
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals or not key.strip():
+            raise InvalidInput(f"--set takes key=value, got {assignment!r}")
+        try:
+            pairs.append((key.strip(), yaml.safe_load(text)))
+        except yaml.YAMLError as error:
+            raise InvalidInput(f"--set {key.strip()}: {text!r} is not valid YAML") from error
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        section = found
+        *sections, last = key.split(".")
+        for name in sections:
+            section = section.setdefault(name, {})
+            if not isinstance(section, dict):
+                raise InvalidInput(f"--set {key}: {name} has a value already and is no section")
+        section[last] = value
+    return found

@@ -1,0 +1,139 @@
+"""`parlmesh up`: a fleet on this machine from start to summary."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from parlmesh.cli.local.plan import RunPaths, Session, UpConfig
+
+
+def up(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="YAML file, or the name of a preset such as ppo-acrobot"),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. training.num_envs=64; repeatable"),
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(metavar="ID", help="gymnasium id, CartPole-v1 when left out")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="everything random follows from it")] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="step budget")] = None,
+    goal: Annotated[
+        float | None, typer.Option(metavar="RETURN", help="end when an evaluation reaches this return")
+    ] = None,
+    no_goal: Annotated[bool, typer.Option("--no-goal", help="use the whole step budget")] = False,
+    run_id: Annotated[str | None, typer.Option(metavar="ID", help="name of the run and of its directory")] = None,
+    resume: Annotated[str, typer.Option(metavar="RUN", help="go on with this run, an id or a directory")] = "",
+    actors: Annotated[
+        int | None, typer.Option(metavar="N", min=1, max=256, help="actor processes, 2 when left out")
+    ] = None,
+    serial: Annotated[bool, typer.Option("--serial", help="one process, no actors")] = False,
+    plugins: Annotated[
+        list[str] | None,
+        typer.Option("--plugin", metavar="SOURCE", help="module:attribute or file.py:attribute; repeatable"),
+    ] = None,
+    runs_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="where runs are kept, ./runs")] = None,
+    port_scheduler: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50051; 0 = any free one")
+    ] = None,
+    port_learner: Annotated[
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50052; 0 = any free one")
+    ] = None,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="any free port for everything")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="leave the fleet up after the end, until Ctrl-C")] = False,
+    plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
+    print_config: Annotated[bool, typer.Option("--print-config", help="print the effective settings and exit")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="the end as one JSON object; all else goes to stderr")
+    ] = False,
+) -> None:
+    """Start a scheduler, a learner and actors on this machine and train until the goal or the step budget.
+
+    What dies is started again. Everything that is written goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a
+    second one at once. Exit code 0 when the goal or the budget was reached.
+    """
+    from parlmesh.cli.local.plan import Session
+    from parlmesh.cli.local.presets import settings_file
+    from parlmesh.config import to_yaml
+
+    keys = {
+        "actors": actors,
+        "serial": True if serial else None,
+        "runs_dir": runs_dir,
+        "run_id": run_id,
+        "training.seed": seed,
+        "training.step_budget": steps,
+        "training.environment.id": environment,
+        "training.goal_return": "null" if no_goal else goal,
+        "ports.scheduler": 0 if free_ports else port_scheduler,
+        "ports.learner": 0 if free_ports else port_learner,
+        "ports.metrics": 0 if free_ports else None,
+    }
+    overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in keys.items() if value is not None)]
+    file = settings_file(config) if config is not None else None
+    settings, paths = _settled(file, overrides, resume, runs_dir)
+    if plugins:
+        # A resumed run may be started from another folder.
+        given = [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
+        settings = settings.model_copy(update={"plugins": (*settings.plugins, *given)})
+    if print_config:
+        typer.echo(to_yaml(settings), nl=False)
+        return
+    again = ["--config", str(config)] if config is not None else []
+    again += ["--environment", environment] if environment is not None else []
+    again += [part for assignment in assignments or () for part in ("--set", assignment)]
+    again += [part for plugin in plugins or () for part in ("--plugin", plugin)]
+    session = Session(keep=keep, plain=plain or as_json, as_json=as_json, again=tuple(again))
+    raise typer.Exit(_run(settings, paths, session, resumed=bool(resume)))
+
+
+def _settled(
+    file: Path | None, overrides: list[str], resume: str, runs_dir: Path | None
+) -> "tuple[UpConfig, RunPaths]":
+    """The effective settings and the run's directory; touches nothing."""
+    import os
+    from datetime import datetime
+
+    from parlmesh.cli.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
+    from parlmesh.config import load
+    from parlmesh.errors import NotFound
+
+    root: Path | None = None
+    if resume:
+        places = [(runs_dir or Path("runs")) / resume, Path(resume)]
+        root = next((place for place in places if RunPaths(place).settings.exists()), None)
+        if root is None:
+            raise NotFound(f"no run at {' or '.join(str(place) for place in places)}; `ls runs` shows what there is")
+        file = file or RunPaths(root).settings
+    settings = load(UpConfig, file=file, overrides=overrides, environment=os.environ, prefix="PARLMESH_UP")
+    if root is None:
+        run_id = settings.run_id or fresh_run_id(environment_id(settings), datetime.now().astimezone())
+        root = settings.runs_dir / run_id
+    return settings.model_copy(update={"run_id": root.name}), RunPaths(root)
+
+
+def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed: bool) -> int:
+    import asyncio
+
+    from parlmesh.cli.local.fleet import refuse_busy_ports
+    from parlmesh.cli.local.plan import up_settings
+    from parlmesh.cli.local.session import train
+    from parlmesh.errors import AlreadyExists
+    from parlmesh.processes import write_settings
+    from parlmesh.rpc.process import keep_files_private
+
+    refuse_busy_ports(settings)
+    keep_files_private()
+    try:
+        paths.root.mkdir(parents=True, exist_ok=resumed)
+    except FileExistsError:
+        raise AlreadyExists(
+            f"{paths.root} exists; go on with it by --resume {paths.root.name} or choose another --run-id"
+        ) from None
+    write_settings(paths.settings, up_settings(settings, paths.root.name))
+    return asyncio.run(train(settings, paths, session))

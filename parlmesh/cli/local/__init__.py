@@ -1,0 +1,1 @@
+"""A fleet as child processes of a command: its settings, its processes, its session."""

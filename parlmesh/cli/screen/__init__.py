@@ -1,0 +1,1 @@
+"""What people see: tables, live views, summaries and charts."""

@@ -1,0 +1,72 @@
+"""Federations as people read them."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from parlmesh.cli.screen.tables import enum_word, print_table
+from parlmesh.v1 import federation_service_pb2 as pb
+
+
+def sentence(federation: pb.Federation) -> str:
+    """Where a federation stands, in one line."""
+    state = enum_word(pb.FederationState.Name(federation.state), "FEDERATION_STATE_")
+    text = (
+        f"{federation.federation_id} is {state}: round {federation.round}, {federation.aggregated_rounds} aggregated,"
+        f" model version {federation.policy_version} ({federation.digest[:12]})"
+    )
+    return f"{text}; {federation.reason}" if federation.reason else text
+
+
+def headline(metrics: object) -> tuple[str, float] | None:
+    """The number that says how good a model is."""
+    found = dict(metrics)  # type: ignore[call-overload]
+    for name in ("evaluation/accuracy", "evaluation/return", "evaluation/loss", "fit/loss"):
+        if name in found:
+            return name.partition("/")[2], float(found[name])
+    return None
+
+
+def print_rounds(rounds: Sequence[pb.Round]) -> None:
+    """One line a round."""
+    rows = []
+    for each in rounds:
+        accepted = sum(not update.refusal for update in each.updates)
+        refused = Counter(update.refusal for update in each.updates if update.refusal)
+        shown = headline(each.metrics)
+        rows.append(
+            (
+                str(each.number),
+                enum_word(pb.RoundState.Name(each.state), "ROUND_STATE_"),
+                f"{each.seconds:.3f}",
+                str(accepted),
+                ", ".join([*(f"{count} {reason}" for reason, count in sorted(refused.items())), *_unlisted(each)])
+                or "–",
+                f"{shown[0]} {shown[1]:.4g}" if shown else "–",
+                str(each.policy_version or "–"),
+            )
+        )
+    columns = (">round", "state", ">seconds", ">accepted", "refused", "model", ">version")
+    print_table(columns, rows, nothing="no rounds yet")
+
+
+def _unlisted(each: pb.Round) -> list[str]:
+    return [f"{each.unlisted_updates} not listed"] if each.unlisted_updates else []
+
+
+def print_updates(rounds: Sequence[pb.Round]) -> None:
+    """One line an update."""
+    rows = [
+        (
+            str(each.number),
+            update.node_id,
+            update.refusal or "accepted",
+            f"{update.node_weight:.4f}",
+            f"{update.samples:,}",
+            f"{update.norm:.4g}",
+            update.message or ", ".join(update.notes) or "–",
+        )
+        for each in rounds
+        for update in each.updates
+    ]
+    columns = (">round", "node", "result", ">weight", ">samples", ">norm", "remark")
+    print_table(columns, rows, nothing="no updates yet")

@@ -1,0 +1,1 @@
+"""The client's side of gRPC: channels, credentials and waiting between tries."""

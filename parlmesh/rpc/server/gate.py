@@ -1,0 +1,170 @@
+"""What stands before every servicer: identity, errors as statuses, metrics. Wraps each handler once, for all calls."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, Never
+
+import grpc
+import grpc.aio
+
+from parlmesh.errors import FleetError
+from parlmesh.security import ANYONE, Identity
+from parlmesh.security.config import QuotaConfig
+from parlmesh.security.guard import UNKNOWN, Guard
+from parlmesh.security.roles import OPEN_METHODS
+from parlmesh.telemetry import get_logger
+
+from ..caller import caller, set_caller
+from ..errors import status_code
+from .audit import is_change, note_change
+from .bodies import Bodies
+from .handlers import Behaviour, Context, Handler, Shape, handler_like, parser, pump, settled
+from .metrics import OTHER, REFUSED, REQUESTS
+from .open_streams import OpenStreams
+from .quotas import Quotas
+
+_was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
+"""To be called once the single message of the call is read."""
+
+audit = get_logger("parlmesh.audit")
+
+
+class Gate(grpc.aio.ServerInterceptor):
+    """The one interceptor of a FleetServer."""
+
+    def __init__(self, guard: Guard, quotas: QuotaConfig = QuotaConfig()) -> None:  # noqa: B008 - it is frozen
+        self._guard = guard
+        self._bodies = Bodies()
+        self._quotas = Quotas(quotas)
+        self._streams = OpenStreams(guard)
+        self._wrapped: dict[str, Handler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Handler:
+        method = handler_call_details.method
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            REQUESTS.labels(OTHER, grpc.StatusCode.UNIMPLEMENTED.name).inc()
+            return None
+        try:
+            identity = self._guard.admit(method, tuple(handler_call_details.invocation_metadata))
+            if identity is not ANYONE and identity is not UNKNOWN:
+                await self._count(identity, handler, method)
+        except Exception as error:
+            return self._refusing(handler, method, error)
+        # This runs in the task that will run the handler, so the context variable reaches it.
+        set_caller(identity)
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            reads = self._bodies if method in OPEN_METHODS else None
+            wrapped = self._wrapped[method] = _wrap(handler, method, reads, self._streams)
+        return wrapped
+
+    async def _count(self, identity: Identity, handler: Handler, method: str) -> None:
+        """The call counts against the quotas of its caller; ResourceExhausted when they are used up."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._quotas.count_call(identity)
+        if handler.request_streaming or handler.response_streaming:
+            self._quotas.open_stream(identity)
+            task.add_done_callback(lambda _: self._quotas.close_stream(identity))
+            self._streams.add(task, identity, method)
+        if not handler.request_streaming:
+            release = await self._quotas.wait_to_be_read(identity)
+            if release is not None:
+                task.add_done_callback(lambda _: release())
+                _was_read.set(release)
+
+    def _refusing(self, handler: Handler, method: str, error: Exception) -> Handler:
+        """A handler that answers with the refusal. It has the shape of a stream, so that no body is read before it."""
+
+        async def refuse(_: Any, context: Context) -> Never:
+            if isinstance(error, FleetError):
+                _report(error, method, context)
+            if handler.request_streaming:
+                await self._bodies.discard_first(context.read)
+            raise error
+
+        shape = Shape(request_streaming=True, response_streaming=handler.response_streaming)
+        return handler_like(shape, settled(refuse, method, timed=False), None, None)
+
+
+def _report(error: FleetError, method: str, context: Context) -> None:
+    REFUSED.labels(error.reason.lower()).inc()
+    audit.warning(
+        "call_refused",
+        method=method,
+        peer=context.peer(),
+        identity=error.metadata.get("identity"),
+        reason=error.reason.lower(),
+    )
+
+
+def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams) -> Handler:
+    """The same handler, in which nothing but a status can go wrong.
+
+    Single messages are parsed and serialised in here: grpc would send the text of an exception to the client.
+    With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
+    """
+    shape = Shape(handler.request_streaming, handler.response_streaming)
+    parse = parser(handler.request_deserializer)
+    serialize = handler.response_serializer
+    if bodies is not None and not shape.request_streaming:
+        shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
+
+    async def request_of(given: Any, context: Context) -> Any:
+        if handler.request_streaming:
+            return given
+        if (was_read := _was_read.get()) is not None:
+            was_read()
+        return parse(given if bodies is None else await bodies.read(context.read))
+
+    if handler.response_streaming:
+        behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
+        stream = pump(behaviour) if inspect.isasyncgenfunction(behaviour) else behaviour
+        stream = _audited(stream, method, streaming=True)
+
+        async def run(request: Any, context: Context) -> Any:
+            await stream(await request_of(request, context), context)
+    else:
+        behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
+        behaviour = _audited(behaviour, method, streaming=handler.request_streaming)
+
+        async def run(request: Any, context: Context) -> Any:
+            answer = await behaviour(await request_of(request, context), context)
+            return serialize(answer) if serialize is not None else answer
+
+    unary = not (handler.request_streaming or handler.response_streaming)
+    settled_run = settled(run, method, timed=unary, why_ended=None if unary else streams.was_ended)
+    return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
+
+
+def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:
+    """Notes what is changed and by whom: a stream when it opens, a single call with its end."""
+    if not is_change(method):
+        return behaviour
+
+    async def audited(request: Any, context: Context) -> Any:
+        identity = caller()
+        if identity is ANYONE:
+            return await behaviour(request, context)
+        if streaming:
+            note_change(method, identity, context.peer(), "OPEN", None)
+            return await behaviour(request, context)
+        code = grpc.StatusCode.UNKNOWN
+        try:
+            answer = await behaviour(request, context)
+            code = context.code() or grpc.StatusCode.OK
+            return answer
+        except FleetError as error:
+            code = status_code(error)
+            raise
+        finally:
+            note_change(method, identity, context.peer(), code.name, request)
+
+    return audited

@@ -1,0 +1,145 @@
+"""Handlers of gRPC methods in which nothing but a status can go wrong. Knows nothing of identities."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import aclosing
+from typing import Any, NamedTuple, Never
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
+from parlmesh.telemetry import get_logger
+
+from ..errors import DETAILS_KEY, REASON_KEY, fleet_error_in, status_code, status_from_error
+from .metrics import DURATION, REQUESTS
+
+# The stubs of grpc's handlers and contexts know only the synchronous stack.
+Handler = Any
+Context = Any
+Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
+WhyEnded = Callable[[], FleetError | None]
+
+log = get_logger("parlmesh.rpc")
+
+
+class Shape(NamedTuple):
+    """Which sides of a method are streams."""
+
+    request_streaming: bool
+    response_streaming: bool
+
+
+def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | None = None) -> Behaviour:
+    """Runs to a result or a status, and counts it."""
+    duration = DURATION.labels(method) if timed else None
+
+    async def run_settled(request: Any, context: Context) -> Any:
+        started = time.perf_counter()
+        code = grpc.StatusCode.UNKNOWN
+        try:
+            answer = await run(request, context)
+            code = context.code() or grpc.StatusCode.OK
+            return answer
+        except asyncio.CancelledError:
+            ended = why_ended() if why_ended is not None else None
+            if ended is None:
+                code = grpc.StatusCode.CANCELLED
+                raise
+            code = status_code(ended)
+            await _abort(context, ended)
+        except grpc.aio.AbortError:
+            code = context.code()
+            raise
+        except grpc.aio.InternalError:
+            # The transport failed under a write: the client has gone. grpc deals with it.
+            code = grpc.StatusCode.CANCELLED
+            raise
+        except Exception as error:
+            known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
+            code = status_code(known)
+            # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
+            # error hold each other.
+            del request
+            _forget_frames(error)
+            _forget_frames(known)
+            await _abort(context, known)
+        finally:
+            REQUESTS.labels(method, code.name).inc()
+            if duration is not None:
+                duration.observe(time.perf_counter() - started)
+
+    return run_settled
+
+
+def pump(generate: Callable[[Any, Context], Any]) -> Behaviour:
+    """An async generator as a coroutine that writes; grpc's own loop, but the generator is closed in time."""
+
+    async def write_all(request: Any, context: Context) -> None:
+        write = context.write
+        async with aclosing(generate(request, context)) as messages:
+            async for message in messages:
+                await write(message)
+
+    return write_all
+
+
+def parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
+    """Tells a malformed message from a defect; the only thing done per message, at the cost of a function call."""
+
+    def parse(data: bytes) -> Any:
+        try:
+            return deserialize(data) if deserialize is not None else data
+        except DecodeError:
+            raise InvalidInput(f"a message of {len(data)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
+
+    return parse
+
+
+def _malformed(error: BaseException) -> InvalidInput | None:
+    """What a servicer that reads bytes itself raises on those that are no message: never a defect."""
+    if isinstance(error, BaseExceptionGroup):
+        found = [_malformed(inner) or fleet_error_in(inner) for inner in error.exceptions]
+        return next((one for one in found if isinstance(one, InvalidInput)), None) if None not in found else None
+    if isinstance(error, DecodeError):
+        return InvalidInput("a message cannot be parsed", reason="MALFORMED_MESSAGE")
+    return None
+
+
+def _internal_error(error: Exception, method: str) -> FleetError:
+    """What the client may know of a defect: an id to find it in the log."""
+    if type(error).__name__ == "_ServerStoppedError":
+        # No defect: grpc raises it from a stream's read when the server stops, and gives it no public name.
+        return Unavailable("the server is stopping", reason="STOPPING")
+    error_id = secrets.token_hex(4)
+    log.exception("internal_error", error, error_id=error_id, method=method)
+    return FleetError(f"internal error {error_id}", reason="INTERNAL", error_id=error_id)
+
+
+def _forget_frames(error: BaseException) -> None:
+    error.__traceback__ = error.__context__ = error.__cause__ = None
+
+
+async def _abort(context: Context, error: FleetError) -> Never:
+    status = status_from_error(error)
+    details = ((DETAILS_KEY, status.SerializeToString()), (REASON_KEY, error.reason))
+    await context.abort(status_code(error), status.message, trailing_metadata=details)
+    raise AssertionError("abort returned")
+
+
+def handler_like(shape: Shape, run: Behaviour, parse: Any, serialize: Any) -> Handler:
+    """A handler of that shape; only streams keep their codecs, single messages pass as bytes."""
+    make: Callable[..., Handler] = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, False): grpc.stream_unary_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }[shape]
+    return make(
+        run,
+        request_deserializer=parse if shape.request_streaming else None,
+        response_serializer=serialize if shape.response_streaming else None,
+    )

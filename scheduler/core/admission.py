@@ -1,0 +1,157 @@
+"""Whether a batch of tasks is accepted: whole, or not at all. Looks, and changes nothing."""
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+
+from parlmesh import limits
+from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted
+
+from ..config import QueueConfig
+from . import dependencies
+from .placement import Fleet
+from .statistics import Statistics
+from .task import ANYWHERE, Task
+
+# Plain numbers: these are looked at for every task.
+LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
+LOWEST, HIGHEST = limits.PRIORITY.least, limits.PRIORITY.most
+NAMED_KINDS = 50
+SHORTEST_RETRY_SECONDS = 0.1
+LONGEST_RETRY_SECONDS = 30.0
+# When nothing was finished lately, so that nothing is known.
+USUAL_RETRY_SECONDS = 1.0
+
+# Kinds and submitters that passed before: they are few, and looking one up is faster than looking at its letters.
+MAX_GOOD_NAMES = 4096
+_good_names: set[str] = set()
+
+
+def check_size(count: int) -> None:
+    """Comes first: nothing else is looked at in a request that is too long."""
+    limits.TASKS.check(count, "the request")
+
+
+def select_new(tasks: Sequence[Task], known: Mapping[str, Task], config: QueueConfig) -> dict[str, Task]:
+    """The tasks that are not known yet, by id. Every id must be set."""
+    new: dict[str, Task] = {}
+    dependent = False
+    max_payload_bytes = config.max_payload_bytes
+    for task in tasks:
+        task_id = task.task_id
+        if task_id in known:
+            continue
+        if task_id in new:
+            raise InvalidInput(
+                f'task id "{task_id}" is given twice in one request', reason="DUPLICATE_TASK_ID", task_id=task_id
+            )
+        _check(task, config)
+        if len(task.body) > max_payload_bytes:
+            raise InvalidInput(
+                f'payload of task "{task_id}" has {len(task.body)} bytes; the limit is {max_payload_bytes} '
+                "(queue.max_payload_bytes)",
+                reason="PAYLOAD_TOO_LARGE",
+                task_id=task_id,
+            )
+        new[task_id] = task
+        dependent = dependent or bool(task.dependencies)
+    if dependent:
+        dependencies.check(new, known)
+    return new
+
+
+def check_kinds(new: Mapping[str, Task], known: Collection[str], fleet: Fleet, config: QueueConfig) -> None:
+    """`known` is bounded, and may have forgotten a kind that somebody still has."""
+    if not config.refuse_unknown_kinds or not known:
+        return
+    for task in new.values():
+        if task.kind not in known and task.kind not in fleet.present_kinds():
+            raise FailedPrecondition(
+                f'no actor has the kind "{task.kind}" of task "{task.task_id}"; '
+                f"known kinds: {', '.join(sorted(islice(known, NAMED_KINDS)))}",
+                reason="UNKNOWN_KIND",
+                kind=task.kind,
+                task_id=task.task_id,
+            )
+
+
+def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:
+    """The present number of outcomes per second makes the retry hint."""
+    if not new:
+        # Known ids change nothing, whatever the limits have become since.
+        return
+    held_tasks, held_bytes = statistics.unfinished, statistics.unfinished_bytes
+    count, size = len(new), sum([len(task.body) for task in new.values()])
+    if count > config.max_tasks or size > config.max_bytes:
+        raise ResourceExhausted(
+            f"the request has {count} tasks of {size} bytes; the queue holds at most {config.max_tasks} tasks "
+            f"of {config.max_bytes} bytes (queue.max_tasks, queue.max_bytes)",
+            reason="QUEUE_FULL",
+        )
+    excess = held_tasks + count - config.max_tasks
+    if excess <= 0 and held_bytes + size <= config.max_bytes:
+        return
+    rate = statistics.rate(now)
+    wait = max(excess, 1) / rate if rate > 0 else USUAL_RETRY_SECONDS
+    raise ResourceExhausted(
+        f"the queue holds {held_tasks} unfinished tasks of {held_bytes} bytes and has no room for {count} more "
+        f"(queue.max_tasks is {config.max_tasks}, queue.max_bytes {config.max_bytes})",
+        reason="QUEUE_FULL",
+        retry_after_seconds=min(LONGEST_RETRY_SECONDS, max(SHORTEST_RETRY_SECONDS, wait)),
+        queued=held_tasks,
+        limit=config.max_tasks,
+    )
+
+
+def _check(task: Task, config: QueueConfig) -> None:
+    """Against the table of limits. Most tasks are plain, and pass with a few comparisons."""
+    if not task.kind:
+        raise InvalidInput(f'task "{task.task_id}" has no kind', reason="MISSING_KIND", task_id=task.task_id)
+    if not (
+        len(task.task_id) <= LONGEST_ID
+        and len(task.kind) <= LONGEST_KIND
+        and len(task.submitter) <= LONGEST_SUBMITTER
+        and LOWEST <= task.priority <= HIGHEST
+        and task.task_id.isprintable()
+        and task.kind in _good_names
+        and task.submitter in _good_names
+    ):
+        owner = _owner(task)
+        limits.TASK_ID.check_text(task.task_id)
+        limits.KIND.check_text(task.kind, owner)
+        limits.SUBMITTER.check_text(task.submitter, owner)
+        limits.PRIORITY.check(task.priority, owner)
+        if len(_good_names) >= MAX_GOOD_NAMES:
+            _good_names.clear()
+        _good_names.update((task.kind, task.submitter))
+    if task.max_attempts:
+        limits.MAX_ATTEMPTS.check(task.max_attempts, _owner(task))
+    if task.queue_timeout is not None:
+        limits.QUEUE_TIMEOUT.check(task.queue_timeout, _owner(task))
+    if task.run_timeout is not None:
+        limits.RUN_TIMEOUT.check(task.run_timeout, _owner(task))
+    if task.placement is not ANYWHERE:
+        _check_placement(task)
+    if task.dependencies and len(task.dependencies) > config.max_dependencies:
+        raise InvalidInput(
+            f'task "{task.task_id}" has {len(task.dependencies)} dependencies; the limit is '
+            f"{config.max_dependencies} (queue.max_dependencies)",
+            reason="TOO_MANY_DEPENDENCIES",
+            task_id=task.task_id,
+        )
+
+
+def _check_placement(task: Task) -> None:
+    owner = f"the placement of {_owner(task)}"
+    limits.NODE_ID.check_text(task.placement.node_id, owner)
+    check_labels(task.placement.labels, owner)
+
+
+def check_labels(labels: Collection[tuple[str, str]], owner: str) -> None:
+    limits.LABELS.check(len(labels), owner)
+    for name, value in labels:
+        limits.LABEL_NAME.check_text(name, owner)
+        limits.LABEL_VALUE.check_text(value, owner)
+
+
+def _owner(task: Task) -> str:
+    return f'task "{task.task_id[: limits.SHOWN]}"'

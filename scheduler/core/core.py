@@ -1,0 +1,433 @@
+"""The scheduler's core: a state machine without I/O, clock, threads or messages.
+
+Each method is one event. It changes the state, or raises a FleetError and changes nothing; what must be done outside
+is collected and given out by `take_actions`. `now` is monotonic and the scheduler's own: no other clock decides.
+"""
+
+import os
+import random
+from collections.abc import Iterable, Sequence
+from itertools import count
+from typing import Never
+
+from parlmesh import limits
+from parlmesh.errors import InvalidInput, NotFound
+
+from ..config import SchedulerConfig
+from ..journal.left_out import LeftOut
+from ..journal.recovery import Recovery
+from . import admission, rebalancing
+from .actions import Action, Assign, Command, Notify, Revoke
+from .lifecycle import Lifecycle
+from .placement import Actor, ActorCommand
+from .sessions import Hello, Sessions
+from .task import NO_LEASE, NO_RESULT, SUCCEEDED, Failure, LeaseName, Task, TaskState
+
+# (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
+AttemptEnd = tuple[str, int, bytes, Failure | None, float]
+
+TRIM_SECONDS = 10.0
+# Into how many parts per actor a large number of ready tasks is divided.
+PARTS = 4
+
+
+class Core:
+    """Submit, lease, renew, complete, fail, cancel, expire, connect, lose, pause, drain, tick."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        *,
+        now: float,
+        wall_time: float,
+        lease_floor: int = 0,
+        rng: random.Random | None = None,
+    ) -> None:
+        """`rng` spreads load and back-offs and, where it is given, also stands in for the entropy of lease ids."""
+        self.config = config
+        entropy = os.urandom if rng is None else rng.randbytes
+        self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
+        self.sessions = Sessions(self.life)
+        # The floor differs at every start, so ids never repeat.
+        self._id_prefix = f"t-{lease_floor >> 32:x}"
+        self._ids = count(1)
+        self._actions: list[Action] = []
+        self._now = now
+        self._last_tick = now
+        self._next_trim = now + TRIM_SECONDS
+        self._next_rebalance = now + config.dispatch.rebalance_seconds
+
+    def recover(self, batches: Iterable[bytes], now: float) -> LeftOut:
+        """Rebuilds the state from a journal, before any other event; what could not be read."""
+        return Recovery(self.life, now).recover(batches)
+
+    def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
+        """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
+        life = self.life
+        admission.check_size(len(tasks))
+        for task in tasks:
+            if not task.task_id:
+                task.task_id = self._new_id()
+        new = admission.select_new(tasks, life.tasks, self.config.queue)
+        admission.check_room(new, life.statistics, now, self.config.queue)
+        admission.check_kinds(new, life.kinds, life.fleet, self.config.queue)
+        life.admit(new.values(), now)
+        self._dispatch(now)
+        return [task.task_id for task in tasks]
+
+    def cancel(self, task_ids: Sequence[str], now: float) -> list[str]:
+        """Ends what is unfinished; the ids it ended. Unknown ids refuse the whole request."""
+        limits.TASK_IDS.check(len(task_ids), "the request")
+        tasks = [self.task(task_id) for task_id in dict.fromkeys(task_ids)]
+        cancelled = []
+        for task in tasks:
+            if not task.final:
+                if task.actor is not None:
+                    self.life.revoke(task.actor, task.lease)
+                    self._freed(task.actor)
+                self.life.finish(task, TaskState.CANCELLED, now, Failure("CANCELLED", "cancelled on request"))
+                cancelled.append(task.task_id)
+        self._dispatch(now)
+        return cancelled
+
+    def connect(self, hello: Hello, now: float) -> None:
+        """A new stream of an actor; the leases it names and still holds are kept."""
+        self._actions += self.sessions.connect(hello, now)
+        self._dispatch(now)
+
+    def disconnect(self, session: int, now: float) -> None:
+        """A stream ended. Its leases wait for the actor's return unless it left in peace."""
+        self.sessions.disconnect(session, now)
+        self._dispatch(now)
+
+    def report(
+        self,
+        session: int,
+        now: float,
+        *,
+        credits: int = 0,
+        results: Sequence[AttemptEnd] = (),
+        heartbeat: Sequence[LeaseName] | None = None,
+        policy_version: int = 0,
+        leaving: bool = False,
+    ) -> None:
+        """One message of an actor. Every result in it is recorded or refused for good, and so may be acknowledged
+        once what `take_actions` asks to persist is durable."""
+        actor = self.sessions.by_number.get(session)
+        if actor is None:
+            return
+        if results:
+            self._complete(actor, results, now)
+        if actor.session != session:
+            # A stream that was replaced: its results count, its credits do not.
+            self._freed(actor)
+            self._dispatch(now)
+            return
+        self.sessions.hear(actor, now, credits=credits, leaving=leaving)
+        if heartbeat is not None:
+            self.sessions.renew(actor, heartbeat, policy_version, now)
+        self._fill(actor, now)
+        self._dispatch(now)
+
+    def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
+        """Those of an assignment whose leases still stand, at the moment it is sent; the stream's credits for the
+        others are given back, because its actor never hears of them."""
+        actor = self.sessions.by_number.get(session)
+        if actor is None or actor.session != session:
+            return []
+        found = [
+            task
+            for task, lease_id in zip(tasks, lease_ids)  # noqa: B905 - of the same length, and busy
+            if task.lease_id == lease_id and task.actor is actor
+        ]
+        if len(found) < len(tasks):
+            actor.credits += len(tasks) - len(found)
+            self._freed(actor)
+        return found
+
+    def strike(self, session: int, reason: str, now: float) -> None:
+        """A message of an actor could not be taken as it was."""
+        actor = self.sessions.by_number.get(session)
+        if actor is not None:
+            self.sessions.confinement.strike(actor.node_id, reason, now)
+            self._dispatch(now)
+
+    def judge(
+        self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str, now: float
+    ) -> list[Actor]:
+        """QUARANTINE or STRIKE for the nodes of these actors and these nodes; all their actors."""
+        if not reason:
+            raise InvalidInput(
+                f"{command.name} has no reason; it is shown to whoever lists the actors", reason="NO_REASON"
+            )
+        reason = limits.REASON.shorten(reason)
+        for node_id in node_ids:
+            limits.NODE_ID.check_text(node_id)
+        chosen = self._named(actor_ids, len(node_ids))
+        nodes = dict.fromkeys((*node_ids, *(actor.node_id for actor in chosen)))
+        confinement = self.sessions.confinement
+        for node_id in nodes:
+            if command is ActorCommand.STRIKE:
+                confinement.strike(node_id, reason, now)
+            else:
+                confinement.confine(node_id, reason, now)
+        self._dispatch(now)
+        return [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
+
+    def command(
+        self, actor_ids: Sequence[str], command: ActorCommand, now: float, node_ids: Sequence[str] = ()
+    ) -> list[Actor]:
+        """Commands every named actor, and all of the named nodes, or none; the actors."""
+        actors = self._named(actor_ids, len(node_ids))
+        nodes = frozenset(node_ids)
+        for node_id in nodes - {actor.node_id for actor in self.life.fleet.actors.values()}:
+            shown = limits.NODE_ID.shorten(node_id)
+            raise NotFound(f'node "{shown}" has no actor here', reason="UNKNOWN_NODE", node_id=shown)
+        if nodes:
+            more = [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
+            actors = list(dict.fromkeys((*actors, *more)))
+        for actor in actors:
+            self.sessions.command(actor, command, now)
+            if actor.session:
+                self._actions.append(Command(actor.session, command))
+        self._dispatch(now)
+        return actors
+
+    def rebalance(self, now: float) -> int:
+        """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
+        moved = self._rebalance(now, 0.0)
+        self._dispatch(now)
+        return moved
+
+    def tick(self, now: float, wall_time: float) -> None:
+        """Time has passed: back-offs end, leases expire, the old is forgotten."""
+        life = self.life
+        life.wall_offset = wall_time - now
+        self.sessions.forgive_stall(now - self._last_tick, now)
+        self._last_tick = now
+        for task in life.timers.take_due(now):
+            self._wake(task, now)
+        self.sessions.expire(now)
+        self.sessions.follow_policy(now)
+        self._note_endings(now)
+        gone = life.retention.excess(now)
+        if gone:
+            life.forget(gone)
+        if now >= self._next_trim:
+            self._next_trim = now + TRIM_SECONDS
+            for task_class in life.queue.trim():
+                life.fleet.drop_class(task_class)
+                task_class.dissolve()
+            life.forget_kinds(now)
+        if now >= self._next_rebalance:
+            self._next_rebalance = now + self.config.dispatch.rebalance_seconds
+            self._rebalance(now, self.config.dispatch.rebalance_seconds)
+        self._dispatch(now)
+
+    @property
+    def next_ending(self) -> float:
+        """When `foresee` is due; infinite when nothing is expected."""
+        return self.life.endings.next_time
+
+    def foresee(self, now: float) -> None:
+        """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
+        self._note_endings(now)
+        self._dispatch(now)
+
+    @property
+    def undelivered(self) -> bool:
+        """Whether something was decided that `take_actions` has not given out."""
+        return bool(self._actions) or self.life.changed
+
+    def take_actions(self) -> list[Action]:
+        """What the last event asks for; to be taken and performed after each."""
+        life, actions = self.life, self._actions
+        self._actions = []
+        persist = life.take_records(self._now)
+        if persist is not None:
+            actions.insert(0, persist)
+        if life.revoked:
+            actions += [Revoke(session, leases) for session, leases in life.revoked.items()]
+            life.revoked = {}
+        if life.assigned:
+            actions += [Assign(actor.session, tasks) for actor, tasks in life.assigned.items()]
+            life.assigned = {}
+        if life.assigned_again:
+            actions += [Assign(actor.session, tasks, True) for actor, tasks in life.assigned_again.items()]
+            life.assigned_again = {}
+        if life.finished:
+            actions.append(Notify(life.finished))
+            life.finished = []
+        return actions
+
+    def task(self, task_id: str) -> Task:
+        task = self.life.tasks.get(task_id)
+        return task if task is not None else self.refuse_unknown(task_id)
+
+    def refuse_unknown(self, task_id: str) -> Never:
+        raise NotFound(
+            f'task "{limits.TASK_ID.shorten(task_id)}" is unknown or was finished too long ago',
+            reason="UNKNOWN_TASK",
+            task_id=task_id,
+        )
+
+    def actor(self, actor_id: str) -> Actor:
+        actor = self.life.fleet.actors.get(actor_id)
+        if actor is None:
+            raise NotFound(
+                f'actor "{limits.ACTOR_ID.shorten(actor_id)}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id
+            )
+        return actor
+
+    def _named(self, actor_ids: Sequence[str], others: int) -> list[Actor]:
+        """The actors of these ids; `others` is how many are named in other ways."""
+        if not actor_ids and not others:
+            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
+        if actor_ids or others > limits.ACTOR_IDS.most:
+            limits.ACTOR_IDS.check(len(actor_ids) + others, "the request")
+        return [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
+
+    def _new_id(self) -> str:
+        while True:
+            task_id = f"{self._id_prefix}-{next(self._ids)}"
+            if task_id not in self.life.tasks:
+                return task_id
+
+    def _complete(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> None:
+        life = self.life
+        tasks = life.tasks
+        plain: list[Task] = []
+        latency = 0.0
+        runs: dict[str, list[float]] = {}
+        max_bytes = self.config.queue.max_payload_bytes
+        bad: list[str] = []
+        if sender.quarantined:
+            life.statistics.stale_results += len(results)
+            return
+        for task_id, lease_id, result, failure, ran in results:
+            task = tasks.get(task_id)
+            if (
+                task is None
+                or task.state >= SUCCEEDED
+                or task.lease_id != lease_id
+                or lease_id == NO_LEASE
+                or (task.actor is not sender and not (task.actor is None and sender.had(task)))
+            ):
+                life.statistics.stale_results += 1
+                if task is not None and task.lease_id == lease_id != NO_LEASE and task.actor_id != sender.actor_id:
+                    bad.append(f'actor "{sender.actor_id}" answered for a lease of "{task.actor_id}"')
+                continue
+            task.ran = ran
+            if len(result) > max_bytes:
+                failure, result = _too_large(len(result), max_bytes), b""
+            if failure is NO_RESULT:
+                bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
+            if failure is None and task.actor is not None and task.children is None:
+                # By far the most frequent end, without a call per task.
+                del sender.leases[lease_id]
+                sender.ending.discard(lease_id)
+                task.actor = None
+                task.result = result
+                task.failure = None
+                task.state = SUCCEEDED
+                task.end_time = now
+                task.task_class.unfinished -= 1
+                latency += now - task.submit_time
+                plain.append(task)
+            else:
+                self._end_attempt(task, sender, result, failure, now)
+            if task.kind in runs:
+                runs[task.kind].append(ran)
+            else:
+                runs[task.kind] = [ran]
+        if plain:
+            life.settle_successes(plain, latency, now)
+            sender.completed += len(plain)
+        self._measure(sender, runs)
+        for reason in bad:
+            self.sessions.confinement.strike(sender.node_id, reason, now)
+
+    def _end_attempt(self, task: Task, sender: Actor, result: bytes, failure: Failure | None, now: float) -> None:
+        if failure is None:
+            self.life.succeed(task, result, now)
+            sender.completed += 1
+        else:
+            self.life.fail_attempt(task, failure, now)
+            sender.failed += 1
+
+    def _measure(self, actor: Actor, runs: dict[str, list[float]]) -> None:
+        for kind, seconds in runs.items():
+            count, mean = len(seconds), sum(seconds) / len(seconds)
+            fleet_mean = self.life.statistics.count_runs(kind, count, mean)
+            actor.measure(count, mean, fleet_mean, self.config.dispatch.prefetch_seconds)
+
+    def _wake(self, task: Task, now: float) -> None:
+        if task.state is TaskState.WAITING:
+            self.life.make_ready([task], now)
+            return
+        failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
+        self.life.finish(task, TaskState.FAILED, now, failure)
+
+    def _rebalance(self, now: float, min_age: float) -> int:
+        tasks = rebalancing.to_take_back(self.life.fleet, now, min_age)
+        for task in tasks:
+            actor = task.actor
+            assert actor is not None
+            self.life.revoke(actor, task.lease)
+            self.life.take_back(task, now)
+            self._freed(actor)
+        self.life.statistics.moved += len(tasks)
+        return len(tasks)
+
+    def _note_endings(self, now: float) -> None:
+        for lease_id, actor in self.life.endings.take_due(now):
+            if lease_id in actor.leases:
+                actor.ending.add(lease_id)
+                self._freed(actor)
+
+    def _freed(self, actor: Actor) -> None:
+        """A lease of this actor ends outside its own message; `_dispatch` looks at its room again."""
+        self.sessions.unsettled[actor] = None
+
+    def _fill(self, actor: Actor, now: float) -> None:
+        life = self.life
+        if life.queue.ready and (room := actor.room) > 0:
+            tasks = life.queue.take(actor.classes, room)
+            if tasks:
+                life.grant(tasks, actor, now)
+        life.fleet.settle(actor)
+
+    def _dispatch(self, now: float) -> None:
+        """Brings ready tasks and idle actors together until there is no pair left."""
+        self._now = now
+        fleet = self.life.fleet
+        changed = [actor for actor in self.sessions.unsettled if actor.profile is not None]
+        self.sessions.unsettled.clear()
+        for actor in changed:
+            fleet.settle(actor)
+        if self.life.fresh:
+            self._spread(now)
+        # Last, so that what was taken from an actor goes to a free slot and not back to it.
+        for actor in changed:
+            self._fill(actor, now)
+
+    def _spread(self, now: float) -> None:
+        """Gives tasks that became ready to actors with room."""
+        life = self.life
+        for task_class in life.fresh:
+            while task_class.ready:
+                actor = life.fleet.choose(task_class)
+                if actor is None:
+                    break
+                # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
+                free = actor.slots - len(actor.leases)
+                part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
+                tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
+                assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
+                life.grant(tasks, actor, now)
+                life.fleet.settle(actor)
+        life.fresh.clear()
+
+
+def _too_large(size: int, limit: int) -> Failure:
+    return Failure("INVALID_RESULT", f"the result has {size} bytes; the limit is {limit} (queue.max_payload_bytes)")

@@ -1,0 +1,58 @@
+"""Finished tasks, kept for a bounded time, number and size. The first to finish is the first to go."""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+
+from ..config import RetentionConfig
+from ..journal.stored_task import StoredTask
+from .task import Task
+
+
+class Retention:
+    """Decides what is forgotten; the owner removes it."""
+
+    def __init__(self, config: RetentionConfig) -> None:
+        self._config = config
+        self._finished: deque[Task] = deque()
+        # Beside the tasks, because a stored one would have to be opened to be weighed.
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
+        # Whether number or size, and not age, has decided what was forgotten last.
+        self._crowded = False
+
+    def __len__(self) -> int:
+        return len(self._finished)
+
+    def keep(self, tasks: Sequence[Task]) -> None:
+        sizes = [len(task.body) + len(task.result) for task in tasks]
+        self._finished += tasks
+        self._sizes += sizes
+        self._bytes += sum(sizes)
+
+    def keep_stored(self, tasks: Sequence[StoredTask]) -> None:
+        self._finished += tasks
+        self._sizes += [task.size for task in tasks]
+        self._bytes += sum(task.size for task in tasks)
+
+    def newest_first(self) -> Iterator[Task]:
+        return reversed(self._finished)
+
+    def excess(self, now: float) -> list[Task]:
+        """Removes and returns what is to be forgotten, oldest first."""
+        config, finished = self._config, self._finished
+        gone: list[Task] = []
+        while finished:
+            crowded = len(finished) > config.max_tasks or self._bytes > config.max_bytes
+            if not crowded and finished[0].end_time > now - config.max_seconds:
+                break
+            self._crowded = crowded
+            self._bytes -= self._sizes.popleft()
+            gone.append(finished.popleft())
+        return gone
+
+    def remembers(self, now: float) -> float:
+        """Seconds back from now within which every end is kept. Before the oldest that is kept, any may be gone."""
+        finished, longest = self._finished, self._config.max_seconds
+        if not self._crowded and len(finished) < self._config.max_tasks:
+            return longest
+        return min(longest, max(0.0, now - finished[0].end_time)) if finished else 0.0

@@ -1,0 +1,144 @@
+"""Rebuilds a core from its journal: the same tables, filled by what was decided before."""
+
+from collections.abc import Iterable
+from itertools import chain
+from operator import attrgetter
+
+from ..core.actions import Introduced, Returned
+from ..core.lifecycle import Lifecycle
+from ..core.placement import Actor
+from ..core.task import Task
+from .compaction import Condenser, Trail
+from .left_out import LeftOut
+from .records import UNREADABLE, Leased, decode, peek_time, read_submitted
+from .stored_task import StoredTask
+
+
+class Recovery:
+    """Reads every batch, then brings the tables to life."""
+
+    def __init__(self, life: Lifecycle, now: float) -> None:
+        self._life = life
+        self._now = now
+        # When a task that waits for a slot began to, by its number, where it matters.
+        self._returned_at: dict[int, float] = {}
+
+    def recover(self, batches: Iterable[bytes]) -> LeftOut:
+        """What could not be read."""
+        condenser = Condenser()
+        condenser.read_all(batches)
+        self._set_clock(condenser)
+        left_out = condenser.left_out
+        finished = list(self._finished(condenser.finished, left_out))
+        unfinished = list(self._unfinished(condenser.unfinished, left_out))
+        life = self._life
+        # Lists are by number; a condensed journal has the finished tasks last.
+        life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=attrgetter("number"))}
+        life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
+        life.retention.keep_stored(finished)
+        for raw in condenser.actors.values():
+            self._introduce(raw)
+        self._revive(unfinished)
+        for actor_id in condenser.paused:
+            self._actor(actor_id).paused = True
+        life.kinds.announce(condenser.kinds, self._now)
+        return left_out
+
+    def _set_clock(self, condenser: Condenser) -> None:
+        """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
+        unfinished = condenser.unfinished
+        records = [trail.finished for trail in condenser.finished.values()]
+        records += [trail.returned for trail in unfinished.values() if isinstance(trail, Trail) and trail.returned]
+        if unfinished:
+            # Numbers grow with time.
+            last = unfinished[max(unfinished)]
+            records.append(last if isinstance(last, bytes) else last.submitted)
+        newest = max(map(_time, records), default=0.0)
+        if newest:
+            self._life.journal_offset = newest - self._now
+
+    def _finished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[StoredTask]:
+        for number, trail in trails.items():
+            try:
+                yield StoredTask(number, trail.submitted, trail.finished, self._monotonic)
+            except UNREADABLE as error:
+                left_out.add(f"finished task number {number}: {error}")
+
+    def _unfinished(self, trails: dict[int, bytes | Trail], left_out: LeftOut) -> Iterable[Task]:
+        names: dict[bytes, str] = {}
+        # The clock of an older journal may have jumped between two submits; their order is what counts.
+        now, offset, newest = self._now, self._life.journal_offset, float("-inf")
+        for number in sorted(trails):
+            trail = trails[number]
+            try:
+                task, time = read_submitted(trail if isinstance(trail, bytes) else trail.submitted, names)
+                time -= offset
+                if time > newest:
+                    newest = time if time < now else now
+                # When its earlier attempts were leased is not kept; it matters only if it ends without another.
+                task.submit_time = task.lease_time = newest
+                if not isinstance(trail, bytes):
+                    self._follow(task, trail)
+                yield task
+            except UNREADABLE as error:
+                left_out.add(f"unfinished task number {number}: {error}")
+
+    def _follow(self, task: Task, trail: Trail) -> None:
+        for record in decode(trail.returned + trail.leased):
+            if isinstance(record, Returned):
+                task.attempts, task.failures, task.losses = record.attempts, record.failures, record.losses
+                self._returned_at[task.number] = self._monotonic(record.time) if record.time else self._now
+            elif isinstance(record, Leased):
+                task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
+                task.leased_before = True
+
+    def _revive(self, tasks: list[Task]) -> None:
+        """Counts dependencies, fills the queue, and keeps every lease for an actor that may come back for it."""
+        life = self._life
+        life.enter_all(tasks)
+        # An actor's oldest leases are taken to be running.
+        for task in sorted((task for task in tasks if task.leased_before), key=lambda task: task.lease_id):
+            life.hold(task, self._actor(task.actor_id), self._now)
+        waiting = [task for task in tasks if not task.leased_before]
+        life.make_ready([task for task in waiting if not task.dependencies], self._now)
+        for task in waiting:
+            if task.dependencies:
+                life.attach(task, self._now)
+            if task.queue_timeout is not None:
+                self._go_on_waiting(task, task.queue_timeout)
+        life.fresh.clear()
+
+    def _go_on_waiting(self, task: Task, queue_timeout: float) -> None:
+        """A restart does not give it its whole queue_timeout again."""
+        parents = [self._life.tasks.get(task_id) for task_id in task.dependencies]
+        ended = [parent.end_time for parent in parents if parent is not None and parent.final]
+        since = self._returned_at.get(task.number) or max((task.submit_time, *ended))
+        if not task.missing and not task.final:
+            task.ready_time = since
+            self._life.timers.set(since + queue_timeout, task)
+
+    def _monotonic(self, time: float) -> float:
+        """The same moment on this scheduler's clock, never in the future."""
+        return min(self._now, time - self._life.journal_offset)
+
+    def _introduce(self, raw: bytes) -> None:
+        (introduced,) = decode(raw)
+        assert isinstance(introduced, Introduced)
+        actor = self._actor(introduced.actor_id)
+        actor.node_id, actor.incarnation, actor.slots = introduced.node_id, introduced.incarnation, introduced.slots
+
+    def _actor(self, actor_id: str) -> Actor:
+        actor = self._life.fleet.actors.get(actor_id)
+        if actor is None:
+            actor = self._life.fleet.actors[actor_id] = Actor(actor_id)
+            # Actors wait longer between their tries when the scheduler was away: they get a whole lease.
+            leases = self._life.config.leases
+            actor.lost_at = self._now + max(0.0, leases.duration_seconds - leases.reconnect_seconds)
+        return actor
+
+
+def _time(record: bytes) -> float:
+    try:
+        return peek_time(record)
+    except UNREADABLE:
+        return 0.0

@@ -1,0 +1,81 @@
+"""What a restart must give back: rebuilds a core from a journal beside the living one and names every difference.
+
+For tests and simulations. To be called between two events, when all that was decided is in the journal. What a restart
+may change is left out on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
+"""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..core.core import Core
+from ..core.placement import Actor
+from ..core.task import Task
+from ..store import SqliteStore
+
+SHOWN = 300
+
+
+def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
+    """One sentence each; `now` is on the core's own clock."""
+    copy = Core(core.config, now=now, wall_time=now + core.life.wall_offset)
+    left_out = copy.recover(batches, now)
+    found = [f"the journal has something unreadable: {what}" for what in left_out.described]
+    return [*found, *_compare(core, copy)]
+
+
+def store_differences(core: Core, path: Path, now: float) -> list[str]:
+    """Against a store that the scheduler has closed."""
+    store = SqliteStore(path)
+    try:
+        return differences(core, store.open(now + core.life.wall_offset).batches, now)
+    finally:
+        store.close()
+
+
+def _compare(core: Core, copy: Core) -> Iterator[str]:
+    live, rebuilt = core.life, copy.life
+    yield from _compare_tables("task", live.tasks, rebuilt.tasks, describe_task)
+    yield from _compare_tables("actor", live.fleet.actors, rebuilt.fleet.actors, describe_actor)
+    for name, one, other in (
+        ("kinds", set(live.kinds), set(rebuilt.kinds)),
+        ("finished tasks in order", _finished(core), _finished(copy)),
+        ("the order of tasks", list(live.tasks), list(rebuilt.tasks)),
+        ("unfinished tasks", live.statistics.unfinished, rebuilt.statistics.unfinished),
+        ("unfinished bytes", live.statistics.unfinished_bytes, rebuilt.statistics.unfinished_bytes),
+        ("a number is given twice", True, live.next_number >= rebuilt.next_number),
+    ):
+        if one != other:
+            yield f"{name}: {_short(one)}, rebuilt {_short(other)}"
+
+
+def _compare_tables(what: str, live: dict[str, Any], rebuilt: dict[str, Any], describe: Any) -> Iterator[str]:
+    for key in live.keys() | rebuilt.keys():
+        one = describe(live[key]) if key in live else None
+        other = describe(rebuilt[key]) if key in rebuilt else None
+        if one != other:
+            yield f'{what} "{key}" is {_short(one)} and would be rebuilt as {_short(other)}'
+
+
+def describe_task(task: Task) -> tuple[Any, ...]:
+    """What a restart must not change. A lost lease is kept only in memory, so that it can be given back."""
+    spec = (task.number, task.kind, task.priority, task.placement, task.submitter, task.max_attempts)
+    if task.final:
+        return *spec, task.state.name, task.attempts, task.result, task.failure, task.actor_id
+    lease = (task.lease_id, task.actor_id) if task.actor is not None else None
+    timeouts = (task.queue_timeout, task.run_timeout)
+    counts = (task.attempts, task.failures, task.losses, task.missing)
+    return *spec, "unfinished", *counts, lease, timeouts, task.dependencies, task.body
+
+
+def describe_actor(actor: Actor) -> tuple[Any, ...]:
+    return actor.node_id, actor.incarnation, actor.slots, actor.paused, sorted(actor.leases)
+
+
+def _finished(core: Core) -> list[str]:
+    return [task.task_id for task in core.life.retention.newest_first()]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"

@@ -1,0 +1,70 @@
+"""FleetService over gRPC: one stream per actor, whose reader and writer never wait for each other."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from parlmesh.errors import InvalidInput, PermissionDenied
+from parlmesh.rpc import caller
+from parlmesh.security import ANYONE
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+
+from ..core.sessions import Hello
+from ..shell import Shell
+from . import messages
+
+Context = Any
+
+
+class FleetServicer:
+    """What actors call."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    async def Connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Reads encoded ConnectRequests and writes encoded ConnectResponses."""
+        first = await anext(aiter(requests), None)
+        if first is None:
+            return
+        session = self._shell.next_session()
+        outbox = self._shell.connect(_hello(first, session), first)
+        try:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(outbox.write_to(context))
+                async for request in requests:
+                    self._receive(session, request)
+                    if outbox.closed:
+                        # Nothing more is taken from it until it has read why.
+                        self._shell.disconnect(session)
+                        await writer
+                # The actor closed its side in peace; what is still unsent has no reader.
+                writer.cancel()
+        finally:
+            self._shell.disconnect(session)
+
+    def _receive(self, session: int, request: bytes) -> None:
+        """A message that cannot be taken ends the stream and counts against its node."""
+        try:
+            self._shell.receive(session, request)
+        except DecodeError:
+            error = InvalidInput(f"a message of {len(request)} bytes cannot be parsed", reason="MALFORMED_MESSAGE")
+            self._shell.strike(session, error)
+            raise error from None
+        except InvalidInput as error:
+            self._shell.strike(session, error)
+            raise
+
+
+def _hello(data: bytes, session: int) -> Hello:
+    request = fleet_pb.ConnectRequest.FromString(data)
+    if not request.HasField("hello"):
+        raise InvalidInput("the first message of Connect has no hello", reason="MISSING_HELLO")
+    node_id = request.hello.node_id
+    if not caller().speaks_for(node_id):
+        raise PermissionDenied(
+            f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
+        )
+    return messages.hello_from_proto(request, session)._replace(proven=caller() is not ANYONE)

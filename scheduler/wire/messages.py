@@ -1,0 +1,189 @@
+"""Between the contract's messages and the core's own types. Translates only: what is allowed is the core's to say."""
+
+import sys
+from collections.abc import Iterable
+
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from parlmesh import limits
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+
+from ..core.core import AttemptEnd
+from ..core.placement import Actor
+from ..core.sessions import Hello
+from ..core.strikes import Strikes
+from ..core.task import ANYWHERE, NO_RESULT, NORMAL, Failure, LeaseName, Placement, Task
+from . import fast_encode
+
+NANOSECONDS = 1_000_000_000
+
+
+def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
+    """`submitter` and `run_timeout` stand in where the spec says nothing."""
+    priority = spec.priority or NORMAL
+    own_timeout = seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None
+    payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
+    kind = sys.intern(spec.kind)
+    return Task(
+        spec.task_id,
+        kind,
+        body=fast_encode.assignment_body(kind, priority, max(0.0, own_timeout or run_timeout), payload),
+        priority=priority,
+        dependencies=tuple(spec.dependencies) if spec.dependencies else (),
+        placement=_placement(spec.placement) if spec.HasField("placement") else ANYWHERE,
+        queue_timeout=seconds_of(spec.queue_timeout) if spec.HasField("queue_timeout") else None,
+        run_timeout=own_timeout,
+        max_attempts=spec.max_attempts,
+        submitter=sys.intern(spec.submitter) or submitter,
+    )
+
+
+def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.Task:
+    message = task_pb2.Task(
+        spec=_spec(task, payload),
+        state=task_pb2.TaskState.ValueType(task.state),
+        attempts=task.attempts,
+        actor_id=task.actor.actor_id if task.actor is not None else "",
+        submit_time=timestamp(task.submit_time + wall_offset),
+    )
+    if task.final:
+        message.outcome.CopyFrom(outcome_to_proto(task))
+        if not payload:
+            message.outcome.ClearField("result")
+    return message
+
+
+def outcome_to_proto(task: Task) -> task_pb2.Outcome:
+    return task_pb2.Outcome.FromString(fast_encode.outcome(task))
+
+
+def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
+    """Leases of results that come with the hello count as held: those results were never acknowledged."""
+    hello = request.hello
+    held = [*hello.leases, *(result.lease for result in request.results)]
+    return Hello(
+        session=session,
+        actor_id=hello.actor_id,
+        node_id=hello.node_id,
+        incarnation=hello.incarnation,
+        slots=hello.slots,
+        kinds=tuple(hello.kinds),
+        labels=tuple(hello.labels.items()),
+        leases=tuple(leases_from_proto(held)),
+        message_bytes=hello.message_bytes,
+    )
+
+
+def leases_from_proto(leases: Iterable[fleet_pb.Lease]) -> list[LeaseName]:
+    return [LeaseName(lease.task_id, lease.lease_id, lease.attempt) for lease in leases]
+
+
+def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:
+    lease = result.lease
+    end = result.WhichOneof("end")
+    failure = None
+    if end != "result":
+        failure = _failure(result.failure) if end else NO_RESULT
+    payload = result.result.SerializeToString() if failure is None else b""
+    return lease.task_id, lease.lease_id, payload, failure, min(limits.RAN.most, max(0.0, seconds_of(result.ran)))
+
+
+def actor_to_proto(actor: Actor, wall_offset: float, strikes: Strikes) -> pb.Actor:
+    message = pb.Actor(
+        actor_id=actor.actor_id,
+        node_id=actor.node_id,
+        state=pb.ActorState.ValueType(actor.state),
+        slots=actor.slots,
+        running_tasks=len(actor.leases),
+        completed_tasks=actor.completed,
+        failed_tasks=actor.failed,
+        kinds=sorted(actor.kinds),
+        labels=dict(actor.labels),
+        last_heartbeat_time=timestamp(actor.last_seen + wall_offset),
+        incarnation=max(0, actor.incarnation),
+        policy_version=actor.policy_version,
+        strikes=strikes.count(actor.node_id),
+    )
+    quarantine = strikes.quarantines.get(actor.node_id)
+    if quarantine is not None:
+        message.quarantine_reason = quarantine.reason
+        message.quarantine_end_time.CopyFrom(timestamp(quarantine.until + wall_offset))
+    return message
+
+
+def welcome_to_bytes(
+    leases: Iterable[LeaseName],
+    heartbeat_seconds: float,
+    lease_seconds: float,
+    message_bytes: int,
+    newest_incarnation: int,
+) -> bytes:
+    message = fleet_pb.ConnectResponse(
+        welcome=fleet_pb.Welcome(
+            heartbeat_interval=duration(heartbeat_seconds),
+            lease_duration=duration(lease_seconds),
+            leases=[fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in leases],
+            message_bytes=message_bytes,
+            newest_incarnation=newest_incarnation,
+        )
+    )
+    return message.SerializeToString()
+
+
+def stream_terms_to_bytes(memory_id: int, remembers_seconds: float, message_bytes: int) -> bytes:
+    terms = pb.StreamTerms(memory_id=memory_id, remembers=duration(remembers_seconds), message_bytes=message_bytes)
+    return pb.SubmitTaskStreamResponse(terms=terms).SerializeToString()
+
+
+def seconds_of(value: Duration) -> float:
+    return float(value.seconds + value.nanos / NANOSECONDS)
+
+
+def duration(seconds: float) -> Duration:
+    """Of a journal that an older scheduler wrote a task may have any."""
+    seconds = min(limits.LONGEST_SECONDS, max(0.0, seconds))
+    whole, nanos = divmod(round(seconds * NANOSECONDS), NANOSECONDS)
+    return Duration(seconds=whole, nanos=nanos)
+
+
+def timestamp(wall_time: float) -> Timestamp:
+    # A millisecond is all that one clock offset for many tasks is good for.
+    whole, millis = divmod(round(wall_time * 1000), 1000)
+    return Timestamp(seconds=whole, nanos=millis * 1_000_000)
+
+
+def _placement(message: task_pb2.Placement) -> Placement:
+    return Placement(message.node_id, frozenset(message.labels.items()))
+
+
+def _failure(message: task_pb2.Failure) -> Failure:
+    return Failure(
+        limits.FAILURE_REASON.shorten(message.reason) or "HANDLER_ERROR",
+        limits.FAILURE_MESSAGE.shorten(message.message),
+        message.retryable,
+    )
+
+
+def _spec(task: Task, payload: bool) -> task_pb2.TaskSpec:
+    spec = task_pb2.TaskSpec(
+        task_id=task.task_id,
+        kind=task.kind,
+        priority=task_pb2.Priority.ValueType(task.priority),
+        dependencies=task.dependencies,
+        max_attempts=task.max_attempts,
+        submitter=task.submitter,
+    )
+    if task.placement != ANYWHERE:
+        spec.placement.CopyFrom(task_pb2.Placement(node_id=task.placement.node_id, labels=dict(task.placement.labels)))
+    if task.queue_timeout is not None:
+        spec.queue_timeout.CopyFrom(duration(task.queue_timeout))
+    if task.run_timeout is not None:
+        spec.run_timeout.CopyFrom(duration(task.run_timeout))
+    if payload:
+        assignment = fleet_pb.Assignment.FromString(task.body)
+        if assignment.HasField("payload"):
+            spec.payload.CopyFrom(assignment.payload)
+    return spec

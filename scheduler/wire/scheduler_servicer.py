@@ -1,0 +1,143 @@
+"""SchedulerService over gRPC: decode, ask the shell, encode."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from google.protobuf.message import DecodeError
+
+from parlmesh import limits
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.rpc import caller, status_from_error
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+from ..core.explain import explain
+from ..core.placement import ActorCommand
+from ..core.trace import to_json
+from ..shell import Shell
+from . import fast_decode, fast_encode, views
+from .outbox import Outbox, messages
+from .tenancy import Tenant
+
+Context = Any
+
+
+class SchedulerServicer:
+    """What users and the learner call."""
+
+    def __init__(self, shell: Shell, default_run_timeout: float) -> None:
+        self._shell = shell
+        self._default_run_timeout = default_run_timeout
+
+    def _tenant(self) -> Tenant:
+        return Tenant(self._shell.core, caller())
+
+    async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
+        """Reads an encoded SubmitTasksRequest."""
+        tasks = fast_decode.tasks(request, caller().name, self._default_run_timeout)
+        self._tenant().bind(tasks)
+        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
+
+    async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
+        with self._shell.receipts() as outbox, ExitStack() as followed:
+            async with asyncio.TaskGroup() as group:
+                writer = group.create_task(outbox.write_to(context))
+                async for request in requests:
+                    self._accept(request, outbox, followed)
+                    if outbox.closed:
+                        # Nothing more is taken from a client that does not read what became of the last.
+                        await writer
+                await self._shell.committed()
+                outbox.end()
+
+    def _accept(self, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
+        """One request of a stream; its receipt is put into the outbox."""
+        put, receipts = outbox.put, [fast_encode.ACCEPTED]
+        try:
+            tasks, follow, patient = fast_decode.submission(data, caller().name, self._default_run_timeout)
+            if follow and outbox.more is not None:
+                raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
+            limits.SUBMITTER.check_text(follow)
+            tenant = self._tenant()
+            tenant.bind(tasks)
+            self._shell.accept(tasks)
+            if follow:
+                followed.enter_context(self._shell.following(tenant.submitter(follow), outbox))
+                receipts.insert(0, self._shell.stream_terms())
+            if patient:
+                put = outbox.put_patiently
+        except DecodeError:
+            message = f"a message of {len(data)} bytes cannot be parsed"
+            receipts = [fast_encode.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
+        except FleetError as error:
+            receipts = [fast_encode.receipt(status_from_error(error))]
+        self._shell.after_commit(partial(put, receipts))
+
+    async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
+        await self._shell.committed()
+        return views.get_task(self._shell.core, self._tenant().task(request.task_id))
+
+    async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
+        await self._shell.committed()
+        return views.list_tasks(self._shell.core, request, self._tenant().prefix)
+
+    async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
+        """Writes encoded WatchTasksResponses."""
+        tenant = self._tenant()
+        named: Sequence[str] = request.task_ids
+        unknown: list[str] = []
+        if request.skip_unknown and named:
+            named, unknown = tenant.seen(named)
+        tenant.check(named)
+        watch = self._shell.watch(named, "" if unknown else tenant.submitter(request.submitter))
+        try:
+            # Tells the client that from here on no outcome is missed.
+            await context.send_initial_metadata(())
+            if unknown:
+                await self._shell.committed()
+                for message in messages(fast_encode.unknown(unknown)):
+                    await context.write(message)
+            while tasks := await watch.take():
+                for message in messages(fast_encode.outcomes(tasks)):
+                    await context.write(message)
+        finally:
+            self._shell.unwatch(watch)
+
+    async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:
+        self._tenant().check(request.task_ids)
+        return pb.CancelTasksResponse(cancelled_task_ids=await self._shell.cancel(request.task_ids))
+
+    async def ExplainTask(self, request: pb.ExplainTaskRequest, context: Context) -> pb.ExplainTaskResponse:
+        task = self._tenant().task(request.task_id)
+        return pb.ExplainTaskResponse(explanation=explain(self._shell.core, task, self._shell.now()))
+
+    async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Context) -> pb.GetStatisticsResponse:
+        return views.statistics(self._shell.core, self._shell.now())
+
+    async def ListActors(self, request: pb.ListActorsRequest, context: Context) -> pb.ListActorsResponse:
+        return views.list_actors(self._shell.core, request)
+
+    async def UpdateActors(self, request: pb.UpdateActorsRequest, context: Context) -> pb.UpdateActorsResponse:
+        actors = await self._shell.command(
+            request.actor_ids, request.node_ids, _command(request.command), request.reason
+        )
+        return views.commanded(self._shell.core, actors)
+
+    async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: Context) -> pb.RebalanceTasksResponse:
+        return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())
+
+    async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> pb.GetTraceResponse:
+        core = self._shell.core
+        attempts = views.attempts(core, request.seconds, self._shell.now())
+        return pb.GetTraceResponse(trace_json=await asyncio.to_thread(to_json, attempts, core.life.wall_offset))
+
+
+def _command(number: int) -> ActorCommand:
+    try:
+        return ActorCommand(number)
+    except ValueError:
+        names = ", ".join(f"{command.value} ({command.name})" for command in ActorCommand)
+        raise InvalidInput(f"command {number} is unknown; it is one of {names}", reason="UNKNOWN_COMMAND") from None

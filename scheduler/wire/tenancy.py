@@ -1,0 +1,53 @@
+"""Whose tasks are whose: an identity of a namespace submits, sees, follows and cancels within it alone.
+
+The namespace is the beginning of the submitter, up to the first "/"; identities of the whole fleet are not confined.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from parlmesh.security import Identity
+
+from ..core.core import Core
+from ..core.task import Task
+
+
+class Tenant:
+    """What one caller may touch."""
+
+    def __init__(self, core: Core, identity: Identity) -> None:
+        self._core = core
+        self._name = identity.name
+        self.prefix = f"{identity.namespace}/" if identity.namespace else ""
+
+    def submitter(self, claimed: str) -> str:
+        """The submitter that a claim stands for; the caller's own name when nothing is claimed."""
+        claimed = claimed or self._name
+        return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
+
+    def bind(self, tasks: Iterable[Task]) -> None:
+        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does."""
+        if self.prefix:
+            for task in tasks:
+                self.check(one for one in task.dependencies if one in self._core.life.tasks)
+                task.submitter = self.submitter(task.submitter)
+
+    def check(self, task_ids: Iterable[str]) -> None:
+        """NotFound for a task of somebody else, as if there were none."""
+        if self.prefix:
+            for task_id in task_ids:
+                self.task(task_id)
+
+    def task(self, task_id: str) -> Task:
+        """The task, if the caller may see it."""
+        task = self._core.task(task_id)
+        return task if self.sees(task) else self._core.refuse_unknown(task_id)
+
+    def seen(self, task_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Those that are known to the caller, and those that are not."""
+        tasks, asked = self._core.life.tasks, list(dict.fromkeys(task_ids))
+        known = {name for name in asked if name in tasks and self.sees(tasks[name])}
+        return [name for name in asked if name in known], [name for name in asked if name not in known]
+
+    def sees(self, task: Task) -> bool:
+        """Whether the task is of the caller's namespace."""
+        return task.submitter.startswith(self.prefix)

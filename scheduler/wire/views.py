@@ -1,0 +1,146 @@
+"""Answers that only look at the core: lists, numbers, the trace."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from parlmesh import limits
+from parlmesh.errors import InvalidInput
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+from ..core.core import Core
+from ..core.placement import Actor, ActorState
+from ..core.task import Task, TaskState
+from ..core.trace import Attempt
+from ..journal.stored_task import StoredTask
+from . import messages
+
+DEFAULT_PAGE = 100
+MAX_PAGE = 1000
+MAX_LOOKED_AT = 100_000
+# A finished task of the journal is decoded when somebody looks at it: so many times the work.
+COST_OF_OPENING = 20
+MAX_ACTORS = 100_000
+# An answer must fit into a message of 8 MiB, with room for what one more task or actor adds.
+MAX_ANSWER_BYTES = 3 * 1024 * 1024
+MAX_TASK_BYTES = 7 * 1024 * 1024
+LONGEST_TOKEN = 20
+DEFAULT_TRACE_SECONDS = 60
+MAX_TRACE_SECONDS = 3600
+
+
+def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -> pb.ListTasksResponse:
+    """Newest first, of submitters that begin so; the page token is the number of the last task looked at.
+
+    A page that looks for rare tasks among very many may be short, so that the other callers need not wait for it.
+    """
+    size = _page_size(request.page_size) or DEFAULT_PAGE
+    before = _number(request.page_token)
+    states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
+    answer = pb.ListTasksResponse()
+    # They are in the order of their numbers; copying the references is far cheaper than looking at each.
+    tasks = list(core.life.tasks.values())
+    position = len(tasks) if before is None else bisect_left(tasks, before, key=lambda task: task.number)
+    looked_at = answer_bytes = 0
+    while position and looked_at < MAX_LOOKED_AT and len(answer.tasks) < size and answer_bytes < MAX_ANSWER_BYTES:
+        position -= 1
+        task = tasks[position]
+        looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
+        wanted = (not states or task.state in states) and (not kind or task.kind == kind)
+        if wanted and task.submitter.startswith(submitters):
+            message = messages.task_to_proto(task, offset, payload=False)
+            answer_bytes += message.ByteSize()
+            if answer_bytes > MAX_ANSWER_BYTES and answer.tasks:
+                position += 1
+                break
+            answer.tasks.append(message)
+    if position:
+        answer.next_page_token = str(tasks[position].number)
+    return answer
+
+
+def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
+    """With payload and result, as far as they fit."""
+    message = messages.task_to_proto(task, core.life.wall_offset, payload=True)
+    if message.ByteSize() > MAX_TASK_BYTES:
+        message.spec.ClearField("payload")
+    return pb.GetTaskResponse(task=message)
+
+
+def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
+    """By their ids; the page token is the last one."""
+    size = _page_size(request.page_size) or MAX_ACTORS
+    states = frozenset[int](request.states)
+    after = limits.ACTOR_ID.shorten(request.page_token)
+    actors = [
+        actor
+        for actor in core.life.fleet.actors.values()
+        if actor.actor_id > after and (not states or actor.state in states)
+    ]
+    actors.sort(key=lambda actor: actor.actor_id)
+    answer, answer_bytes = pb.ListActorsResponse(), 0
+    for actor in actors:
+        message = actor_message(core, actor)
+        answer_bytes += message.ByteSize()
+        if answer.actors and (answer_bytes > MAX_ANSWER_BYTES or len(answer.actors) == size):
+            answer.next_page_token = answer.actors[-1].actor_id
+            break
+        answer.actors.append(message)
+    return answer
+
+
+def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
+    """As many of them as fit into an answer."""
+    answer, answer_bytes = pb.UpdateActorsResponse(), 0
+    for actor in actors:
+        message = actor_message(core, actor)
+        answer_bytes += message.ByteSize()
+        if answer_bytes > MAX_ANSWER_BYTES and answer.actors:
+            break
+        answer.actors.append(message)
+    return answer
+
+
+def actor_message(core: Core, actor: Actor) -> pb.Actor:
+    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.confinement.strikes)
+
+
+def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
+    counts = core.life.statistics
+    ready = [actor for actor in core.life.fleet.actors.values() if actor.state is ActorState.READY]
+    slots = sum(actor.slots for actor in ready)
+    return pb.GetStatisticsResponse(
+        active_workers=sum(1 for actor in ready if actor.leases),
+        ready_workers=len(ready),
+        queued_tasks=counts.by_state[TaskState.QUEUED],
+        running_tasks=counts.by_state[TaskState.RUNNING],
+        waiting_tasks=counts.by_state[TaskState.WAITING],
+        completed_tasks=counts.by_state[TaskState.SUCCEEDED],
+        failed_tasks=counts.by_state[TaskState.FAILED] + counts.by_state[TaskState.QUARANTINED],
+        cancelled_tasks=counts.by_state[TaskState.CANCELLED],
+        retried_tasks=counts.retried,
+        stale_results=counts.stale_results,
+        avg_task_latency_ms=counts.mean_latency(now) * 1e3,
+        throughput_tps=counts.rate(now),
+        policy_update_time_ms=core.sessions.policy_update_seconds * 1e3,
+        worker_utilization=sum(actor.running() for actor in ready) / slots if slots else 0.0,
+    )
+
+
+def attempts(core: Core, seconds: int, now: float) -> list[Attempt]:
+    """What a trace of the last `seconds` shows."""
+    if seconds > MAX_TRACE_SECONDS:
+        raise InvalidInput(f"seconds is {seconds}; it must be 0 to {MAX_TRACE_SECONDS}", reason="INVALID_WINDOW")
+    life = core.life
+    return life.trace.attempts(life.retention.newest_first(), now, seconds or DEFAULT_TRACE_SECONDS)
+
+
+def _page_size(size: int) -> int:
+    if size > MAX_PAGE:
+        raise InvalidInput(f"page_size is {size}; it must be 0 to {MAX_PAGE}", reason="INVALID_PAGE_SIZE")
+    return size
+
+
+def _number(token: str) -> int | None:
+    if token and not (len(token) <= LONGEST_TOKEN and token.isascii() and token.isdecimal()):
+        raise InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")
+    return int(token) if token else None

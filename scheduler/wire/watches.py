@@ -1,0 +1,147 @@
+"""Who waits for which outcome."""
+
+import asyncio
+from collections.abc import Iterable
+
+from parlmesh.errors import ResourceExhausted
+
+from ..core.task import Task
+
+# What a stream may leave unread before it is ended; whoever comes back asks by id for what it missed.
+MAX_BEHIND = 200_000
+MAX_BEHIND_BYTES = 64 * 1024 * 1024
+# So much is encoded at once; the rest waits as it is, and costs nothing more.
+TAKE_BYTES = 4 * 1024 * 1024
+
+
+class Watch:
+    """One stream's outcomes that it has not been sent yet, and the ids it still waits for.
+
+    `wake` is set whenever `drain` may have something; it is the stream's own where other things wake it too.
+    """
+
+    def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
+        self.waiting_for = task_ids
+        self.submitter = submitter
+        # Were final before the watch began: the scheduler keeps them anyway. The last is the next to go.
+        self._early: list[Task] = []
+        self._ready: list[Task] = []
+        self._bytes = 0
+        self._wake = wake or asyncio.Event()
+        self._error: Exception | None = None
+
+    def give(self, task: Task) -> None:
+        """An outcome that just came."""
+        if self._error is not None:
+            return
+        self.waiting_for.discard(task.task_id)
+        self._ready.append(task)
+        self._bytes += _size(task)
+        self._wake.set()
+        if len(self._ready) > MAX_BEHIND or self._bytes > MAX_BEHIND_BYTES:
+            self.close(
+                ResourceExhausted(
+                    f"{len(self._ready)} outcomes of {self._bytes} bytes wait to be read; "
+                    f"the limits are {MAX_BEHIND} and {MAX_BEHIND_BYTES}",
+                    reason="WATCHER_TOO_SLOW",
+                )
+            )
+
+    def give_early(self, tasks: Iterable[Task]) -> None:
+        """Outcomes that were there before."""
+        if self._error is not None:
+            return
+        self._early[:0] = reversed(list(tasks))
+        self.waiting_for.difference_update([task.task_id for task in self._early])
+        self._wake.set()
+
+    def close(self, error: Exception) -> None:
+        """Ends the stream; nothing is kept for it any more."""
+        self._error = error
+        self._early, self._ready, self._bytes = [], [], 0
+        self._wake.set()
+
+    async def take(self) -> list[Task]:
+        """Waits for outcomes and returns some; nothing once every named task was returned."""
+        while not (tasks := self.drain()):
+            if not self.waiting_for and not self.submitter:
+                return []
+            await self._wake.wait()
+        return tasks
+
+    def drain(self) -> list[Task]:
+        """What there is at present, as much as may be encoded at once."""
+        self._wake.clear()
+        if self._error is not None:
+            raise self._error
+        if not self._early and self._bytes <= TAKE_BYTES:
+            tasks, self._ready, self._bytes = self._ready, [], 0
+            return tasks
+        taken, size = [], 0
+        while self._early and size <= TAKE_BYTES:
+            taken.append(self._early.pop())
+            size += _size(taken[-1])
+        count = 0
+        while count < len(self._ready) and size <= TAKE_BYTES:
+            size += _size(self._ready[count])
+            self._bytes -= _size(self._ready[count])
+            count += 1
+        taken += self._ready[:count]
+        del self._ready[:count]
+        if self._early or self._ready:
+            self._wake.set()
+        return taken
+
+
+class Watchers:
+    """All watches, by what they wait for."""
+
+    def __init__(self) -> None:
+        self._by_task: dict[str, list[Watch]] = {}
+        self._by_submitter: dict[str, list[Watch]] = {}
+        self._all: set[Watch] = set()
+
+    def add(self, watch: Watch, unfinished: Iterable[str]) -> None:
+        """`unfinished` are those of its tasks whose ends are still to come; it is given the others by its owner."""
+        self._all.add(watch)
+        for task_id in unfinished:
+            self._by_task.setdefault(task_id, []).append(watch)
+        if watch.submitter:
+            self._by_submitter.setdefault(watch.submitter, []).append(watch)
+
+    def remove(self, watch: Watch) -> None:
+        self._all.discard(watch)
+        for task_id in watch.waiting_for:
+            _remove(self._by_task, task_id, watch)
+        if watch.submitter:
+            _remove(self._by_submitter, watch.submitter, watch)
+
+    def notify(self, tasks: Iterable[Task]) -> None:
+        """Tells everyone who waits for these final tasks."""
+        by_task, by_submitter = self._by_task, self._by_submitter
+        if not by_task and not by_submitter:
+            return
+        for task in tasks:
+            for watch in by_submitter.get(task.submitter, ()):
+                watch.give(task)
+            if task.task_id in by_task:
+                for watch in by_task.pop(task.task_id):
+                    watch.give(task)
+
+    def close(self, error: Exception) -> None:
+        for watch in self._all:
+            watch.close(error)
+
+
+def _size(task: Task) -> int:
+    """Of its outcome, about."""
+    failure = task.failure
+    return 100 + len(task.result) + (0 if failure is None else len(failure.message))
+
+
+def _remove(watches: dict[str, list[Watch]], key: str, watch: Watch) -> None:
+    found = watches.get(key)
+    if found is not None and watch in found:
+        found.remove(watch)
+        if not found:
+            del watches[key]

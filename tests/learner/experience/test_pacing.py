@@ -1,0 +1,34 @@
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learner.experience.pacing import evaluation_seconds, rollouts_wanted
+
+
+def test_at_lag_zero_nothing_is_asked_for_while_a_batch_is_under_way():
+    assert rollouts_wanted(batch=4, max_policy_lag=0, outstanding=0, queued=0, training=0) == 4
+    assert rollouts_wanted(batch=4, max_policy_lag=0, outstanding=0, queued=0, training=4) == 0
+
+
+@given(st.integers(1, 5), st.integers(0, 4), st.data())
+def test_in_order_no_trajectory_is_ever_trained_past_the_limit(batch, lag, data):
+    """Actors finish in order, each starting with whatever version is newest at some moment after it was asked for."""
+    version, outstanding, queued = 1, deque(), deque()
+    for _ in range(60):
+        wanted = rollouts_wanted(
+            batch=batch, max_policy_lag=lag, outstanding=len(outstanding), queued=len(queued), training=0
+        )
+        outstanding.extend([version] * wanted)
+        for _ in range(data.draw(st.integers(0, len(outstanding)))):
+            queued.append(outstanding.popleft())
+        if len(queued) >= batch:
+            taken = [queued.popleft() for _ in range(batch)]
+            assert all(version - started <= lag for started in taken)
+            version += 1
+
+
+def test_an_evaluation_has_as_long_as_the_environment_needs():
+    assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=0.0) == 120.0
+    assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=1e-5) == 120.0
+    assert evaluation_seconds(episodes=20, longest_episode=5_000, step_seconds=0.002) == 3 * 20 * 20_000 * 0.002

@@ -1,0 +1,162 @@
+"""What the outcomes of rollouts and evaluations mean for their run. No scheduler answers here."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+import pytest
+
+from learner.config import ExperienceConfig, TrainingConfig
+from learner.sources.crew import Member
+from learner.sources.fleet_source import FleetSource, Listener, crowded
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.rpc import open_channel
+from parlmesh.testing import HandClock
+from parlmesh.types import Fragment, Trajectory
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.wire import payload_from_proto, payload_to_proto
+
+
+@dataclass
+class Heard:
+    failed: list[str] = field(default_factory=list)
+    hopeless: list[str] = field(default_factory=list)
+
+
+@contextlib.asynccontextmanager
+async def fleet(**training):
+    heard, clock = Heard(), HandClock()
+    listener = Listener(
+        changed=lambda: None,
+        rollout_failed=lambda sentence, traceback: heard.failed.append(sentence),
+        hopeless=heard.hopeless.append,
+        obstacle=lambda sentence: None,
+        note=lambda sentence: None,
+    )
+    async with open_channel("127.0.0.1:1") as channel:
+        config = TrainingConfig(**training)
+        source = FleetSource(channel, "run", "uid", config, ExperienceConfig(), listener, clock=clock)
+        source._crew.members = [Member("old", "n1", 1), Member("new", "n2", 1)]
+        yield source, heard, clock
+
+
+async def ask(source):
+    """The spec of one more rollout."""
+    await source.request(1, 1)
+    return source._dispatcher._unsent[-1]
+
+
+def failed(task_id, reason, message="no", actor="old"):
+    failure = pb.Failure(reason=reason, message=message)
+    return pb.Outcome(task_id=task_id, state=pb.TASK_STATE_FAILED, failure=failure, actor_id=actor)
+
+
+async def test_tasks_that_a_scheduler_forgot_are_asked_for_again_and_are_nobodys_failure():
+    async with fleet(max_failed_rollouts=5) as (source, heard, clock):
+        for _ in range(50):
+            spec = await ask(source)
+            source._dispatcher._settle(failed(spec.task_id, "TASK_LOST", actor=""))
+            clock.advance(1.0)
+        source._give_up_if_hopeless()
+        assert (source.outstanding, heard.failed, heard.hopeless) == (0, [], [])
+
+
+async def test_an_old_actor_costs_its_tasks_and_others_are_asked():
+    async with fleet(max_failed_rollouts=5) as (source, heard, clock):
+        for _ in range(3):
+            spec = await ask(source)
+            assert spec.placement.node_id == ""
+            source._dispatcher._settle(failed(spec.task_id, "INVALID_PARAMETERS"))
+            clock.advance(1.0)
+        for _ in range(10):
+            spec = await ask(source)
+            assert spec.placement.node_id == "n2"
+            assert spec.queue_timeout.ToSeconds() > 0
+            source._dispatcher._settle(failed(spec.task_id, "QUEUE_TIMEOUT"))
+        source._give_up_if_hopeless()
+        assert len(heard.failed) == 3
+        assert heard.hopeless == []
+
+
+async def test_an_actor_that_does_not_know_of_uids_is_not_told_of_them():
+    async with fleet() as (source, heard, _):
+        spec = await ask(source)
+        assert payload_from_proto(spec.payload)[0]["run_uid"] == "uid"
+        source._dispatcher._settle(
+            failed(spec.task_id, "INVALID_PARAMETERS", "rollout has no parameter 'run_uid'; it has: seed")
+        )
+        assert "run_uid" not in payload_from_proto((await ask(source)).payload)[0]
+        assert len(heard.failed) == 1
+
+
+async def test_a_run_fails_when_rollouts_fail_everywhere_and_no_trajectory_is_taken_between():
+    async with fleet(max_failed_rollouts=6) as (source, heard, clock):
+        for turn in range(20):
+            spec = await ask(source)
+            if turn == 12:
+                source.delivered(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
+                continue
+            source._dispatcher._settle(failed(spec.task_id, "HANDLER_ERROR", f"boom {turn}", ("old", "new")[turn % 2]))
+            clock.advance(1.0)
+            if turn > 12:
+                source._give_up_if_hopeless()
+        assert heard.hopeless[0] == "rollouts fail on the actors, 6 in a row: boom 18"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"mean_return": "x", "min_return": 1, "max_return": 1, "episodes": 1},
+        {"mean_return": 1.0, "min_return": None, "max_return": 1, "episodes": 1},
+        {"mean_return": "inf", "min_return": 1, "max_return": 1, "episodes": 1},
+        {"mean_return": 1.0, "min_return": 1, "max_return": 1, "episodes": 0},
+        {"mean_return": 1.0, "min_return": 1, "max_return": 1, "episodes": [3]},
+    ],
+)
+async def test_an_evaluation_that_is_none_is_refused_with_the_actors_name(answer):
+    async with fleet() as (source, _, _clock):
+        evaluating = asyncio.ensure_future(source.evaluate(1, 0, 30.0))
+        await asyncio.sleep(0)
+        (task_id,) = source._evaluations
+        state, result = pb.TASK_STATE_SUCCEEDED, payload_to_proto(answer)
+        source._dispatcher._settle(pb.Outcome(task_id=task_id, state=state, result=result, actor_id="liar"))
+        with pytest.raises(InvalidInput, match="actor liar answered"):
+            await evaluating
+
+
+async def test_an_evaluation_that_takes_too_long_is_taken_back_and_is_no_more_urgent_than_rollouts():
+    async with fleet() as (source, _, _clock):
+        taken_back = []
+
+        async def cancel(task_ids):
+            taken_back.extend(task_ids)
+
+        source._dispatcher.cancel = cancel
+        evaluating = asyncio.ensure_future(source.evaluate(1, 0, 0.05))
+        await asyncio.sleep(0)
+        (task_id,) = source._evaluations
+        spec = source._dispatcher._unsent[-1]
+        assert (spec.priority, spec.run_timeout.ToMilliseconds()) == (pb.PRIORITY_BACKGROUND, 50)
+        with pytest.raises(TimeoutError):
+            await evaluating
+        assert taken_back == [task_id]
+        assert source._evaluations == {}
+
+
+async def test_a_failed_evaluation_says_why():
+    async with fleet() as (source, _, _clock):
+        evaluating = asyncio.ensure_future(source.evaluate(1, 0, 30.0))
+        await asyncio.sleep(0)
+        (task_id,) = source._evaluations
+        source._dispatcher._settle(failed(task_id, "HANDLER_ERROR", "the world broke"))
+        with pytest.raises(FleetError, match="the world broke"):
+            await evaluating
+
+
+def test_more_slots_than_a_run_can_keep_busy_are_said_with_the_number_that_helps():
+    config = TrainingConfig(max_policy_lag=1, batch_fragments=1)
+    assert crowded(2, config) == ""
+    assert "3 slots could collect, and this run keeps at most 2 busy" in crowded(3, config)
+    assert crowded(3, config).endswith("set batch_fragments to 2 to use them all")
+    assert crowded(4, TrainingConfig(max_policy_lag=1, batch_fragments=2)) == ""

@@ -1,0 +1,39 @@
+"""How far back everything is still known."""
+
+from typing import Any
+
+import pytest
+
+from scheduler.config import RetentionConfig
+from scheduler.core.retention import Retention
+from scheduler.core.task import Task
+
+
+def retention(ends: list[float], now: float, **config: Any) -> Retention:
+    found = Retention(RetentionConfig(**config))
+    for end in ends:
+        task = Task(str(end), "noop", b"12345678")
+        task.end_time = end
+        found.keep([task])
+    found.excess(now)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("config", "seconds"),
+    [
+        ({}, 50.0),
+        ({"max_tasks": 3}, 8.0),  # those of 2, 4 and 6 are kept
+        ({"max_tasks": 4}, 10.0),  # it is full: another may have been pushed out before
+        ({"max_bytes": 8}, 4.0),
+        ({"max_tasks": 0}, 0.0),
+    ],
+)
+def test_everything_that_ended_within_that_time_is_known(config: dict[str, int], seconds: float) -> None:
+    kept = retention([0.0, 2.0, 4.0, 6.0], 10.0, max_seconds=50.0, **config)
+    assert kept.remembers(10.0) == seconds
+
+
+def test_age_alone_forgets_what_is_older_than_promised() -> None:
+    kept = retention([0.0, 2.0], 100.0, max_seconds=50.0)
+    assert (len(kept), kept.remembers(100.0)) == (0, 50.0)
