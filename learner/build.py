@@ -25,6 +25,7 @@ from parlmesh.v1 import (
 from . import metrics
 from .config import LearnerConfig, TrainingConfig
 from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
+from .experience.pacing import shares
 from .federation.directory import Federations
 from .federation.serve import serve_federations
 from .federation.servicer import FederationServicer
@@ -141,7 +142,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
 
 def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
     """Raises why a training cannot work in a learner, as far as that can be told without starting it."""
-    config = config.model_copy(update={"training": training})
+    config = divided(config.model_copy(update={"training": training}))
     check_algorithm(training, load_plugins(config.plugins).algorithms)
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
@@ -149,10 +150,27 @@ def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
     check_device(training)
 
 
+def divided(config: LearnerConfig) -> LearnerConfig:
+    """With batches that come from as many slots as there are to be; a serial run has one."""
+    training = config.training
+    num_envs, batch = shares(
+        slots=training.slots,
+        batch=training.batch_fragments,
+        max_policy_lag=training.max_policy_lag,
+        num_envs=training.num_envs,
+    )
+    if config.mode != "fleet" or num_envs == training.num_envs:
+        return config
+    log.info("batch_divided", slots=training.slots, num_envs=num_envs, batch_fragments=batch)
+    update = {"num_envs": num_envs, "batch_fragments": batch}
+    return config.model_copy(update={"training": training.model_copy(update=update)})
+
+
 def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
     """The runs of a learner that asks its scheduler over `channel`."""
 
     def launch(settings: LearnerConfig, registry: PolicyRegistry, models: ModelFolder) -> LiveRun:
+        settings = divided(settings)
         parts = build_run(settings, registry, models)
         return LiveRun(settings, parts.run, parts.recorder, parts.found, channel)
 

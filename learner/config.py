@@ -30,6 +30,9 @@ class EnvironmentConfig(Config):
     """Where an image has its channels; the policy sees them first. auto = last, if that axis is the shortest."""
     stacked: int = Field(default=1, ge=1, le=64)
     """Observations of so many last steps are seen together; images side by side as channels."""
+    threads: int | None = Field(default=None, ge=1, le=1_024)
+    """Threads of a slot that step its environments side by side, where those have no vector form of their own; null =
+    1, or up to 16 once steps are seen to wait for something else than the processor."""
     float64: bool = False
     """Keep the precision of float64 observations; else they are float32 from the environment on."""
 
@@ -56,10 +59,14 @@ class TrainingConfig(Config):
     that may lag cannot be resumed exactly and never starts them anew."""
     batch_fragments: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
+    slots: int = Field(default=0, ge=0, le=100_000)
+    """Slots that are to collect. Where they are more than (max_policy_lag + 1) x batch_fragments, num_envs is divided
+    among them and batch_fragments grows, so that all are busy and a batch stays as large; 0 = leave both as they are."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)
-    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv and nature read images; or a plug-in's."""
+    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv, minatar (10 x 10) and nature
+    (84 x 84) read images; or a plug-in's."""
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"

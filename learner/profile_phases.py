@@ -34,6 +34,6 @@ PHASES = Phases(
         "rollouts.collect": "collect",
         "runners.run": "loop and gRPC",
     },
-    threads={"MainThread": "event loop", "training": "training", "asyncio": "collecting"},
+    threads={"MainThread": "event loop", "training": "training", "collecting": "collecting"},
     work={"update"},
 )

@@ -6,7 +6,7 @@ one, so values can be bootstrapped from it, and the step that follows only reset
 
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from parlmesh.errors import InvalidInput
 from parlmesh.failures import place, sentence_at
 from parlmesh.spaces import Layout, acted, mask_width, observed, refusal
+from parlmesh.stepping import SteppedEnvironments
 from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
 
 # Gymnasium's wrappers that change what is seen or earned; others write files or open windows.
@@ -48,7 +49,8 @@ class Environments:
 
     "wrappers" names wrappers of gymnasium, the innermost first, each with its arguments. "image" says where an image
     has its channels; the policy sees them first. "observed" names the numbers of an observation that are seen, by
-    position; the others are hidden. "stacked" observations of the last so many steps are seen together.
+    position; the others are hidden. "stacked" observations of the last so many steps are seen together. "threads" step
+    them side by side; left out, one does, or several where steps mostly wait.
     """
 
     def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
@@ -86,6 +88,11 @@ class Environments:
         seen = self._seen(given)
         self._ended = terminated | truncated
         return seen, reward, terminated, truncated
+
+    def rest(self, resting: Array) -> None:
+        """Those that need no more steps [E]; what they are said to give from here on means nothing."""
+        if isinstance(self._envs, SteppedEnvironments):
+            self._envs.resting = resting
 
     def close(self) -> None:
         """Frees them."""
@@ -140,10 +147,8 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
         if gymnasium.spec(known).vector_entry_point is not None and not wrappers:
             envs = gymnasium.make_vec(known, num_envs, vectorization_mode="vector_entry_point", **arguments)
         else:
-            mode = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-            envs = gymnasium.make_vec(
-                known, num_envs, vectorization_mode="sync", vector_kwargs=mode, wrappers=wrappers, **arguments
-            )
+            make = functools.partial(_single, known, wrappers, arguments)
+            envs = SteppedEnvironments([make] * num_envs, environment.get("threads"))
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
         said = sentence_at(error) if place(error) else str(error)
         raise InvalidInput(f"environment {name!r} cannot be made: {said}", reason="ENVIRONMENT") from error
@@ -151,6 +156,13 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
         envs.close()
         raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
     return envs
+
+
+def _single(name: str, wrappers: Iterable[_Wrap], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    made: gymnasium.Env[Any, Any] = gymnasium.make(name, **arguments)
+    for wrap in wrappers:
+        made = wrap(made)
+    return made
 
 
 def _misfit(envs: VectorEnv, error: ValueError) -> Exception:

@@ -247,6 +247,7 @@ def evaluate(
             running &= ~(terminated | truncated)
             if not running.any():
                 return returns
+            envs.rest(~running)
     finally:
         envs.close()
     raise InvalidInput(f"an episode of {environment.get('id')!r} did not end within {_LONGEST_EVALUATION_STEPS} steps")

@@ -10,6 +10,20 @@ def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued
     return max(0, batch * (max_policy_lag + 1) - outstanding - queued - training)
 
 
+def shares(*, slots: int, batch: int, max_policy_lag: int, num_envs: int) -> tuple[int, int]:
+    """Environments of a slot and trajectories of a batch that keep so many slots busy, the batch as large as before.
+
+    As given when every slot has something to do already. Else all are busy beside the batch in training too, as far as
+    there are environments to divide.
+    """
+    if (max_policy_lag + 1) * batch >= slots:
+        return num_envs, batch
+    parts = [parts for parts in range(1, num_envs + 1) if num_envs % parts == 0]
+    enough = [part for part in parts if max(1, max_policy_lag) * batch * part >= slots]
+    most = enough[0] if enough else parts[-1]
+    return num_envs // most, batch * most
+
+
 _LEAST_EVALUATION_SECONDS = 120.0
 # Greedy play may last longer than any episode that was seen to end, and on a slower machine.
 _LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3

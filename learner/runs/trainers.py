@@ -1,5 +1,6 @@
 """The trainer that a configuration asks for: the one place that knows which algorithms and backends there are."""
 
+import os
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.telemetry import get_logger
+from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
 from parlmesh.training.ppo_config import PpoConfig
@@ -23,6 +25,9 @@ from parlmesh.types import EnvironmentSpec
 from ..config import TrainingConfig
 
 log = get_logger("parlmesh.learner")
+
+# Minibatches are small: more threads wait for each other.
+_MOST_THREADS = 4
 
 ALGORITHMS = ("ppo", "dqn", "q_learning")
 
@@ -78,9 +83,12 @@ def trainer_for(
         return _checked(config.algorithm, plugins[config.algorithm](policy, environment, config.custom, rng))
     if config.algorithm == "q_learning":
         return QLearningTrainer(policy, config.q_learning)
+    lag = config.max_policy_lag if max_policy_lag is None else max_policy_lag
     if config.algorithm == "dqn":
-        return DqnTrainer(policy, environment, config.dqn, _q_model(config, policy, rng), rng)
-    settings = _ppo_settings(config, config.max_policy_lag if max_policy_lag is None else max_policy_lag)
+        threads = {"torch_threads": config.dqn.torch_threads or torch_threads(lag, _cores())}
+        settings_of_dqn = config.dqn.model_copy(update=threads)
+        return DqnTrainer(policy, environment, config.dqn, _q_model(config, settings_of_dqn, policy, rng), rng)
+    settings = _ppo_settings(config, lag)
     return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
 
 
@@ -91,7 +99,17 @@ def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
         targets: Literal["gae", "vtrace"] = "vtrace" if max_policy_lag else "gae"
         settings = settings.model_copy(update={"targets": targets})
     log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=max_policy_lag)
-    return settings
+    threads = settings.torch_threads or torch_threads(max_policy_lag, _cores())
+    return settings.model_copy(update={"torch_threads": threads})
+
+
+def torch_threads(max_policy_lag: int, cores: int) -> int:
+    """One where a run repeats itself: sums over several threads differ by their number."""
+    return min(_MOST_THREADS, cores) if max_policy_lag else 1
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _checked(name: str, trainer: Trainer) -> Trainer:
@@ -111,13 +129,13 @@ def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng:
     return DenseModel(policy, settings, rng)
 
 
-def _q_model(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
+def _q_model(config: TrainingConfig, settings: DqnConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
     if _needs_torch(config):
         from parlmesh.training.devices import torch_device
         from parlmesh.training.torch_q_model import TorchQModel
 
-        return TorchQModel(policy, config.dqn, rng, torch_device(config.device))
-    return DenseQModel(policy, config.dqn, rng)
+        return TorchQModel(policy, settings, rng, torch_device(config.device))
+    return DenseQModel(policy, settings, rng)
 
 
 def _needs_torch(config: TrainingConfig) -> bool:

@@ -19,6 +19,8 @@ class Convolution(NamedTuple):
 CONVOLUTIONS: dict[str, tuple[Convolution, ...]] = {
     # Small images of any size.
     "conv": (Convolution(16, 3, 2, 1), Convolution(32, 3, 2, 1)),
+    # Young and Tian 2019 (MinAtar), for 10 x 10: no stride, so that it stays visible where things are.
+    "minatar": (Convolution(16, 3, 1, 0),),
     # Mnih et al. 2015, for 84 x 84.
     "nature": (Convolution(32, 8, 4, 0), Convolution(64, 4, 2, 0), Convolution(64, 3, 1, 0)),
 }

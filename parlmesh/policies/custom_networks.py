@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from parlmesh.errors import ConfigError
 
+from .convolutions import CONVOLUTIONS
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 NetworkFactory: TypeAlias = "Callable[[PolicySpec], nn.Module]"
 """A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]."""
 
-BUILT_IN = ("mlp", "recurrent", "conv", "nature", "tabular")
+BUILT_IN = ("mlp", "recurrent", *CONVOLUTIONS, "tabular")
 
 _installed: dict[str, NetworkFactory] = {}
 

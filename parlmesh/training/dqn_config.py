@@ -62,7 +62,8 @@ class DqnConfig(Config):
     """Longer gradients are shortened to this norm."""
     reward_scale: float = Field(default=1.0, gt=0.0)
     """Rewards are multiplied by this before values are learnt from them; returns are reported unscaled."""
-    torch_threads: int = Field(default=1, ge=1, le=256)
-    """Threads of torch, when the backend is torch."""
+    torch_threads: int | None = Field(default=None, ge=1, le=256)
+    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which then repeat themselves
+    on any machine, else as many as the learner has cores, at most 4."""
     exploration: ExplorationConfig = ExplorationConfig()
     replay: ReplayConfig = ReplayConfig()

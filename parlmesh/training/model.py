@@ -77,8 +77,8 @@ class Model(Protocol):
     def values(self, features: Array, memory: Memory | None) -> Array:
         """Values [T, E] of features [T, E, ...]."""
 
-    def log_probs(self, batch: Minibatch) -> Array:
-        """Log-probabilities of the batch's actions as the policy is now, in the shape of its other columns."""
+    def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
+        """Values [T + 1, E], and log-probabilities [T, E] of the batch's actions as the policy is now."""
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step; the loss's terms and the gradient's norm before it was clipped."""
@@ -106,11 +106,12 @@ class DenseModel:
         rows, width, size = features.shape
         return self._network.values(features.reshape(rows * width, size)).reshape(rows, width)
 
-    def log_probs(self, batch: Minibatch) -> Array:
-        """Log-probabilities [T, E] of actions [T, E, ...]."""
+    def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
+        """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...]."""
         grid = batch.log_probs.shape
         flat = batch.rows(np.ones(grid, np.bool_))
-        return self._chosen(self._network.outputs(flat.features), flat).log_prob.reshape(grid)
+        log_probs = self._chosen(self._network.outputs(flat.features), flat).log_prob.reshape(grid)
+        return self.values(features, memory), log_probs
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by Adam."""

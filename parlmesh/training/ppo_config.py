@@ -56,5 +56,6 @@ class PpoConfig(Config):
     """How continuous actions come between their bounds: by tanh, or cut off there."""
     initial_log_std: float = Field(default=0.0, ge=-10.0, le=2.0)
     """Spread of continuous actions at the start, as the logarithm of the standard deviation."""
-    torch_threads: int = Field(default=1, ge=1, le=256)
-    """Threads of torch, when the backend is torch."""
+    torch_threads: int | None = Field(default=None, ge=1, le=256)
+    """Threads of torch, when the backend is torch; null = 1 in a serial run and at lag 0, which then repeat themselves
+    on any machine, else as many as the learner has cores, at most 4."""

@@ -132,7 +132,12 @@ class PpoTrainer:
         )
         if memory is not None:
             batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))
-        batch = self._targeted(batch, columns, self._model.values(features, memory))
+        if self._config.targets == "vtrace":
+            values, log_probs = self._model.judged(features, memory, batch)
+            batch = batch._replace(log_probs=log_probs)
+        else:
+            values = self._model.values(features, memory)
+        batch = self._targeted(batch, columns, values)
         return batch.rows(valid) if memory is None else batch
 
     def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array) -> Minibatch:
@@ -150,7 +155,6 @@ class PpoTrainer:
         if config.value_clip is not None:
             batch = batch._replace(values=values[:-1])
         if config.targets == "vtrace":
-            batch = batch._replace(log_probs=self._model.log_probs(batch))
             log_ratios = batch.log_probs - columns[LOG_PROB]
             advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
             weights = _weights(log_ratios, valid)

@@ -30,7 +30,7 @@ class TorchModel:
     def __init__(
         self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator, device: torch.device = CPU
     ) -> None:
-        choose_threads(config.torch_threads)
+        choose_threads(config.torch_threads or 1)
         self._device = device
         self._config = config
         if spec.network == "mlp":
@@ -54,24 +54,21 @@ class TorchModel:
                 _, values = self._unroll(features, memory)
                 found: Array = values.cpu().numpy()
                 return found
-            rows, width = features.shape[:2]
-            flat = features.reshape(rows * width, *features.shape[2:])
-            parts = [self._network(self._tensor(part))[1].cpu().numpy() for part in _parts(flat)]
-            return np.concatenate(parts).reshape(rows, width)
+            return self._flat(features)[1].cpu().numpy().reshape(features.shape[:2])
 
-    def log_probs(self, batch: Minibatch) -> Array:
-        """Log-probabilities [T, E] of actions [T, E, ...]."""
-        everything = np.ones(batch.log_probs.shape, np.bool_)
+    def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
+        """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...]: both of one pass."""
+        grid = batch.log_probs.shape
+        # Features are large, and were seen already.
+        flat = batch._replace(features=batch.log_probs).rows(np.ones(grid, np.bool_))
         with torch.inference_mode():
-            if batch.memory is not None:
-                log_prob, _, _, _ = self._likelihood(batch._replace(valid=everything))
-                found: Array = log_prob.cpu().numpy().reshape(everything.shape)
-                return found
-            whole = batch.rows(everything)
-            size = _part_rows(whole.features)
-            parts = [whole.rows(slice(start, start + size)) for start in range(0, everything.size, size)]
-            rows = [self._likelihood(part)[0].cpu().numpy() for part in parts]
-        return np.concatenate(rows).reshape(everything.shape)
+            if memory is not None:
+                outputs, values = self._unroll(features, memory)
+                outputs, values = outputs.flatten(0, 1), values.flatten()
+            else:
+                outputs, values = self._flat(features)
+            log_probs, _ = self._chosen(outputs[: len(flat.actions)], flat)
+        return values.cpu().numpy().reshape(features.shape[:2]), log_probs.cpu().numpy().reshape(grid)
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
@@ -128,9 +125,19 @@ class TorchModel:
     def _likelihood(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Tensor, Minibatch]:
         """Log-probabilities, entropies and values [B] of the steps that count, and their columns."""
         outputs, values, minibatch = self._forward(minibatch)
+        return *self._chosen(outputs, minibatch), values, minibatch
+
+    def _chosen(self, outputs: Tensor, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and entropies [B] of the actions."""
         if minibatch.masks is not None:
             outputs = torch.where(self._tensor(minibatch.masks), outputs, float(MASKED))
-        return *self._network.likelihood(outputs, self._tensor(minibatch.actions)), values, minibatch
+        return self._network.likelihood(outputs, self._tensor(minibatch.actions))
+
+    def _flat(self, features: Array) -> tuple[Tensor, Tensor]:
+        """Outputs [T·E, outputs] and values [T·E] of features [T, E, ...], for networks without memory."""
+        flat = features.reshape(-1, *features.shape[2:])
+        outputs, values = zip(*(self._network(self._tensor(part)) for part in _parts(flat)), strict=True)
+        return torch.cat(outputs), torch.cat(values)
 
     def _forward(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Minibatch]:
         """Outputs [B, outputs] and values [B] of the steps that count, and their columns."""

@@ -29,7 +29,7 @@ class TorchQModel:
     def __init__(
         self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator, device: torch.device = CPU
     ) -> None:
-        choose_threads(config.torch_threads)
+        choose_threads(config.torch_threads or 1)
         self._device = device
         self._config = config
         self._dueling = spec.dueling

@@ -27,7 +27,13 @@ def train(
     steps: Annotated[int, typer.Option(metavar="N", min=1000, help="environment steps to train")] = 200_000,
     actors: Annotated[int, typer.Option(metavar="N", min=1, max=256, help="actor processes")] = 2,
     serial: Annotated[bool, typer.Option("--serial", help="one process instead of a fleet")] = False,
-    environment: Annotated[str, typer.Option(metavar="ID", help="gymnasium id")] = "CartPole-v1",
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="YAML file of `parlmesh up`, or the name of a preset"),
+    ] = None,
+    environment: Annotated[
+        str | None, typer.Option(metavar="ID", help="gymnasium id; the file's, or CartPole-v1")
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0)] = 0,
     profile: Annotated[bool, typer.Option("--profile", help="show where the time goes on learner and actors")] = False,
     assignments: Annotated[
@@ -44,9 +50,12 @@ def train(
         if profile:
             overrides.append(f"learner.profile={folder}/learner.profile.json")
             overrides.append(f"actor.profile={folder}/actor.profile.json")
+        what = ["--seed", str(seed), "--steps", str(steps)]
+        what += ["--config", str(config)] if config is not None else []
+        what += ["--environment", environment] if environment is not None else []
         run = _trained(
             Path(folder),
-            ["--environment", environment, "--seed", str(seed), "--steps", str(steps)],
+            what,
             ["--serial"] if serial else ["--actors", str(actors)],
             [*overrides, *(assignments or ())],
         )

@@ -150,6 +150,9 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
     }
     if scheduler:
         given["scheduler"] = scheduler
+        # So that none of them has nothing to do.
+        slots = config.actor.get("slots", 1)
+        given["training"].setdefault("slots", config.actors * (slots if isinstance(slots, int) else 1))
     return merged(given, config.learner)
 
 

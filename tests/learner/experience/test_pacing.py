@@ -3,7 +3,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.experience.pacing import evaluation_seconds, rollouts_wanted
+from learner.experience.pacing import evaluation_seconds, rollouts_wanted, shares
 
 
 def test_at_lag_zero_nothing_is_asked_for_while_a_batch_is_under_way():
@@ -32,3 +32,20 @@ def test_an_evaluation_has_as_long_as_the_environment_needs():
     assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=0.0) == 120.0
     assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=1e-5) == 120.0
     assert evaluation_seconds(episodes=20, longest_episode=5_000, step_seconds=0.002) == 3 * 20 * 20_000 * 0.002
+
+
+def test_slots_that_would_have_nothing_to_do_share_the_environments_of_the_others():
+    assert shares(slots=2, batch=1, max_policy_lag=1, num_envs=64) == (64, 1)
+    assert shares(slots=4, batch=1, max_policy_lag=1, num_envs=64) == (16, 4)
+    assert shares(slots=2, batch=1, max_policy_lag=0, num_envs=64) == (32, 2)
+    assert shares(slots=5, batch=1, max_policy_lag=1, num_envs=8) == (1, 8)
+    assert shares(slots=5, batch=1, max_policy_lag=1, num_envs=4) == (1, 4)
+    assert shares(slots=4, batch=1, max_policy_lag=1, num_envs=1) == (1, 1)
+    assert shares(slots=0, batch=1, max_policy_lag=1, num_envs=64) == (64, 1)
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(0, 4), st.integers(1, 100))
+def test_a_divided_batch_is_as_large_as_before(slots, batch, lag, num_envs):
+    envs, fragments = shares(slots=slots, batch=batch, max_policy_lag=lag, num_envs=num_envs)
+    assert envs * fragments == num_envs * batch
+    assert (lag + 1) * fragments >= slots or envs == 1

@@ -10,6 +10,7 @@ import pytest
 
 from tools.bench import dataplane as dataplane_benchmark
 from tools.bench import dqn as dqn_benchmark
+from tools.bench import environments as environments_benchmark
 from tools.bench import learning as learning_benchmark
 from tools.bench import memory as memory_benchmark
 from tools.bench import scheduler as scheduler_benchmark
@@ -23,6 +24,7 @@ BENCHMARKS = [
     scheduler_benchmark,
     dataplane_benchmark,
     dqn_benchmark,
+    environments_benchmark,
     learning_benchmark,
     memory_benchmark,
 ]
@@ -63,6 +65,12 @@ PROMISED = {
         "vtrace_lag_4_return",
         "gae_lag_8_return",
         "vtrace_lag_8_loss",
+    },
+    environments_benchmark: {
+        "computing_fleet_over_serial",
+        "waiting_fleet_over_serial",
+        "pictures_fleet_over_serial",
+        "images_cpu_over_sb3",
     },
     memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
     dataplane_benchmark: {

@@ -34,7 +34,7 @@ def test_the_learner_is_told_where_the_scheduler_is_and_which_run_it_trains() ->
     settings = learner_settings(config("training.seed=3"), PATHS, 50052, "127.0.0.1:50051")
     assert settings["mode"] == "fleet"
     assert settings["scheduler"] == "127.0.0.1:50051"
-    assert settings["training"] == {"seed": 3}
+    assert settings["training"] == {"seed": 3, "slots": 2}
     assert (settings["run_id"], settings["run_dir"]) == ("one", "runs/one")
 
 
@@ -50,6 +50,14 @@ def test_the_default_goal_is_not_asked_of_another_environment() -> None:
     own = config("training.environment.id=Acrobot-v1", "training.goal_return=-100")
     assert learner_settings(own, PATHS, 1, "")["training"]["goal_return"] == -100
     assert "goal_return" not in learner_settings(config(), PATHS, 1, "")["training"]
+
+
+def test_the_learner_knows_how_many_slots_will_collect():
+    many = config("actors=3", "actor.slots=4")
+    assert learner_settings(many, PATHS, 1, "127.0.0.1:50051")["training"]["slots"] == 12
+    chosen = config("actors=3", "training.slots=0")
+    assert learner_settings(chosen, PATHS, 1, "127.0.0.1:50051")["training"]["slots"] == 0
+    assert "slots" not in learner_settings(many, PATHS, 1, "")["training"]
 
 
 def test_keys_of_a_service_win_over_what_up_chooses() -> None:

@@ -1,0 +1,189 @@
+"""Single environments stepped as one vector: in turn, or side by side in threads where their steps mostly wait.
+
+Threads, not processes: whoever waits lets the others run, and nothing has to be pickled. Each environment is stepped by
+one thread at a time and shares nothing with the others, so that the same seed gives the same games either way.
+"""
+
+import copy
+import resource
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any, SupportsFloat, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import concatenate, iterate
+
+from parlmesh.telemetry import get_logger
+from parlmesh.types import Array
+
+log = get_logger("parlmesh.environments")
+
+MOST_THREADS = 16
+# Steps of the vector that are judged together, and how often that is done.
+_JUDGED_STEPS, _JUDGEMENTS = 4, 64
+# A shorter step costs less than waking a thread for it.
+_LEAST_SECONDS = 2e-4
+# Linux alone tells what a thread did; elsewhere no step is seen to wait.
+_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
+
+_Work: TypeAlias = Callable[[int], None]
+
+
+class SteppedEnvironments(SyncVectorEnv):
+    """`threads` step the environments; None = one, and 16 once their steps are seen to wait.
+
+    What they say of themselves beside observations (infos) is left out. Those that are `resting` are not stepped.
+    """
+
+    def __init__(self, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], threads: int | None = None) -> None:
+        super().__init__(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
+        self.resting: Array = np.zeros(self.num_envs, np.bool_)
+        self._crew: _Crew | None = None
+        self._judge = _Judge() if threads is None and self.num_envs > 1 else None
+        if threads is not None and min(threads, self.num_envs) > 1:
+            self._crew = _Crew(min(threads, self.num_envs))
+
+    @property
+    def threads(self) -> int:
+        """How many step the environments now."""
+        return 1 if self._crew is None else self._crew.size
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """As gymnasium's own, with seeds that count up."""
+        ended = self.resting = np.zeros(self.num_envs, np.bool_)
+        self._terminations, self._truncations, self._autoreset_envs = ended.copy(), ended.copy(), ended.copy()
+
+        def start(index: int) -> None:
+            given = None if seed is None else seed + index
+            self._env_obs[index], _ = self.envs[index].reset(seed=given, options=options)
+
+        self._each(start)
+        return self._joined(), {}
+
+    def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """What follows the end of an episode only resets."""
+        given = tuple(iterate(self.action_space, actions))
+
+        def step(index: int) -> None:
+            reward: SupportsFloat = 0.0
+            terminated = truncated = False
+            if self._autoreset_envs[index]:
+                seen, _ = self.envs[index].reset()
+            else:
+                seen, reward, terminated, truncated, _ = self.envs[index].step(given[index])
+            self._env_obs[index] = seen
+            self._rewards[index] = float(reward)
+            self._terminations[index], self._truncations[index] = terminated, truncated
+
+        if self._judge is None:
+            self._each(step)
+        elif self._judge.sees(lambda: self._each(step), self.num_envs):
+            self._crew = _Crew(min(MOST_THREADS, self.num_envs))
+            log.info("environments_wait", threads=self._crew.size, environments=self.num_envs)
+            self._judge = None
+        elif self._judge.over:
+            self._judge = None
+        self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
+        flags = self._terminations.copy(), self._truncations.copy()
+        return self._joined(), self._rewards.copy(), *flags, {}
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Ends the threads too."""
+        if self._crew is not None:
+            self._crew.close()
+        super().close_extras(**kwargs)
+
+    def _each(self, work: _Work) -> None:
+        indices = np.flatnonzero(~self.resting).tolist()
+        if self._crew is not None:
+            self._crew.do(work, indices)
+            return
+        for index in indices:
+            work(index)
+
+    def _joined(self) -> Any:
+        self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
+        return copy.deepcopy(self._observations)
+
+
+class _Judge:
+    """Looks at the first steps: a thread that waits gives its core away of its own accord, one held up does not."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._judgements = 0
+        self._seconds = self._cpu_seconds = 0.0
+        self._switches = 0
+
+    @property
+    def over(self) -> bool:
+        """Whether it has seen enough."""
+        return self._judgements >= _JUDGEMENTS
+
+    def sees(self, step: Callable[[], None], environments: int) -> bool:
+        """Whether steps wait, by this one and those before."""
+        seconds, cpu, switches = time.perf_counter(), time.thread_time(), _switches()
+        step()
+        self._seconds += time.perf_counter() - seconds
+        self._cpu_seconds += time.thread_time() - cpu
+        self._switches += _switches() - switches
+        self._steps += 1
+        if self._steps < _JUDGED_STEPS:
+            return False
+        found = waits(self._seconds, self._cpu_seconds, self._switches, self._steps * environments)
+        self._steps = self._switches = 0
+        self._seconds = self._cpu_seconds = 0.0
+        self._judgements += 1
+        return found
+
+
+def waits(seconds: float, cpu_seconds: float, switches: int, steps: int) -> bool:
+    """Whether so many steps, with that many voluntary switches to other threads, mostly waited."""
+    return seconds >= _LEAST_SECONDS * steps and cpu_seconds <= 0.5 * seconds and switches >= 0.5 * steps
+
+
+def _switches() -> int:
+    return resource.getrusage(_THREAD).ru_nvcsw if _THREAD is not None else 0
+
+
+class _Crew:
+    """Threads, each with environments of its own. Daemons: a step that never ends keeps no process alive."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._inboxes: list[SimpleQueue[tuple[_Work, list[int]] | None]] = [SimpleQueue() for _ in range(size)]
+        self._done: SimpleQueue[list[tuple[int, Exception]]] = SimpleQueue()
+        for number, inbox in enumerate(self._inboxes):
+            threading.Thread(target=self._serve, args=(inbox,), name=f"stepping-{number}", daemon=True).start()
+
+    def do(self, work: _Work, indices: Sequence[int]) -> None:
+        """Returns when all is done; of several errors the one of the first environment is raised."""
+        parts = [[index for index in indices if index % self.size == number] for number in range(self.size)]
+        busy = [(inbox, part) for inbox, part in zip(self._inboxes, parts, strict=True) if part]
+        for inbox, part in busy:
+            inbox.put((work, part))
+        failed = [failure for _ in busy for failure in self._done.get()]
+        if failed:
+            raise min(failed, key=lambda failure: failure[0])[1]
+
+    def close(self) -> None:
+        """Does not wait for a step that never ends."""
+        for inbox in self._inboxes:
+            inbox.put(None)
+
+    def _serve(self, inbox: "SimpleQueue[tuple[_Work, list[int]] | None]") -> None:
+        while (item := inbox.get()) is not None:
+            work, indices = item
+            failed: list[tuple[int, Exception]] = []
+            for index in indices:
+                try:
+                    work(index)
+                except Exception as error:
+                    failed.append((index, error))
+                    break
+            self._done.put(failed)
+            del work, item, failed

@@ -1,0 +1,32 @@
+"""Worlds whose steps take their time: one computes, the other waits as for an answer from elsewhere."""
+
+# mypy: ignore-errors
+
+import time
+
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv
+
+STEP_SECONDS = 0.002
+
+
+class Computing(CartPoleEnv):
+    """Two milliseconds of this thread's processor time, however busy the machine is."""
+
+    def step(self, action):
+        until = time.thread_time() + STEP_SECONDS
+        while time.thread_time() < until:
+            pass
+        return super().step(action)
+
+
+class Waiting(CartPoleEnv):
+    """Two milliseconds in which the processor is free for others."""
+
+    def step(self, action):
+        time.sleep(STEP_SECONDS)
+        return super().step(action)
+
+
+for world in (Computing, Waiting):
+    gymnasium.register(f"parlmesh-bench/{world.__name__}-v0", world, max_episode_steps=500)
