@@ -87,9 +87,10 @@ def build_run(
     queue = ExperienceQueue(
         admission, max_queued=config.experience.max_queued_trajectories, max_policy_lag=max_policy_lag
     )
-    tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, effective(training))
+    settings = effective(training)
+    tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, settings)
     title = f"{training.environment.id}, seed {training.seed}"
-    recorder = Recorder(config.run_dir, config.run_id, title, training.goal_return, tracker)
+    recorder = Recorder(config.run_dir, config.run_id, title, training.goal_return, tracker, settings)
     run = TrainingRun(
         training,
         trainer=trainer,

@@ -61,7 +61,7 @@ class TrainingConfig(Config):
     """Trajectories in one update."""
     slots: int = Field(default=0, ge=0, le=100_000)
     """Slots that are to collect. Where they are more than (max_policy_lag + 1) x batch_fragments, num_envs is divided
-    among them and batch_fragments grows, so that all are busy and a batch stays as large; 0 = leave both as they are."""
+    among them and batch_fragments grows, so that all are busy and a batch stays as large; 0 = both stay as they are."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)

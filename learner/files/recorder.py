@@ -16,6 +16,7 @@ from parlmesh.telemetry import get_logger
 from ..runs.progress import Progress, RunState
 from .curve import draw_learning_curve
 from .durable import remove
+from .hparams import hparams_summary
 from .lines import Lines
 from .tracking import NoTracker, Tracker
 
@@ -27,7 +28,13 @@ class Recorder:
     """`record` runs on the event loop and is cheap; `finish` draws and belongs in a thread."""
 
     def __init__(
-        self, run_dir: Path, run_id: str, title: str, goal: float | None, tracker: Tracker | None = None
+        self,
+        run_dir: Path,
+        run_id: str,
+        title: str,
+        goal: float | None,
+        tracker: Tracker | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         run_dir.mkdir(parents=True, exist_ok=True)
         self._dir = run_dir
@@ -37,6 +44,8 @@ class Recorder:
         self._tracker = tracker or NoTracker()
         self._metrics = Lines(run_dir / METRICS_FILE)
         self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+        if settings is not None:
+            self._add_event(Event(wall_time=time.time(), step=0, summary=hparams_summary(settings, run_id)))
 
     @property
     def unwritten(self) -> bool:

@@ -18,6 +18,8 @@ from .pending import Pending
 
 log = get_logger("parlmesh.client")
 
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
 METHOD = "/parlmesh.v1.SchedulerService/SubmitTaskStream"
 _FIRST_PAUSE_SECONDS = 0.05
 
@@ -99,7 +101,7 @@ class Exchange:
             while isinstance(response := await call.read(), SubmitTaskStreamResponse):
                 self._receive(response)
         except grpc.aio.AioRpcError as rpc_error:
-            return error_from_rpc(rpc_error)
+            return self._told(rpc_error)
         except FleetError as error:
             return error
         except asyncio.CancelledError:
@@ -109,6 +111,13 @@ class Exchange:
         finally:
             call.cancel()
         return Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
+
+    def _told(self, error: grpc.aio.AioRpcError) -> FleetError:
+        """gRPC calls a server whose certificate it does not trust away; a line that stood may stand again."""
+        if not self.connections and _UNTRUSTED in (error.details() or ""):
+            message = "the scheduler's certificate is not of the authority in security.ca, or is expired"
+            return Unauthenticated(message, reason="SECURITY")
+        return error_from_rpc(error)
 
     async def _opened(self, call: Any) -> SubmitTaskStreamResponse:
         """The first receipt says that from here on no outcome is missed."""

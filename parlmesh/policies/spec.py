@@ -23,9 +23,9 @@ class PolicySpec:
     """A network from observations to the numbers that an action is drawn by.
 
     mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv, minatar and nature
-    images [C, H, W], tabular has a row per state; plug-ins bring others. `choice` says what the numbers are: sample draws from the
-    distribution that they describe, epsilon_greedy takes them for the values of actions; `dueling` splits these into a
-    state's value and advantages. `actions` says how continuous ones come between their bounds.
+    images [C, H, W], tabular has a row per state; plug-ins bring others. `choice` says what the numbers are: sample
+    draws from the distribution that they describe, epsilon_greedy takes them for the values of actions; `dueling`
+    splits these into a state's value and advantages. `actions` says how continuous ones come between their bounds.
     """
 
     observation_shape: tuple[int, ...]

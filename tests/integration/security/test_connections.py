@@ -6,9 +6,11 @@ import grpc
 import grpc.aio
 import pytest
 
+from parlmesh.client import ClientConfig, PARLController
 from parlmesh.config import ListenConfig
-from parlmesh.errors import ConfigError
+from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.rpc.errors import exit_code
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.testing import free_port
 from tests.integration.security.conftest import LIST, SUBMIT, Material, fleet, refusals, unary
@@ -24,6 +26,16 @@ async def test_a_client_does_not_speak_to_a_server_of_another_authority(
         assert error.value.code() is grpc.StatusCode.UNAVAILABLE
         assert servicer.callers == []
     assert refusals(caplog) == []
+
+
+async def test_a_controller_says_at_once_that_it_does_not_trust_the_scheduler(material: Material) -> None:
+    client = SecurityConfig(ca=material.other_ca, token_file=material.folder / "operator-t.token")
+    async with fleet(material.server()) as (address, servicer):
+        with pytest.raises(Unauthenticated, match=r"certificate is not of the authority in security\.ca") as error:
+            # Whoever waited for it would run into the test's own limit.
+            await PARLController.connect(address, security=client, config=ClientConfig(connect_seconds=3600))
+        assert exit_code(error.value) == 4
+        assert servicer.callers == []
 
 
 async def test_a_client_without_tls_reaches_nothing(material: Material) -> None:
