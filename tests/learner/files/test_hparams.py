@@ -2,7 +2,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from learner.config import TrainingConfig
-from learner.recorder import Recorder
+from learner.files.recorder import Recorder
 from parlmesh.config import effective
 
 
