@@ -8,8 +8,8 @@ from parlmesh.types import VALID, EpisodeColumns, Trajectory
 
 from .. import metrics
 from ..experience import ExperienceQueue
-from .progress import Progress, Rate
 from ..files.recorder import Recorder
+from .progress import Progress, Rate
 
 
 class Accounts:

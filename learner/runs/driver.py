@@ -8,15 +8,15 @@ from parlmesh.failures import sentence_at
 from parlmesh.telemetry import get_logger
 
 from ..config import LearnerConfig
-from ..files.disk import sentence_of
 from ..experience import ExperienceQueue
-from .live_run import LiveRun
+from ..experience.strikes import Strikes
+from ..files.disk import sentence_of
 from ..files.models import ModelFolder
-from .progress import RunState
 from ..policies.registry import PolicyRegistry
 from .entry import Entry, Totals
+from .live_run import LiveRun
+from .progress import RunState
 from .standing import standing_of
-from ..experience.strikes import Strikes
 
 log = get_logger("parlmesh.learner")
 

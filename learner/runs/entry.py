@@ -9,10 +9,10 @@ from typing import Any
 
 from ..config import LearnerConfig
 from ..experience import ExperienceQueue
-from .live_run import LiveRun
 from ..files.models import ModelFolder
-from .progress import RunState
 from ..policies.registry import PolicyRegistry
+from .live_run import LiveRun
+from .progress import RunState
 from .record import RunRecord
 from .standing import standing_of
 

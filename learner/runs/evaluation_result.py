@@ -7,9 +7,9 @@ from typing import Any
 from parlmesh.types import PolicyBlob
 
 from ..files.models import ModelFolder
-from .progress import Progress
 from ..files.recorder import Recorder
 from ..sources.source import Evaluation
+from .progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

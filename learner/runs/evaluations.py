@@ -8,15 +8,15 @@ from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import get_logger
 
 from .. import metrics
-from .accounts import Accounts
 from ..config import TrainingConfig
-from ..files.disk import Disk
-from .evaluation_result import Candidate, Judge
 from ..experience.pacing import evaluation_seconds
-from .progress import Progress
+from ..files.disk import Disk
 from ..files.recorder import Recorder
 from ..policies.registry import PolicyRegistry
 from ..sources.source import Evaluation, Source
+from .accounts import Accounts
+from .evaluation_result import Candidate, Judge
+from .progress import Progress
 
 log = get_logger("parlmesh.learner")
 

@@ -6,12 +6,12 @@ import grpc.aio
 
 from parlmesh.types import Trajectory
 
-from ..files.checkpoint import Checkpoint
 from ..config import LearnerConfig
-from ..sources.fleet_source import FleetSource, Listener
+from ..files.checkpoint import Checkpoint
 from ..files.recorder import Recorder
-from .run import TrainingRun
+from ..sources.fleet_source import FleetSource, Listener
 from ..sources.serial_source import SerialSource
+from .run import TrainingRun
 
 
 class LiveRun:

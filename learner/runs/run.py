@@ -17,21 +17,21 @@ from parlmesh.training.trainer import Trainer, Update
 from parlmesh.types import Trajectory
 
 from .. import metrics
-from .accounts import Accounts
-from ..files.checkpoint import Checkpoint, CheckpointFolder
 from ..config import TrainingConfig
-from ..files.disk import Disk, DiskRefuses
-from .evaluations import Evaluations
 from ..experience import ExperienceQueue
-from .evaluation_result import Candidate, Judge
-from ..files.models import ModelFolder
-from .obstacles import Obstacles
 from ..experience.pacing import rollouts_wanted
-from .progress import Progress, RunState
+from ..files.checkpoint import Checkpoint, CheckpointFolder
+from ..files.disk import Disk, DiskRefuses
+from ..files.models import ModelFolder
 from ..files.recorder import Recorder
 from ..policies.registry import PolicyRegistry
-from ..sources.source import Source
 from ..policies.versions import Versions
+from ..sources.source import Source
+from .accounts import Accounts
+from .evaluation_result import Candidate, Judge
+from .evaluations import Evaluations
+from .obstacles import Obstacles
+from .progress import Progress, RunState
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")

@@ -11,24 +11,34 @@ from pydantic import ValidationError
 
 from parlmesh.config import effective
 from parlmesh.config.complaints import describe_errors
-from parlmesh.errors import (AlreadyExists, ConfigError, FailedPrecondition, FleetError, InvalidInput, NotFound, PermissionDenied, ResourceExhausted, Unavailable)
+from parlmesh.errors import (
+    AlreadyExists,
+    ConfigError,
+    FailedPrecondition,
+    FleetError,
+    InvalidInput,
+    NotFound,
+    PermissionDenied,
+    ResourceExhausted,
+    Unavailable,
+)
 from parlmesh.failures import sentence_at
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Trajectory
 
 from ..config import RUN_ID, LearnerConfig, TrainingConfig
-from ..files.disk import sentence_of
-from .driver import Driver, Launch
 from ..experience import ExperienceQueue
-from ..files.folder_lock import FolderLock
-from .live_run import LiveRun
-from ..files.models import ModelFolder
-from .progress import RunState
-from ..policies.registry import PolicyRegistry
-from .entry import Entry, Totals
-from .record import RunRecord, read_record
 from ..experience.strikes import UNASKED, Strikes
+from ..files.disk import sentence_of
+from ..files.folder_lock import FolderLock
+from ..files.models import ModelFolder
+from ..policies.registry import PolicyRegistry
 from ..policies.versions import uid_of
+from .driver import Driver, Launch
+from .entry import Entry, Totals
+from .live_run import LiveRun
+from .progress import RunState
+from .record import RunRecord, read_record
 
 log = get_logger("parlmesh.learner")
 
