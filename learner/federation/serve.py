@@ -12,6 +12,7 @@ from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
 
 from ..config import LearnerConfig
+from ..files.folder_lock import FolderLock
 from ..policies.registry import PolicyRegistry
 from ..services.policy_servicer import PolicyServicer
 from .directory import Federations
@@ -23,8 +24,17 @@ log = get_logger("parlmesh.learner")
 async def serve_federations(
     config: LearnerConfig, build: Callable[[LearnerConfig, grpc.aio.Channel], Federations], stop: asyncio.Event
 ) -> None:
-    """Serves until `stop`."""
-    config.run_dir.mkdir(parents=True, exist_ok=True)
+    """Serves until `stop`; FailedPrecondition when another learner has the folder."""
+    lock = FolderLock(config.run_dir)
+    try:
+        await _serve(config, build, stop)
+    finally:
+        lock.release()
+
+
+async def _serve(
+    config: LearnerConfig, build: Callable[[LearnerConfig, grpc.aio.Channel], Federations], stop: asyncio.Event
+) -> None:
     (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
     channel = open_channel(config.scheduler, config.security)
     federations = build(config, channel)

@@ -36,6 +36,9 @@ class Limits:
     """Everything had time to end: a task without an end is a violation."""
     on_its_way_seconds: float = 2.0
     """How long an assignment and the cancellation behind it may be on their way to an actor, one after the other."""
+    accepted_seconds: float = 15.0
+    """How long a result may take to be accepted for good while its actor and the scheduler are there; the longest fault
+    of a disk is shorter."""
     unrecorded_seconds: float = 1.0
     """First attempts begin while their lease is being recorded: how long before its death a scheduler may have granted
     a lease that its journal does not know."""
@@ -80,7 +83,7 @@ class _Books:
             known = {(end.state, end.token) for end in ends if end.state != FORGOTTEN}
             if len(known) > 1:
                 yield Violation("a task ends once", f"{task_id} ended {sorted(known)}; {self._story(task_id)}")
-            if not known and not self._ran_or_was_cancelled(task_id):
+            if not known and not self._succeeded_or_was_cancelled(task_id):
                 yield Violation("nothing is forgotten before it ended", f"{task_id}; {self._story(task_id)}")
 
     def results_are_of_attempts(self) -> Iterable[Violation]:
@@ -124,12 +127,21 @@ class _Books:
                     continue
                 # Whoever was cut off itself may still begin what it was given before.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
-                if not (stale or self._excused(before.actor, before.at, after.at) or self._unrecorded(before)):
+                until = after.at if end is None else min(after.at, self._accepted_by(end))
+                if not (stale or self._excused(before.actor, before.at, until) or self._unrecorded(before)):
                     yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
 
     def _excused(self, actor: str, start: float, end: float) -> bool:
         """Whether the actor met a fault between the two moments, or still felt one then."""
         return any(fault.start <= end and self._felt_until(fault) >= start for fault in self._faults.get(actor, []))
+
+    def _accepted_by(self, end: Ended) -> float:
+        """When the result of an attempt must have been accepted: what its actor meets later excuses nothing."""
+        by = end.at + self._limits.accepted_seconds
+        for outage in self._outages:
+            if outage.start <= by and outage.end >= end.at:
+                by = max(by, outage.end + self._limits.accepted_seconds)
+        return by
 
     def _felt_until(self, fault: Fault) -> float:
         """Whoever was cut off hears of it no sooner than there is a scheduler to tell it."""
@@ -140,18 +152,24 @@ class _Books:
         return until
 
     def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
-        """Whether it was taken from a full actor for an idle one, in the moment in which it began there."""
+        """Whether it was taken from a full actor for an idle one, in the moment in which it began there. What came to
+        its end there is not moved: rebalancing waits for a heartbeat that names it."""
+        if end is not None and end.how == "succeeded":
+            return False
         over = end.at if end is not None and end.how == "stopped" else after.at
         return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
 
     def _unrecorded(self, began: Began) -> bool:
-        """Whether the scheduler died so soon after the attempt began that the lease may have died with it."""
+        """Whether it is a first attempt and the scheduler died so soon after it was given that the lease may have died
+        with it; the assignment may have been on its way at that moment."""
+        earliest = began.at - self._limits.on_its_way_seconds
         latest = began.at + self._limits.unrecorded_seconds
-        return any(began.at <= fault.start <= latest for fault in self._faults.get(SCHEDULER, []))
+        return began.attempt == 1 and any(earliest <= outage.start <= latest for outage in self._outages)
 
-    def _ran_or_was_cancelled(self, task_id: str) -> bool:
+    def _succeeded_or_was_cancelled(self, task_id: str) -> bool:
+        """An attempt that failed or was stopped is no end: whoever forgets its task has lost it."""
         ends = (self._ended.get(began.token) for began in self._began.get(task_id, []))
-        return any(end is not None for end in ends) or task_id in self._cancelled
+        return any(end is not None and end.how == "succeeded" for end in ends) or task_id in self._cancelled
 
     def _story(self, task_id: str) -> str:
         """What is known of a task, in order, for whoever looks for the cause."""

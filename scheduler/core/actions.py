@@ -86,6 +86,15 @@ class Dismissed(NamedTuple):
     actor_id: str
 
 
+class Standing(NamedTuple):
+    """Strikes and quarantine of a node from now on; with neither, it is forgiven. Times are the journal's."""
+
+    node_id: str
+    strikes: tuple[float, ...] = ()
+    until: float = 0.0
+    reason: str = ""
+
+
 class Kinds(NamedTuple):
     """Kinds that are known from now on, or no longer."""
 
@@ -108,7 +117,7 @@ class Persist(NamedTuple):
     # How many of those that finished first are no longer kept.
     forgotten: int
     paused: list[Paused]
-    actors: Sequence[Introduced | Dismissed] = ()
+    actors: Sequence[Introduced | Dismissed | Standing] = ()
     kinds: Sequence[Kinds] = ()
 
 

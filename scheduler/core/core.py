@@ -59,7 +59,11 @@ class Core:
 
     def recover(self, batches: Iterable[bytes], now: float) -> LeftOut:
         """Rebuilds the state from a journal, before any other event; what could not be read."""
-        return Recovery(self.life, now).recover(batches)
+        recovery = Recovery(self.life, now)
+        left_out = recovery.recover(batches)
+        for standing in recovery.standings:
+            self.sessions.confinement.restore(standing, now)
+        return left_out
 
     def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""

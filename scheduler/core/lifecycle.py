@@ -11,7 +11,7 @@ from parlmesh.failures import first_line
 
 from ..config import SchedulerConfig
 from . import dependencies, retries
-from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
+from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned, Standing
 from .endings import Endings
 from .known_kinds import KnownKinds
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
@@ -63,7 +63,7 @@ class Lifecycle:
         self.leased: list[Task] = []
         self.forgotten = 0
         self.pauses: list[Paused] = []
-        self.actor_notes: list[Introduced | Dismissed] = []
+        self.actor_notes: list[Introduced | Dismissed | Standing] = []
         self.kind_notes: list[Kinds] = []
         self.assigned: dict[Actor, list[Task]] = {}
         self.assigned_again: dict[Actor, list[Task]] = {}
@@ -298,6 +298,12 @@ class Lifecycle:
         """Lists an actor no longer."""
         del self.fleet.actors[actor_id]
         self.actor_notes.append(Dismissed(actor_id))
+
+    def judge(self, node_id: str, strikes: Iterable[float], until: float, reason: str) -> None:
+        """Notes how a node stands; 0 = it is in no quarantine."""
+        times = tuple(time + self.journal_offset for time in strikes)
+        until = until + self.journal_offset if until else 0.0
+        self.actor_notes.append(Standing(node_id, times, until, reason))
 
     def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
         fresh, forgotten = self.kinds.announce(kinds, now)

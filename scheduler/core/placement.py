@@ -79,6 +79,7 @@ class Actor:
         "leases",
         "lost_at",
         "message_bytes",
+        "named",
         "node_id",
         "paused",
         "pinned",
@@ -124,7 +125,9 @@ class Actor:
         self.credits = 0
         # By lease id, oldest first: the first `slots` of them are taken to be running.
         self.leases: dict[int, Task] = {}
-        # Those of them that should end any moment: for each it may hold another task.
+        # Those of them that its last heartbeat named: it had them then, and they had not ended.
+        self.named: set[int] = set()
+        # Those that should end any moment: for each it may hold another task.
         self.ending: set[int] = set()
         self.completed = 0
         self.failed = 0

@@ -7,7 +7,9 @@ from .task import Task
 
 
 def to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
-    """Leases beyond an actor's slots, the newest first, that were granted at least `min_age` ago.
+    """Leases beyond an actor's slots, the newest first, that were granted at least `min_age` ago and that its last
+    heartbeat named. What it did not name has not reached it, or has ended there at once, as inline handlers do, and its
+    result is on its way.
 
     From a paused or leaving actor all of them; from a working one only as many as others have free slots for. From one
     that is away nothing: it may be running any of them, and has its time to come back.
@@ -21,7 +23,7 @@ def to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
             continue
         unconditional = state is not ActorState.READY
         for task in list(islice(reversed(actor.leases.values()), waiting)):
-            if task.lease_time > now - min_age:
+            if task.lease_time > now - min_age or task.lease_id not in actor.named:
                 continue
             if unconditional or _find_free_slot(fleet, task, actor, promised):
                 chosen.append(task)

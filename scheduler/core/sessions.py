@@ -69,7 +69,7 @@ class Sessions:
         before = (actor.node_id, actor.incarnation, actor.slots)
         fleet.displace(actor)
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
-        actor.session, actor.silent, actor.credits = hello.session, False, 0
+        actor.session, actor.silent, actor.credits, actor.named = hello.session, False, 0, set()
         actor.message_bytes = hello.message_bytes or UNTOLD_MESSAGE_BYTES
         actor.last_seen = now
         actor.depth = max(actor.depth, actor.slots)
@@ -109,6 +109,7 @@ class Sessions:
     def renew(self, actor: Actor, leases: Sequence[LeaseName], policy_version: int, now: float) -> None:
         expires_at = now + self._config.duration_seconds
         held = actor.leases
+        named = actor.named = set()
         unknown = 0
         for lease in leases:
             task = held.get(lease[1])
@@ -119,6 +120,7 @@ class Sessions:
                     unknown += 1
             else:
                 task.expires_at = expires_at
+                named.add(lease[1])
         if policy_version and policy_version != actor.policy_version:
             self._see_policy(actor, policy_version, now)
 

@@ -1,6 +1,6 @@
 """Bad answers, counted against the nodes they came from, and the quarantine of a node that gave too many. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..config import StrikeConfig
@@ -17,7 +17,7 @@ class Quarantine(NamedTuple):
 
 
 class Strikes:
-    """Who was struck how often, and who is in quarantine. Kept in memory alone: a restart forgives."""
+    """Who was struck how often, and who is in quarantine."""
 
     def __init__(self, config: StrikeConfig) -> None:
         self._config = config
@@ -48,8 +48,23 @@ class Strikes:
         self._times.pop(node_id, None)
         self.quarantines.pop(node_id, None)
 
+    def restore(self, node_id: str, times: Iterable[float], quarantine: Quarantine | None) -> None:
+        """As it was before a restart."""
+        if quarantine is not None:
+            self.quarantines[node_id] = quarantine
+        else:
+            self._times[node_id] = list(times)
+
+    @property
+    def nodes(self) -> Iterable[str]:
+        """All that are remembered."""
+        return self._times
+
+    def times(self, node_id: str) -> Sequence[float]:
+        return self._times.get(node_id, ())
+
     def count(self, node_id: str) -> int:
-        return len(self._times.get(node_id, ()))
+        return len(self.times(node_id))
 
     def over(self, now: float) -> Iterable[str]:
         """Nodes whose quarantine has ended."""

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist
+from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
+from ..core.strikes import MAX_NODES
 from .left_out import LeftOut
-from .records import DamagedJournal, Forgotten, RecordKind, decode, encode, split
+from .records import DamagedJournal, Forgotten, Gap, RecordKind, decode, encode, encode_gap, split
 
 SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
 RETURNED, RETURNED_AT = int(RecordKind.RETURNED), int(RecordKind.RETURNED_AT)
@@ -35,11 +36,19 @@ class Condenser:
         self.paused: dict[str, bytes] = {}
         self.actors: dict[str, bytes] = {}
         self.kinds: dict[str, None] = {}
+        # By node, the last to be struck last.
+        self.standings: dict[str, bytes] = {}
+        self._gap = 0
         self.left_out = left_out or LeftOut()
 
     @property
     def tasks(self) -> int:
         return len(self.unfinished) + len(self.finished)
+
+    @property
+    def gap(self) -> int:
+        """Number of the last task that may miss another for a record that could not be read; 0 = nothing is amiss."""
+        return max((self._gap, *self.unfinished, *self.finished)) if self.left_out.count else self._gap
 
     def read_all(self, batches: Iterable[bytes]) -> None:
         for batch in batches:
@@ -112,6 +121,17 @@ class Condenser:
                         self.kinds[name] = None
                     else:
                         self.kinds.pop(name, None)
+            elif isinstance(record, Standing):
+                self._read_standing(record, raw)
+            elif isinstance(record, Gap):
+                self._gap = max(self._gap, record.number)
+
+    def _read_standing(self, standing: Standing, raw: bytes) -> None:
+        self.standings.pop(standing.node_id, None)
+        if standing.strikes or standing.until:
+            self.standings[standing.node_id] = raw
+            if len(self.standings) > MAX_NODES:
+                del self.standings[next(iter(self.standings))]
 
     def _parts(self) -> Iterator[bytes]:
         for trail in self.unfinished.values():
@@ -120,5 +140,9 @@ class Condenser:
             yield trail.submitted + trail.finished
         yield from self.actors.values()
         yield from self.paused.values()
+        yield from self.standings.values()
+        gap = self.gap
+        if gap and any(number <= gap for number in self.unfinished):
+            yield encode_gap(gap)
         if self.kinds:
             yield encode(Persist(0.0, [], [], [], [], 0, [], kinds=[Kinds(True, tuple(self.kinds))]))[0]

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from parlmesh.errors import FleetError
 
-from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
+from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned, Standing
 from ..core.task import ANYWHERE, Failure, Placement, Task, TaskState
 
 VERSION = 1
@@ -32,6 +32,8 @@ class RecordKind(IntEnum):
     INTRODUCED = 8
     DISMISSED = 9
     KINDS = 10
+    GAP = 11
+    STANDING = 12
 
 
 class Submitted(NamedTuple):
@@ -70,7 +72,15 @@ class Ended(NamedTuple):
     failure: Failure | None
 
 
-StoredRecord = Submitted | Leased | Returned | Ended | Forgotten | Paused | Introduced | Dismissed | Kinds
+class Gap(NamedTuple):
+    """Something before the task of this number could not be read: a task that is not there may never have ended."""
+
+    number: int
+
+
+StoredRecord = (
+    Submitted | Leased | Returned | Ended | Forgotten | Paused | Introduced | Dismissed | Kinds | Gap | Standing
+)
 
 
 class DamagedJournal(FleetError):
@@ -94,6 +104,8 @@ _RETURNED = struct.Struct("<III")
 _RETURNED_AT = struct.Struct("<IIId")
 # incarnation, slots, length of the node's id; the actor's is the rest
 _INTRODUCED = struct.Struct("<QIH")
+# end of the quarantine, strikes, length of the node's id; then the strikes' times, the node and the reason
+_STANDING = struct.Struct("<dHH")
 # time, queued, ran, attempts, state, length of the actor's id, length of the result, failure: 0 none, 1 final,
 # 2 retryable; length of the reason; the message is the rest.
 _FINISHED = struct.Struct("<dddIBHIBH")
@@ -134,6 +146,10 @@ def encode(persist: Persist) -> tuple[bytes, int]:
     if persist.actors or persist.kinds:
         parts += _rare(persist)
     return b"".join(parts), len(parts) // 2
+
+
+def encode_gap(number: int) -> bytes:
+    return _HEAD.pack(RecordKind.GAP, 0, number)
 
 
 def decode(batch: bytes) -> Iterator[StoredRecord]:
@@ -246,6 +262,9 @@ def _rare(persist: Persist) -> list[bytes]:
             node = note.node_id.encode()
             body = _INTRODUCED.pack(note.incarnation, note.slots, len(node)) + node + note.actor_id.encode()
             parts += (_HEAD.pack(RecordKind.INTRODUCED, len(body), 0), body)
+        elif isinstance(note, Standing):
+            body = _standing(note)
+            parts += (_HEAD.pack(RecordKind.STANDING, len(body), 0), body)
         else:
             body = note.actor_id.encode()
             parts += (_HEAD.pack(RecordKind.DISMISSED, len(body), 0), body)
@@ -253,6 +272,11 @@ def _rare(persist: Persist) -> list[bytes]:
         body = b"".join((_PAUSED.pack(known), *(part for name in names for part in _prefixed(name))))
         parts += (_HEAD.pack(RecordKind.KINDS, len(body), 0), body)
     return parts
+
+
+def _standing(note: Standing) -> bytes:
+    node, times = note.node_id.encode(), struct.pack(f"<{len(note.strikes)}d", *note.strikes)
+    return _STANDING.pack(note.until, len(note.strikes), len(node)) + times + node + note.reason.encode()
 
 
 def _submitted(task: Task, time: float) -> bytes:
@@ -321,6 +345,10 @@ def _decode_body(kind: int, number: int, body: bytes) -> StoredRecord:
             return Dismissed(body.decode())
         if kind == RecordKind.KINDS:
             return Kinds(bool(body[0]), tuple(_decode_texts(body, _PAUSED.size, None)[0]))
+        if kind == RecordKind.GAP:
+            return Gap(number)
+        if kind == RecordKind.STANDING:
+            return _decode_standing(body)
     except (struct.error, ValueError, LookupError) as error:
         raise DamagedJournal(f"a record of kind {kind} for task number {number} cannot be read: {error}") from None
     raise DamagedJournal(f"record kind {kind} is unknown; it may come from a newer scheduler")
@@ -368,6 +396,13 @@ def _decode_introduced(body: bytes) -> Introduced:
     incarnation, slots, size = _INTRODUCED.unpack_from(body)
     actor_at = _INTRODUCED.size + size
     return Introduced(body[actor_at:].decode(), body[_INTRODUCED.size : actor_at].decode(), incarnation, slots)
+
+
+def _decode_standing(body: bytes) -> Standing:
+    until, strikes, size = _STANDING.unpack_from(body)
+    node_at = _STANDING.size + 8 * strikes
+    times = struct.unpack_from(f"<{strikes}d", body, _STANDING.size)
+    return Standing(body[node_at : node_at + size].decode(), times, until, body[node_at + size :].decode())
 
 
 def _decode_finished(number: int, body: bytes) -> Ended:

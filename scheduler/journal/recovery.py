@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter
 
-from ..core.actions import Introduced, Returned
+from ..core.actions import Introduced, Returned, Standing
 from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
-from ..core.task import Task
+from ..core.task import Failure, Task, TaskState
 from .compaction import Condenser, Trail
 from .left_out import LeftOut
 from .records import UNREADABLE, Leased, decode, peek_time, read_submitted
@@ -22,6 +22,7 @@ class Recovery:
         self._now = now
         # When a task that waits for a slot began to, by its number, where it matters.
         self._returned_at: dict[int, float] = {}
+        self.standings: list[Standing] = []
 
     def recover(self, batches: Iterable[bytes]) -> LeftOut:
         """What could not be read."""
@@ -38,10 +39,13 @@ class Recovery:
         life.retention.keep_stored(finished)
         for raw in condenser.actors.values():
             self._introduce(raw)
-        self._revive(unfinished)
+        self._revive(unfinished, condenser.gap)
         for actor_id in condenser.paused:
             self._actor(actor_id).paused = True
         life.kinds.announce(condenser.kinds, self._now)
+        for record in decode(b"".join(condenser.standings.values())):
+            assert isinstance(record, Standing)
+            self.standings.append(record)
         return left_out
 
     def _set_clock(self, condenser: Condenser) -> None:
@@ -92,7 +96,7 @@ class Recovery:
                 task.lease_id, task.attempts, task.actor_id = record.lease_id, record.attempts, record.actor_id
                 task.leased_before = True
 
-    def _revive(self, tasks: list[Task]) -> None:
+    def _revive(self, tasks: list[Task], gap: int) -> None:
         """Counts dependencies, fills the queue, and keeps every lease for an actor that may come back for it."""
         life = self._life
         life.enter_all(tasks)
@@ -103,10 +107,21 @@ class Recovery:
         life.make_ready([task for task in waiting if not task.dependencies], self._now)
         for task in waiting:
             if task.dependencies:
-                life.attach(task, self._now)
+                self._attach(task, gap)
             if task.queue_timeout is not None:
                 self._go_on_waiting(task, task.queue_timeout)
         life.fresh.clear()
+
+    def _attach(self, task: Task, gap: int) -> None:
+        """A parent that is not there was forgotten after its success, or is among what could not be read."""
+        if task.number <= gap and task.number not in self._returned_at:
+            for parent in task.dependencies:
+                if parent not in self._life.tasks:
+                    message = f'dependency "{parent}" is not known: it may be a record that could not be read'
+                    failure = Failure("DEPENDENCY_FAILED", message)
+                    self._life.finish(task, TaskState.FAILED, self._now, failure)
+                    return
+        self._life.attach(task, self._now)
 
     def _go_on_waiting(self, task: Task, queue_timeout: float) -> None:
         """A restart does not give it its whole queue_timeout again."""

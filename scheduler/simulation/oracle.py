@@ -39,6 +39,7 @@ def _compare(core: Core, copy: Core) -> Iterator[str]:
     yield from _compare_tables("actor", live.fleet.actors, rebuilt.fleet.actors, describe_actor)
     for name, one, other in (
         ("kinds", set(live.kinds), set(rebuilt.kinds)),
+        ("strikes and quarantines", _standings(core), _standings(copy)),
         ("finished tasks in order", _finished(core), _finished(copy)),
         ("the order of tasks", list(live.tasks), list(rebuilt.tasks)),
         ("unfinished tasks", live.statistics.unfinished, rebuilt.statistics.unfinished),
@@ -70,6 +71,16 @@ def describe_task(task: Task) -> tuple[Any, ...]:
 
 def describe_actor(actor: Actor) -> tuple[Any, ...]:
     return actor.node_id, actor.incarnation, actor.slots, actor.paused, sorted(actor.leases)
+
+
+def _standings(core: Core) -> tuple[Any, ...]:
+    strikes = core.sessions.confinement.strikes
+    # What a node does in quarantine is not written down.
+    struck = [node_id for node_id in strikes.nodes if node_id not in strikes.quarantines]
+    return (
+        sorted((node_id, strikes.count(node_id)) for node_id in struck),
+        sorted((node_id, quarantine.reason) for node_id, quarantine in strikes.quarantines.items()),
+    )
 
 
 def _finished(core: Core) -> list[str]:

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from learner.build import build_run, build_runs
+from learner.build import build_run, build_runs, serve
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
@@ -149,6 +149,19 @@ async def test_two_learners_never_share_a_folder(tmp_path):
         await trains(runs)
     async with learner(tmp_path / "run") as runs:
         await trains(runs)
+
+
+async def test_a_learner_of_federations_shares_its_folder_with_nobody(tmp_path):
+    config = LearnerConfig.model_validate(
+        {"mode": "federation", "run_dir": tmp_path / "run", "listen": {"port": 0}, "metrics": {"port": None}}
+    )
+    stop = asyncio.Event()
+    stop.set()
+    async with learner(tmp_path / "run"):
+        with pytest.raises(FailedPrecondition, match="in use by another learner"):
+            await serve(config, stop)
+    await serve(config, stop)
+    await serve(config, stop)
 
 
 async def test_a_file_that_cannot_be_written_holds_a_run_up_until_it_can(tmp_path):

@@ -101,14 +101,18 @@ class Harness:
     def heartbeat(self, session: int, *leases: LeaseName) -> None:
         self.report(session, heartbeat=list(leases))
 
+    def hold(self, session: int) -> None:
+        """A heartbeat for everything that the actor was given."""
+        leases = self.core.sessions.by_number[session].leases
+        self.heartbeat(session, *[task.lease for task in leases.values()])
+
     def pass_time(self, seconds: float, *, alive: Iterable[int] = (), step: float = 0.5) -> None:
         """Ticks on; actors named in `alive` send heartbeats for all they hold."""
         end = self.now + seconds
         while self.now < end:
             self.now = min(end, self.now + step)
             for session in alive:
-                actor = self.core.sessions.by_number[session]
-                self.heartbeat(session, *[task.lease for task in actor.leases.values()])
+                self.hold(session)
             self.core.tick(self.now, self.now)
             self._collect()
 

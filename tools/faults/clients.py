@@ -202,6 +202,7 @@ class SdkClient:
         except FleetError as error:
             ids = tuple(request.task_id for request in requests)
             self._journal.add(Submitted(ids, start, now(), f"unknown: {error.reason}"))
+            self.findings.append(f"a crowd of {count} tasks failed with {error!r}")
             return
         accepted = tuple(outcome.task_id for outcome in outcomes if outcome.state != "refused")
         self._journal.add(Submitted(accepted, start, now(), "accepted"))

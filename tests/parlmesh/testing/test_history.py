@@ -108,7 +108,10 @@ def test_live_work_that_is_repeated_is_noticed_whatever_happened_to_the_schedule
 
 def test_a_lease_of_the_schedulers_last_moment_may_have_died_with_it() -> None:
     assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == []
-    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 1.9, 1.9)) == ["live work is not repeated"]
+    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 1.9, 1.9)) == [], "the assignment was on its way"
+    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 3.1, 3.1)) == ["live work is not repeated"]
+    later = attempt("x", 2.0, number=2), attempt("y", 2.5, actor="b", number=3), Delivered("t", 4.0, "succeeded", "y")
+    assert rules(ACCEPTED, *later, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == ["live work is not repeated"]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +128,15 @@ def test_only_a_fault_of_its_own_actor_excuses_a_repetition(fault: Fault, excuse
     assert (rules(*TWICE, fault) == []) is excused
 
 
+def test_a_fault_long_after_its_success_excuses_no_repetition() -> None:
+    late = attempt("y", 60.0, actor="b", number=2), Delivered("t", 70.0, "succeeded", "y")
+    dies = Fault("a", "kill", 40.0, 40.0)
+    assert rules(ACCEPTED, attempt("x", 2.0), *late, dies) == ["live work is not repeated"]
+    # Nobody was there to take the result.
+    assert rules(ACCEPTED, attempt("x", 2.0), *late, dies, Fault("scheduler", "kill_scheduler", 10.0, 41.0)) == []
+    assert rules(ACCEPTED, attempt("x", 2.0), *late, Fault("a", "kill", 10.0, 10.0)) == []
+
+
 def test_an_actor_that_is_cut_off_may_begin_what_it_was_given_before_and_nothing_newer() -> None:
     cut = Fault("b", "refuse", 2.1, 2.6)
     assert rules(*TWICE, cut) == ["live work is not repeated"]
@@ -138,8 +150,8 @@ def test_a_task_that_is_moved_may_be_stopped_in_the_moment_in_which_it_begins_an
     assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.05, how="stopped"), moved, end) == []
     late = attempt("x", 2.0, seconds=2.4, how="stopped")
     assert rules(ACCEPTED, late, moved, end) == ["live work is not repeated"]
-    at_once = attempt("y", 2.5, actor="b")
-    assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.0), at_once, Delivered("t", 4.0, "succeeded", "y")) == []
+    again = attempt("y", 2.5, actor="b"), Delivered("t", 4.0, "succeeded", "y")
+    assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.0), *again) == ["live work is not repeated"]
 
 
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
@@ -156,6 +168,8 @@ def test_what_retention_dropped_must_have_ended() -> None:
     forgotten = Delivered("t", 9.0, "forgotten")
     assert rules(ACCEPTED, attempt("x", 2.0), forgotten) == []
     assert rules(ACCEPTED, forgotten) == ["nothing is forgotten before it ended"]
+    for how in ("failed", "stopped"):
+        assert rules(ACCEPTED, attempt("x", 2.0, how=how), forgotten) == ["nothing is forgotten before it ended"]
     assert rules(ACCEPTED, forgotten, Cancelled(("t",), 5.0, answered=False)) == []
 
 

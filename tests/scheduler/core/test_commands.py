@@ -71,6 +71,7 @@ def test_held_tasks_leave_a_paused_actor_and_running_ones_stay(harness: Harness)
     harness.core.actor("a").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     harness.command(ActorCommand.PAUSE, "a")
+    harness.hold(actor)
     assert harness.rebalance() == 3
     assert len(harness.core.actor("a").leases) == 1
     other = harness.connect("b", slots=3)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
+from scheduler.core.placement import ActorCommand
 from scheduler.core.ready_queue import Lane, TaskClass
 from scheduler.core.task import Placement, Priority, Task
 from tests.scheduler.conftest import Harness, ids, noop
@@ -148,6 +149,7 @@ def test_rebalancing_moves_what_has_not_started_to_free_slots(harness: Harness) 
     harness.submit(*[noop(str(number)) for number in range(4)])
     assert len(harness.take(slow)) == 4
     quick = harness.connect("quick", slots=2)
+    harness.hold(slow)
     assert harness.rebalance() == 2
     moved = harness.take(quick)
     assert len(moved) == 2
@@ -156,12 +158,33 @@ def test_rebalancing_moves_what_has_not_started_to_free_slots(harness: Harness) 
     assert len(harness.core.actor("slow").leases) == 2
 
 
+@pytest.mark.parametrize("command", [None, ActorCommand.PAUSE])
+def test_rebalancing_moves_nothing_that_may_have_ended_at_once(harness: Harness, command: ActorCommand | None) -> None:
+    """Inline handlers take no slot and have ended before the next heartbeat, which does not name them."""
+    away = harness.connect("away", credits=4)
+    harness.core.actor("away").depth = 4
+    harness.submit(*[noop(str(number)) for number in range(4)])
+    first, *rest = harness.take(away)
+    harness.connect("idle", slots=4)
+    if command is not None:
+        harness.command(command, "away")
+    harness.pass_time(2)
+    harness.stall(5)
+    assert harness.rebalance() == 0
+    harness.heartbeat(away, first.lease)
+    assert harness.rebalance() == 0
+    harness.finish(away, *rest)
+    assert [task.attempts for task in harness.outcomes] == [1, 1, 1]
+    assert harness.states(first.task_id) == ["RUNNING"]
+
+
 def test_what_rebalancing_takes_is_not_given_back_to_the_same_actor(harness: Harness) -> None:
     slow = harness.connect("slow", credits=50)
     harness.core.actor("slow").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     assert len(harness.take(slow)) == 4
     quick = harness.connect("quick", slots=2)
+    harness.hold(slow)
     assert harness.rebalance() == 2
     assert len(harness.take(quick)) == 2
     assert harness.take(slow) == []

@@ -8,6 +8,7 @@ from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.strikes import MAX_NODES, Strikes
 from scheduler.core.task import NO_RESULT, Placement, Task
 from tests.scheduler.conftest import Harness, ids, noop
+from tests.scheduler.journal.test_recovery import rebuilt
 
 
 def say_nothing(harness: Harness, session: int, task: Task) -> None:
@@ -96,3 +97,25 @@ def test_attested_labels_are_the_operators_and_cannot_be_claimed() -> None:
         harness.connect("c", node_id="n2", labels=(("attested/zone", "eu"),))
     harness.submit(noop("t", placement=Placement("", frozenset({("attested/zone", "eu")}))))
     assert (ids(harness.take(proven)), harness.take(claimed)) == (["t"], [])
+
+
+def test_strikes_and_quarantines_outlive_a_restart() -> None:
+    harness = Harness(strikes={"limit": 2, "window_seconds": 100, "quarantine_seconds": 30})
+    for name in ("worse", "bad", "forgiven"):
+        harness.connect(name, node_id=name)
+    strike, confine, resume = ActorCommand.STRIKE, ActorCommand.QUARANTINE, ActorCommand.RESUME
+    for node_id, command in (("worse", confine), ("bad", strike), ("forgiven", strike), ("forgiven", confine)):
+        harness.core.judge([], [node_id], command, "it lies", harness.now)
+    harness.command(resume, "forgiven")
+    copy = rebuilt(rebuilt(harness))
+    worse, bad, forgiven = (copy.connect(name, node_id=name) for name in ("worse", "bad", "forgiven"))
+    strikes = copy.core.sessions.confinement.strikes
+    assert strikes.quarantines["worse"].reason == "it lies"
+    assert [strikes.count(name) for name in ("worse", "bad", "forgiven")] == [0, 1, 0]
+    states = [copy.core.actor(name).state for name in ("worse", "bad", "forgiven")]
+    assert states == [ActorState.QUARANTINED, ActorState.READY, ActorState.READY]
+    copy.core.judge([], ["bad"], strike, "again", copy.now)
+    assert copy.core.actor("bad").state is ActorState.QUARANTINED
+    copy.pass_time(31, alive=[worse, bad, forgiven])
+    assert copy.core.actor("worse").state is ActorState.READY
+    assert not rebuilt(copy).core.sessions.confinement.strikes.quarantines

@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 
 from parlmesh.errors import FailedPrecondition
+from scheduler.core.actions import Notify
 from scheduler.core.core import Core
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, Task
+from scheduler.journal.compaction import Condenser
 from tests.scheduler.conftest import Harness
 
 
@@ -334,3 +336,46 @@ def test_a_task_whose_record_is_garbage_is_left_out_alone(harness: Harness) -> N
     left_out = core.recover([batch.replace("bäd".encode(), b"\xff\xff\xff\xff")], 0.0)
     assert list(core.life.tasks) == ["good"]
     assert left_out.count == 1
+
+
+@pytest.mark.parametrize("condensed", [False, True])
+def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness, condensed: bool) -> None:
+    """Else it would run as if the parent had succeeded."""
+    actor = harness.connect("a")
+    harness.submit(Task("bäd", "noop"), Task("good", "noop"))
+    harness.take(actor)
+    harness.submit(
+        Task("child", "noop", dependencies=("good", "bäd")), Task("grandchild", "noop", dependencies=("child",))
+    )
+    harness.submit(Task("other", "noop", dependencies=("good",)))
+    submitted, *later = [batch for batch in harness.journal if "bäd".encode() in batch]
+    batches = [
+        batch if batch is not submitted else batch.replace("bäd".encode(), b"b\xff\xffd") for batch in harness.journal
+    ]
+    assert later
+    if condensed:
+        condenser = Condenser()
+        condenser.read_all(batches)
+        condenser.left_out.add("the parent")
+        condenser.unfinished.pop(1)
+        batches = list(condenser.write(1 << 20))
+    core = Core(harness.config, now=0.0, wall_time=0.0)
+    core.recover(batches, 0.0)
+    failures = {name: core.task(name).failure for name in ("child", "grandchild", "other")}
+    assert failures["child"] is not None
+    assert 'dependency "bäd" is not known' in failures["child"].message
+    assert failures["grandchild"] is not None
+    assert failures["other"] is None
+    told = [action.tasks for action in core.take_actions() if isinstance(action, Notify)]
+    assert [[task.task_id for task in tasks] for tasks in told] == [["child", "grandchild"]]
+
+
+def test_a_parent_that_was_forgotten_had_succeeded(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(Task("parent", "noop"), Task("child", "noop", dependencies=("parent",)))
+    harness.finish(actor, credit=False)
+    harness.core.life.forget(harness.core.life.retention.excess(harness.now + 10_000))
+    harness.core._dispatch(harness.now)
+    harness._collect()
+    copy = rebuilt(harness)
+    assert copy.states("child") == ["QUEUED"]
