@@ -6,6 +6,7 @@ one, so values can be bootstrapped from it, and the step that follows only reset
 
 import functools
 import importlib
+import importlib.metadata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -33,6 +34,9 @@ WRAPPERS = (
     "TimeAwareObservation",
     "TimeLimit",
 )
+
+GROUP = "parlmesh.environments"
+"""Entry points by which installed packages register the environments of a namespace, by the namespace's name."""
 
 _Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Wrapper[Any, Any, Any, Any]]
 
@@ -176,9 +180,14 @@ def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
 
 
 def _registered(name: str) -> str:
-    """The id alone of module:id, once the module is imported; one that registers nothing by that is asked to."""
+    """The id alone of module:id, once the module is imported; one that registers nothing by that is asked to. An id of
+    a namespace that gymnasium does not know is offered by an installed package under the namespace's name."""
     module, colon, known = name.rpartition(":")
     if not colon:
+        namespace, slash, _ = name.partition("/")
+        if slash and name not in gymnasium.registry:
+            for offered in importlib.metadata.entry_points(group=GROUP, name=namespace):
+                offered.load()()
         return name
     if not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")

@@ -16,6 +16,7 @@ _EXTRAS: Mapping[str, str] = {
     "onnx": "export",
     "rich": "cli",
     "safetensors": "actor",
+    "scipy": "worlds",
     "sklearn": "federation",
     "tensorboard": "learner",
     "torch": "learner",

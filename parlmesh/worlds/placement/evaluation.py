@@ -1,0 +1,110 @@
+"""Whole episodes of a baseline or a policy, and what they brought. Equal seeds give equal conditions to all."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.policies import Policy
+from parlmesh.spaces import observed
+from parlmesh.types import Array
+
+from .baselines import BASELINES, TARGET_UTILISATION, Random
+from .environment import PlacementVectorEnv
+
+Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
+Decide: TypeAlias = Callable[[Any], Stepped]
+"""From what is seen to the step that was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Means over episodes; rewards are of a step. `deviation` is that of the episodes' means."""
+
+    reward: float
+    deviation: float
+    latency: float
+    resource: float
+    balance: float
+    refused: float
+    latency_ms: float
+    throughput: float
+    """Requests answered a second."""
+    success: float
+    """Share of the requests that were answered."""
+    episodes: int
+    steps: int
+
+    def to_dict(self) -> dict[str, float]:
+        """For JSON."""
+        return asdict(self)
+
+
+def evaluate_baseline(
+    name: str,
+    version: int,
+    settings: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    *,
+    target: float = TARGET_UTILISATION,
+) -> Evaluation:
+    """A baseline by its name. Where a version can do less than place, its random choice is one of its own actions."""
+    if name not in BASELINES:
+        raise InvalidInput(f"baseline must be one of {', '.join(BASELINES)}, got {name!r}")
+    envs = _make(version, settings, episodes)
+    rng = np.random.default_rng(seed)
+    if BASELINES[name] is Random and version != 3:
+        envs.action_space.seed(seed)
+        return _played(envs, seed, lambda seen: envs.step(envs.action_space.sample()))
+    baseline = BASELINES[name](envs.simulation, rng, target=target)
+    return _played(envs, seed, lambda seen: envs.place(baseline.wanted()))
+
+
+def evaluate_policy(
+    policy: Policy, version: int, settings: Mapping[str, Any], episodes: int, seed: int, *, sampled: bool = False
+) -> Evaluation:
+    """A trained policy, by its likeliest actions or as in training."""
+    envs = _make(version, settings, episodes)
+    read = observed(envs.single_observation_space)
+    rng = np.random.default_rng(seed)
+    state = policy.initial_state(episodes)
+
+    def decide(seen: Any) -> Stepped:
+        nonlocal state
+        mask = None if read.mask is None else read.mask(seen)
+        given = read.take(seen)
+        choice = policy.act(given, rng, mask, state) if sampled else policy.greedy(given, mask, state)
+        state = choice.state
+        return envs.step(policy.to_environment(choice.action))
+
+    return _played(envs, seed, decide)
+
+
+def _make(version: int, settings: Mapping[str, Any], episodes: int) -> PlacementVectorEnv:
+    return PlacementVectorEnv(episodes, version=version, **settings)  # type: ignore[arg-type]
+
+
+def _played(envs: PlacementVectorEnv, seed: int, decide: Decide) -> Evaluation:
+    seen, _ = envs.reset(seed=seed)
+    steps = envs.simulation.settings.episode_steps
+    rewards = np.zeros((steps, envs.num_envs))
+    told: dict[str, list[float]] = {}
+    for step in range(steps):
+        seen, rewards[step], _, _, info = decide(seen)
+        for name, values in info.items():
+            if not name.startswith("_"):
+                told.setdefault(name, []).append(float(values.mean()))
+    mean = {name: float(np.mean(values)) for name, values in told.items()}
+    success = 1.0 - mean.pop("lost")
+    means = rewards.mean(axis=0)
+    return Evaluation(
+        reward=float(means.mean()),
+        deviation=float(means.std()),
+        success=success,
+        episodes=envs.num_envs,
+        steps=steps,
+        **mean,
+    )

@@ -1,0 +1,80 @@
+"""How load changes over an episode: factors of a deployment's mean request rate, drawn from a generator."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+_LARGEST_TRACE_BYTES = 64 * 1024 * 1024
+_FIRST_PART = 2 / 3
+KINDS = ("steady", "daily", "bursty")
+
+# A burst comes once in so many steps, lasts so many, and multiplies the load by up to so much.
+_BURST_EVERY, _BURST_STEPS, _BURST_FACTORS = 40.0, 12.0, (1.4, 2.2)
+_DAILY_SWING = (0.3, 0.7)
+
+
+def factors(kind: str, steps: int, day_steps: int, rng: np.random.Generator, trace: Array | None = None) -> Array:
+    """Load over `steps` steps [steps], relative to its mean over a long time."""
+    if kind == "steady":
+        return np.ones(steps)
+    if kind == "daily":
+        swing, start = rng.uniform(*_DAILY_SWING), rng.uniform(0.0, 1.0)
+        wave: Array = 1.0 + swing * np.sin(2.0 * np.pi * (start + np.arange(steps) / day_steps))
+        return wave
+    if kind == "bursty":
+        return _bursts(steps, rng)
+    assert trace is not None
+    return _cut(trace, steps, rng)
+
+
+def _bursts(steps: int, rng: np.random.Generator) -> Array:
+    found = np.full(steps, 0.8)
+    at = 0
+    while True:
+        at += 1 + int(rng.exponential(_BURST_EVERY))
+        lasts, factor = 1 + int(rng.exponential(_BURST_STEPS)), rng.uniform(*_BURST_FACTORS)
+        if at >= steps:
+            return found
+        found[at : at + lasts] = factor
+        at += lasts
+
+
+def _cut(trace: Array, steps: int, rng: np.random.Generator) -> Array:
+    """A piece from anywhere; a trace that is too short is repeated."""
+    start = int(rng.integers(max(1, len(trace) - steps + 1)))
+    found: Array = np.take(trace, np.arange(start, start + steps), mode="wrap")
+    return found
+
+
+def read_trace(given: Path | tuple[float, ...], part: str) -> Array:
+    """The numbers of a trace, divided by the mean of all of it."""
+    values: Array = _numbers(given) if isinstance(given, Path) else np.array(given, np.float64)
+    if len(values) < 3 or not np.isfinite(values).all() or values.min() < 0.0 or values.mean() <= 0.0:
+        raise InvalidInput("trace must have at least 3 finite numbers >= 0 that are not all 0", reason="TRACE")
+    values = values / values.mean()
+    middle = int(len(values) * _FIRST_PART)
+    parts: dict[str, Array] = {"all": values, "first": values[:middle], "last": values[middle:]}
+    return parts[part]
+
+
+def _numbers(file: Path) -> Array:
+    try:
+        if file.stat().st_size > _LARGEST_TRACE_BYTES:
+            raise InvalidInput(f"trace {file} is larger than {_LARGEST_TRACE_BYTES} bytes", reason="TRACE")
+        with file.open(newline="", encoding="utf-8") as opened:
+            rows = [row for row in csv.reader(opened) if row]
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"trace {file} cannot be read: {error}", reason="TRACE") from error
+    found = []
+    for number, row in enumerate(rows):
+        try:
+            found.append(float(row[-1]))
+        except ValueError:
+            if number:
+                said = f"trace {file} line {number + 1}: {row[-1]!r} is no number"
+                raise InvalidInput(said, reason="TRACE") from None
+    return np.array(found)

@@ -1,0 +1,186 @@
+"""A cluster under load, many episodes side by side. Decides nothing: it is told where pods are to be, and what follows.
+
+A pod that is placed starts during the step and serves from the next one on; one that is removed serves no more. A
+node that fails loses its pods. Requests that find no free pod wait, and a backlog is carried from step to step.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from parlmesh.types import Array
+
+from .cluster import RESOURCES, Cluster
+from .conditions import Conditions
+from .queueing import SATURATED, per_pod_response, shared_response
+from .settings import PlacementSettings
+
+# The utilisation at which replicas are sized at the start.
+_COMFORTABLE = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a step brought, each [E] unless said otherwise. The reward is the sum of the four costs, which are <= 0."""
+
+    latency: Array
+    resource: Array
+    balance: Array
+    refused: Array
+    latency_ms: Array
+    """Of a request, mean over all."""
+    lost: Array
+    """Share of the requests that were never answered."""
+    throughput: Array
+    """Requests answered a second."""
+
+    @property
+    def reward(self) -> Array:
+        """The sum of the costs."""
+        total: Array = self.latency + self.resource + self.balance + self.refused
+        return total
+
+
+class Simulation:
+    """E episodes. Arrays are its own and change with every step; copy what is to be kept."""
+
+    def __init__(self, cluster: Cluster, settings: PlacementSettings, episodes: int) -> None:
+        self.cluster, self.settings = cluster, settings
+        nodes, deployments, rows = len(cluster.nodes), len(cluster.deployments), settings.episode_steps + 1
+        self.pods = np.zeros((episodes, nodes, deployments), np.int64)
+        self.backlog = np.zeros((episodes, deployments))
+        self.time = np.zeros(episodes, np.int64)
+        self.deployment_latency = np.zeros((episodes, deployments))
+        """Milliseconds of the last step, mean of each deployment."""
+        self.load = np.zeros((episodes, deployments))
+        """Requests a second of the last step."""
+        self.alive = np.ones((episodes, nodes), np.bool_)
+        self.distance = np.zeros((episodes, nodes, deployments))
+        """Milliseconds from a deployment's users to a node."""
+        self.free = np.zeros((episodes, nodes, len(RESOURCES)))
+        """What is not reserved; nothing on nodes that are away."""
+        self._load = np.zeros((episodes, rows, deployments))
+        self._site = np.zeros((episodes, rows, deployments), np.int64)
+        self._alive = np.ones((episodes, rows, nodes), np.bool_)
+        self._each = np.arange(episodes)
+        share, distance = settings.concentration, cluster.distance
+        self.users_distance = np.ascontiguousarray((share * distance + (1.0 - share) * distance.mean(axis=0)).T)
+        """Milliseconds from users that gather at a site to a node [N, S]."""
+        self._total = cluster.capacity.sum(axis=0)
+        self._first = self.spread(self.first_replicas())
+
+    def begin(self, which: Sequence[int] | Array, conditions: Sequence[Conditions]) -> None:
+        """Starts these episodes anew, with pods sized for the mean load and spread over the nodes in turn."""
+        for episode, drawn in zip(which, conditions, strict=True):
+            self._load[episode], self._site[episode], self._alive[episode] = drawn.load, drawn.site, drawn.alive
+        self.time[which] = 0
+        self.backlog[which] = 0.0
+        self.pods[which] = self._first
+        self._look()
+        shown = self._latency(self.pods[which], self.backlog[which], self.load[which], self.distance[which])
+        self.deployment_latency[which] = shown[0]
+        self._reserve()
+
+    @property
+    def ended(self) -> Array:
+        """Episodes that have had all their steps [E]."""
+        done: Array = self.time >= self.settings.episode_steps
+        return done
+
+    def coming(self, episode: int) -> Conditions:
+        """All that one episode holds; no policy may look at it."""
+        return Conditions(self._load[episode], self._site[episode], self._alive[episode])
+
+    def first_replicas(self) -> Array:
+        """Pods [D] that would be comfortably busy under the mean load."""
+        cluster, settings = self.cluster, self.settings
+        wanted = np.ceil(cluster.request_rate * settings.load_scale / (_COMFORTABLE * cluster.service_rate))
+        fitted: Array = np.clip(wanted, max(1, settings.min_replicas), settings.max_replicas).astype(np.int64)
+        return fitted
+
+    def spread(self, replicas: Array) -> Array:
+        """So many pods [D] over the nodes in turn, wherever there is room [N, D]."""
+        nodes = len(self.cluster.nodes)
+        placed = np.zeros((nodes, len(replicas)), np.int64)
+        free = self.cluster.capacity.copy()
+        turn = 0
+        for _ in range(int(replicas.max())):
+            for deployment in np.flatnonzero(placed.sum(axis=0) < replicas):
+                for node in (np.arange(nodes) + turn) % nodes:
+                    if (free[node] >= self.cluster.need[deployment]).all():
+                        free[node] -= self.cluster.need[deployment]
+                        placed[node, deployment] += 1
+                        turn = int(node) + 1
+                        break
+        return placed
+
+    def step(self, wanted: Array, refused: Array) -> Served:
+        """Brings pods to where they are wanted [E, N, D] and serves the load of one step."""
+        serving = np.minimum(self.pods, wanted)
+        # An episode that is over stays where it is.
+        self.time = np.minimum(self.time + 1, self.settings.episode_steps)
+        self._look()
+        alive = self.alive[:, :, None]
+        self.pods = np.where(alive, wanted, 0)
+        serving = np.where(alive, serving, 0)
+        load = self.load
+        self.deployment_latency, self.backlog, lost = self._latency(serving, self.backlog, load, self.distance)
+        total = np.maximum(load.sum(axis=1), 1e-12)
+        mean = (self.deployment_latency * load).sum(axis=1) / total
+        resource, balance = self._reservation(self._reserve())
+        weights = self.settings.weights
+        gone = np.minimum(lost.sum(axis=1) / (total * self.settings.step_seconds), 1.0)
+        return Served(
+            latency=-weights.latency * mean / 100.0,
+            resource=-weights.resource * resource,
+            balance=-weights.balance * balance,
+            refused=-weights.refused * refused,
+            latency_ms=mean,
+            lost=gone,
+            throughput=total * (1.0 - gone),
+        )
+
+    def _look(self) -> None:
+        """What holds at the present time."""
+        self.load, self.alive = self._load[self._each, self.time], self._alive[self._each, self.time]
+        # [N, E, D] as it is taken.
+        self.distance = self.users_distance[:, self._site[self._each, self.time]].transpose(1, 0, 2)
+
+    def _reserve(self) -> Array:
+        """What pods have reserved [E, N, R]."""
+        reserved: Array = self.pods @ self.cluster.need
+        self.free = np.where(self.alive[:, :, None], self.cluster.capacity - reserved, 0.0)
+        return reserved
+
+    def _latency(self, serving: Array, backlog: Array, load: Array, distance: Array) -> tuple[Array, Array, Array]:
+        """Milliseconds, the backlog after and the requests that were lost, each [E, D]."""
+        settings, rate = self.settings, self.cluster.service_rate
+        pods = serving.sum(axis=1)
+        some = np.maximum(pods, 1)
+        capacity = some * rate
+        arrivals = np.minimum(load, SATURATED * capacity)
+        respond = shared_response if settings.queue == "shared" else per_pod_response
+        waiting = backlog + (load - capacity) * settings.step_seconds
+        # Whoever would wait past the timeout has left by the end of the step.
+        kept = np.clip(waiting, 0.0, capacity * settings.timeout_ms / 1000.0)
+        seconds = respond(arrivals, rate, some) + 0.5 * (backlog + kept) / capacity
+        network = (serving * distance).sum(axis=1) / some
+        milliseconds = np.minimum(1000.0 * seconds + network, settings.timeout_ms)
+        lost = np.maximum(waiting - kept, 0.0)
+        none = pods == 0
+        return (
+            np.where(none, settings.timeout_ms, milliseconds),
+            np.where(none, 0.0, kept),
+            np.where(none, backlog + load * settings.step_seconds, lost),
+        )
+
+    def _reservation(self, reserved: Array) -> tuple[Array, Array]:
+        """Share of the cluster that is reserved, and how unevenly: the mean absolute deviation of nodes' utilisation,
+        both mean over resources [E]."""
+        share = (reserved.sum(axis=1) / self._total).mean(axis=1)
+        used = reserved / self.cluster.capacity
+        nodes = self.alive.sum(axis=1)
+        mean = used.sum(axis=1) / nodes[:, None]
+        deviation = np.abs(used - mean[:, None]).mean(axis=2) * self.alive
+        return share, deviation.sum(axis=1) / nodes
