@@ -87,7 +87,8 @@ def trainer_for(
     if config.algorithm == "dqn":
         threads = {"torch_threads": config.dqn.torch_threads or torch_threads(lag, _cores())}
         settings_of_dqn = config.dqn.model_copy(update=threads)
-        return DqnTrainer(policy, environment, config.dqn, _q_model(config, settings_of_dqn, policy, rng), rng)
+        model = _q_model(config, settings_of_dqn, policy, rng)
+        return DqnTrainer(policy, environment, config.dqn, model, rng, stacked=config.environment.stacked)
     settings = _ppo_settings(config, lag)
     return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
 

@@ -19,7 +19,8 @@ class ReplayConfig(Config):
     capacity_steps: int = Field(default=50_000, ge=1, le=1_000_000_000)
     """Steps kept; when it is full the oldest go first."""
     capacity_bytes: int = Field(default=_GIBIBYTE, ge=1024)
-    """Bytes kept at most, whatever capacity_steps says; a step holds its own and its next observation."""
+    """Bytes kept at most, whatever capacity_steps says; a step holds its own and its next observation,
+    but images are kept once, also those that stacked observations share."""
     min_steps: int = Field(default=1_000, ge=1)
     """Steps collected before the first is trained on."""
     samples_per_insert: float = Field(default=16.0, gt=0.0, le=10_000.0)

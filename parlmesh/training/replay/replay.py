@@ -41,6 +41,9 @@ class Replay(Protocol):
     def add(self, rows: Mapping[str, Array]) -> None:
         """The same as adding them one by one, in order."""
 
+    def forget(self, count: int) -> None:
+        """Never draws the first `count` steps ever inserted again."""
+
     def sample(self, count: int, importance: float, rng: np.random.Generator) -> Sample:
         """`count` rows with replacement; `importance` in [0, 1] is how much of the bias the weights undo."""
 
@@ -59,6 +62,7 @@ class UniformReplay:
 
     def __init__(self, columns: Columns, capacity: int) -> None:
         self._ring = Ring(columns, capacity)
+        self._forgotten = 0
         self._overwritten: list[Overwritten] = []
 
     def __len__(self) -> int:
@@ -71,20 +75,25 @@ class UniformReplay:
 
     def begin(self) -> None:
         """From here on `undo` takes back."""
-        self._overwritten = []
+        self._overwritten, self._forgotten = [], self._ring.forgotten
 
     def undo(self) -> None:
         """The newest first."""
         while self._overwritten:
             self._ring.undo(self._overwritten.pop())
+        self._ring.forgotten = self._forgotten
 
     def add(self, rows: Mapping[str, Array]) -> None:
         """Oldest out."""
         self._overwritten.append(self._ring.add(rows))
 
+    def forget(self, count: int) -> None:
+        """Oldest first."""
+        self._ring.forgotten = max(count, self._ring.forgotten)
+
     def sample(self, count: int, importance: float, rng: np.random.Generator) -> Sample:
         """Without weights: there is no bias."""
-        slots = rng.integers(0, len(self._ring), count)
+        slots = self._ring.slots_of(rng.integers(0, len(self._ring), count))
         return Sample(self._ring.rows(slots), slots, None)
 
     def learnt(self, slots: Array, errors: Array) -> None:
@@ -109,6 +118,7 @@ class PrioritisedReplay:
         # The largest priority so far.
         self._highest = 1.0
         self._highest_before = 1.0
+        self._forgotten = 0
         self._overwritten: list[Overwritten] = []
         self._changed: list[tuple[Array, Array]] = []
 
@@ -123,6 +133,7 @@ class PrioritisedReplay:
     def begin(self) -> None:
         """From here on `undo` takes back."""
         self._overwritten, self._changed, self._highest_before = [], [], self._highest
+        self._forgotten = self._ring.forgotten
 
     def undo(self) -> None:
         """The newest first."""
@@ -130,6 +141,7 @@ class PrioritisedReplay:
             self._tree.set(*self._changed.pop())
         while self._overwritten:
             self._ring.undo(self._overwritten.pop())
+        self._ring.forgotten = self._forgotten
         self._highest = self._highest_before
 
     def add(self, rows: Mapping[str, Array]) -> None:
@@ -137,6 +149,13 @@ class PrioritisedReplay:
         overwritten = self._ring.add(rows)
         self._overwritten.append(overwritten)
         self._set(overwritten.slots, np.full(len(overwritten.slots), self._highest))
+
+    def forget(self, count: int) -> None:
+        """Without a priority they are never drawn."""
+        ring = self._ring
+        gone = np.arange(ring.first, max(ring.first, count)) % ring.capacity
+        ring.forgotten = max(count, ring.forgotten)
+        self._set(gone, np.zeros(len(gone)))
 
     def sample(self, count: int, importance: float, rng: np.random.Generator) -> Sample:
         """Stratified: one draw from each of `count` equal parts of the whole.
@@ -157,7 +176,7 @@ class PrioritisedReplay:
 
     def tensors(self) -> dict[str, Array]:
         """The steps and their priorities."""
-        priorities = self._tree.leaves[: len(self._ring)].copy()
+        priorities = self._tree.leaves[: self._ring.filled].copy()
         highest = np.array([self._highest])
         return {**self._ring.tensors(), "replay.priorities": priorities, "replay.highest": highest}
 
@@ -166,7 +185,7 @@ class PrioritisedReplay:
         self._ring.restore(tensors)
         self._highest = float(tensors["replay.highest"][0])
         self._tree.set(np.arange(len(self._tree.leaves)), np.zeros(len(self._tree.leaves)))
-        self._tree.set(np.arange(len(self._ring)), tensors["replay.priorities"])
+        self._tree.set(np.arange(self._ring.filled), tensors["replay.priorities"])
 
     def _set(self, slots: Array, priorities: Array) -> None:
         self._changed.append((slots, self._tree.leaves[slots]))

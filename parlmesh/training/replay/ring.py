@@ -33,10 +33,26 @@ class Ring:
         self.capacity = capacity
         # Rows inserted since the beginning, those gone again included.
         self.inserted = 0
+        # The first so many of them are not to be drawn any more.
+        self.forgotten = 0
         self._columns = {name: np.empty((capacity, *shape), dtype) for name, (dtype, shape) in columns.items()}
 
     def __len__(self) -> int:
+        return self.inserted - self.first
+
+    @property
+    def first(self) -> int:
+        """The oldest row."""
+        return max(self.forgotten, self.inserted - self.capacity)
+
+    @property
+    def filled(self) -> int:
+        """Slots that hold something, forgotten rows included."""
         return min(self.inserted, self.capacity)
+
+    def slots_of(self, places: Array) -> Array:
+        """Where rows lie, by places from 0 to the number of rows."""
+        return (self.first + places) % self.capacity if self.forgotten else places
 
     def add(self, rows: Mapping[str, Array]) -> Overwritten:
         """The same as adding them one by one, in order."""
@@ -62,8 +78,9 @@ class Ring:
 
     def tensors(self) -> dict[str, Array]:
         """The filled part and the count."""
-        filled = {f"replay.{name}": column[: len(self)].copy() for name, column in self._columns.items()}
-        return {**filled, "replay.inserted": np.array([self.inserted], np.int64)}
+        filled = {f"replay.{name}": column[: self.filled].copy() for name, column in self._columns.items()}
+        counts = np.array([self.inserted, self.forgotten], np.int64)
+        return {**filled, "replay.inserted": counts[:1], **({"replay.forgotten": counts[1:]} if self.forgotten else {})}
 
     def restore(self, tensors: Mapping[str, Array]) -> None:
         """The inverse of `tensors`, for a ring of the same capacity."""
@@ -72,5 +89,6 @@ class Ring:
         if saved != min(inserted, self.capacity):
             raise ConfigError(f"the replay was saved with {saved} steps; this one has room for {self.capacity}")
         self.inserted = inserted
+        self.forgotten = int(tensors["replay.forgotten"][0]) if "replay.forgotten" in tensors else 0
         for name, column in self._columns.items():
             column[:saved] = tensors[f"replay.{name}"]

@@ -215,7 +215,42 @@ def test_convolutions_train_on_images_of_bytes_that_stay_bytes():
     before = dqn.policy_blob()
     assert dqn.update([made_up(environment, 0)], 0.0).applied
     assert dqn.policy_blob() != before
-    assert dqn.tensors()["replay.observation"].dtype == np.uint8
+    assert dqn.tensors()["replay.planes"].dtype == np.uint8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_image_replay_draws_no_step_whose_images_are_gone_and_is_restored_exactly(kind):
+    environment = EnvironmentSpec((2, 6, 6), "uint8", ActionSpec("discrete", (3,)))
+    # Room for about two of the five fragments' images, and for all their steps.
+    size = {"kind": kind, "capacity_steps": 1_000, "capacity_bytes": 40_000, "min_steps": 32}
+    dqn, again = (
+        trainer(TorchQModel, environment=environment, network="conv", replay=size, minibatch_steps=16) for _ in "ab"
+    )
+    for seed in range(5):
+        update = dqn.update([made_up(environment, seed)], 0.0)
+        assert update.applied
+    frames, replay = dqn._frames, dqn._replay
+    assert frames.added > frames.capacity
+    assert 0 < update.metrics["replay/steps"] < replay.inserted
+    drawn = replay.sample(500, 0.4, np.random.default_rng(0)).rows
+    oldest = frames.added - frames.capacity
+    assert min(drawn["observation"].min(), drawn["next_observation"].min()) >= oldest
+    again.restore(dqn.tensors())
+    for each in (dqn, again):
+        each.update([made_up(environment, 9)], 0.5)
+    same(dqn.tensors(), again.tensors())
+
+
+def test_a_replay_of_stacked_images_has_room_for_several_times_the_steps(caplog):
+    environment = EnvironmentSpec((4, 84, 84), "uint8", ActionSpec("discrete", (3,)))
+    kept = DqnConfig(replay={"capacity_steps": 200_000, "min_steps": 1})
+    spec = PolicySpec.for_environment(environment, network="nature", hidden=(8,), choice="epsilon_greedy")
+    for stacked in (1, 4):
+        DqnTrainer(spec, environment, kept, None, np.random.default_rng(0), stacked=stacked)
+    unknown, known = (record.parlmesh_fields["steps"] for record in caplog.records)
+    assert unknown > 1024**3 / (2 * 4 * 84 * 84) * 1.7, "the next observation is not kept again"
+    assert known > 3.5 * unknown
+    assert known < kept.replay.capacity_steps
 
 
 def test_what_is_allowed_next_decides_the_targets():
