@@ -17,7 +17,7 @@ from parlmesh.cli.screen.fleet_view import clock, failures_text, goal_text, stat
 from parlmesh.cli.screen.tables import fields_of
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
-FEW_FAILURES = 10
+FEW_FAILURES = 3
 FAULTY_SHARE = 0.1
 """A node that blinks costs a few rollouts; more than these of all are a fault that must not pass unseen."""
 
@@ -60,6 +60,14 @@ class Ending:
         progress = self.training.progress
         tried = progress.failed_rollouts + progress.received_trajectories
         return progress.failed_rollouts > max(FEW_FAILURES, FAULTY_SHARE * tried)
+
+    @property
+    def stillborn(self) -> bool:
+        """Whether nothing was learnt because rollouts failed or their trajectories were refused."""
+        if self.training is None or self.reached:
+            return False
+        progress = self.training.progress
+        return not progress.steps and bool(progress.failed_rollouts or progress.dropped_trajectories)
 
     @property
     def exit_code(self) -> int:
@@ -108,6 +116,8 @@ def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence
     root = paths.root
     similar = f"{program} {shlex.join(['up', *again])}"
     run = root.name if root.parent == Path("runs") else str(root)
+    if ending.stillborn:
+        return [(f"{similar} --serial", "once the environment is mended; in one process faults show soonest")]
     commands = []
     if ending.reached and ending.training is not None:
         steps = 2 * max(ending.training.progress.step_budget, 1)

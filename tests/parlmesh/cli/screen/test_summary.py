@@ -6,6 +6,7 @@ from rich.console import Console
 from parlmesh.cli.local.plan import RunPaths
 from parlmesh.cli.screen.summary import Ending, next_commands, print_next, print_summary
 from parlmesh.v1.training_service_pb2 import (
+    TRAINING_STATE_FAILED,
     TRAINING_STATE_FINISHED,
     TRAINING_STATE_RUNNING,
     TRAINING_STATE_STOPPED,
@@ -49,6 +50,15 @@ def test_a_summary_has_the_figures_and_only_files_that_exist(tmp_path: Path) -> 
     assert str(tmp_path / "metrics.jsonl") in text
     assert "learning-curve" not in text
     assert "--logdir" not in text
+
+
+def test_after_a_run_that_learnt_nothing_the_environment_is_to_be_mended_first(tmp_path: Path) -> None:
+    progress = TrainingProgress(failed_rollouts=27, last_failure="KeyError: 'speed'")
+    failed = Ending(Training(run_id="one", state=TRAINING_STATE_FAILED, reason="rollouts fail", progress=progress))
+    (command, purpose), *others = next_commands(failed, RunPaths(tmp_path), "parlmesh", ("--environment", "my:Env-v0"))
+    assert command == "parlmesh up --environment my:Env-v0 --serial"
+    assert "mended" in purpose
+    assert others == []
 
 
 def test_failures_are_counted_told_and_shown_with_the_user_s_own_traceback(tmp_path: Path) -> None:
@@ -102,3 +112,11 @@ def test_the_next_commands_name_this_run(tmp_path: Path) -> None:
 def test_an_interrupted_run_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
     ending = ended(TRAINING_STATE_RUNNING, "interrupted by Ctrl-C")
     assert next_commands(ending, RunPaths(Path("runs/one")), "parlmesh")[0][0] == "parlmesh up --resume one"
+
+
+def test_a_short_run_of_which_every_second_rollout_fails_is_no_success() -> None:
+    progress = TrainingProgress(steps=20_000, failed_rollouts=10, received_trajectories=12, evaluation_return=20.0)
+    ending = Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress))
+    assert ending.exit_code == 1
+    progress.failed_rollouts = 2
+    assert Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress)).exit_code == 0
