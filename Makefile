@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 TORCH := $(shell grep '^torch==' constraints.txt)
 
-.PHONY: help setup protos lock check format test e2e run bench nightly clean
+.PHONY: help setup protos release lock check format test e2e run bench nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -32,6 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 protos: $(STAMP) ## regenerate parlmesh/v1 from protos/
 	$(BIN)/python tools/gen_protos.py
 
+release: $(STAMP) ## at a release: the contract as it stands is what `check` compares with from now on
+	$(BIN)/buf build --exclude-source-info --output protos/released.binpb
+
 lock: $(STAMP) ## rewrite requirements.lock, with hashes, from constraints.txt
 	$(BIN)/python tools/lock.py
 
@@ -42,6 +45,7 @@ check: $(STAMP) ## format, lint, types, import rules, protos
 	$(BIN)/lint-imports
 	$(BIN)/python tools/gen_protos.py --check
 	$(BIN)/buf lint
+	$(BIN)/buf breaking --against protos/released.binpb
 
 format: $(STAMP) ## rewrite the sources as `check` wants them
 	$(BIN)/ruff format .

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Trajectory(_message.Message):
-    """A fragment of T steps of E environments stepped together by one actor with one policy version."""
+    """T steps of E environments, stepped together by one actor with one policy version."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -44,9 +44,9 @@ class Trajectory(_message.Message):
     run_id: _builtins.str
     actor_id: _builtins.str
     incarnation: _builtins.int
-    """With actor_id and sequence: the identity under which a trajectory is counted once."""
+    """See Hello.incarnation. A trajectory is counted once by actor_id, incarnation and sequence."""
     sequence: _builtins.int
-    """1 for the first trajectory of an incarnation; grows by one."""
+    """1 for the first trajectory of an incarnation, whatever its run; grows by one."""
     policy_version: _builtins.int
     """Version that chose the actions."""
     task_id: _builtins.str
@@ -54,7 +54,7 @@ class Trajectory(_message.Message):
     collect_seconds: _builtins.float
     """Time spent stepping environments and choosing actions."""
     waited_seconds: _builtins.float
-    """Time before that in which the slot waited: for a task, for a policy, for receipts."""
+    """Time before that in which the slot waited for a task, a policy or receipts."""
     run_uid: _builtins.str
     """PolicyHeader.run_uid of the policy that chose the actions; empty = not known."""
     @_builtins.property
@@ -67,21 +67,25 @@ class Trajectory(_message.Message):
           terminated  [T, E]         the episode ended in the world: no value beyond
           truncated   [T, E]         the episode was cut off: the value of the next observation counts
           valid       [T, E]         false where the environment was only being reset
+        and, where the run has them:
+          action_mask [T+1, E, ...]  which actions are allowed
+          state       [E, ...]       of a recurrent policy, before the first step, float32
+          earned      [E]            discounted rewards of the running episodes before the first step, float32
         """
 
     @_builtins.property
     def episodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Episode]:
-        """Return and length of every episode that ended in this fragment."""
+        """Return and length of every episode that ended in this trajectory. At most 100,000."""
 
     @_builtins.property
     def episode_returns(self) -> _tensor_pb2.Tensor:
-        """The same as columns, which costs a tenth: float32 [N] and int64 [N]. Use either form."""
+        """The same as columns, at a tenth of the cost: float32 [N] and int64 [N]. Use one form or the other."""
 
     @_builtins.property
     def episode_steps(self) -> _tensor_pb2.Tensor: ...
     @_builtins.property
     def collect_time(self) -> _timestamp_pb2.Timestamp:
-        """When the last step was taken, by the actor's clock."""
+        """When the last step had been taken, by the actor's clock."""
 
     def __init__(
         self,
@@ -142,7 +146,7 @@ class UploadTrajectoriesRequest(_message.Message):
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     RECEIPTS_TOGETHER_FIELD_NUMBER: _builtins.int
     receipts_together: _builtins.bool
-    """The sender understands `also_accepted` and so does with fewer receipts."""
+    """The sender reads `also_accepted`, so fewer receipts are enough."""
     @_builtins.property
     def trajectory(self) -> Global___Trajectory: ...
     def __init__(
@@ -161,7 +165,7 @@ Global___UploadTrajectoriesRequest: _TypeAlias = UploadTrajectoriesRequest  # no
 
 @_typing.final
 class UploadTrajectoriesResponse(_message.Message):
-    """The receipt of one trajectory."""
+    """The receipt of one trajectory, and of accepted ones before it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -172,13 +176,14 @@ class UploadTrajectoriesResponse(_message.Message):
     ALSO_ACCEPTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     policy_version: _builtins.int
-    """The newest version, so that an actor learns of it without asking."""
+    """The run's newest version, so that an actor learns of it without asking; 0 when the run does not train here."""
     credits: _builtins.int
-    """How many more trajectories the learner has room for."""
+    """How many more trajectories of the run the learner has room for."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """OK, or why it was refused: INVALID_ARGUMENT (shape, dtype, length, not finite), RESOURCE_EXHAUSTED (too large,
-        queue full), FAILED_PRECONDITION (unknown policy version, past the lag limit, received before, no such run).
+        """OK, or why it was refused: INVALID_ARGUMENT (shape, dtype, length, not finite, out of range), RESOURCE_EXHAUSTED
+        (too large, queue full), FAILED_PRECONDITION (unknown policy version, past the lag limit, received before, nobody
+        asked for it, no such run), PERMISSION_DENIED (a task of another node).
         """
 
     @_builtins.property

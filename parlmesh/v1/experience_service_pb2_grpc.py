@@ -47,9 +47,9 @@ class ExperienceServiceServicer:
     """
 
     def UploadTrajectories(self, request_iterator, context):
-        """One trajectory per request, one receipt per trajectory, in the same order; those of accepted ones may come together. A refused trajectory leaves the
-        stream open: its receipt carries the status. A client may have several trajectories in flight; those
-        without a receipt when a stream breaks are sent again and counted once.
+        """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
+        those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
+        have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,9 +34,9 @@ class ExperienceServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExperienceServiceAsyncStub: ...
     UploadTrajectories: _grpc.StreamStreamMultiCallable[_experience_service_pb2.UploadTrajectoriesRequest, _experience_service_pb2.UploadTrajectoriesResponse]
-    """One trajectory per request, one receipt per trajectory, in the same order; those of accepted ones may come together. A refused trajectory leaves the
-    stream open: its receipt carries the status. A client may have several trajectories in flight; those
-    without a receipt when a stream breaks are sent again and counted once.
+    """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
+    those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
+    have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
     """
 
 @_typing.type_check_only
@@ -45,9 +45,9 @@ class ExperienceServiceAsyncStub(ExperienceServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UploadTrajectories: _aio.StreamStreamMultiCallable[_experience_service_pb2.UploadTrajectoriesRequest, _experience_service_pb2.UploadTrajectoriesResponse]  # type: ignore[assignment]
-    """One trajectory per request, one receipt per trajectory, in the same order; those of accepted ones may come together. A refused trajectory leaves the
-    stream open: its receipt carries the status. A client may have several trajectories in flight; those
-    without a receipt when a stream breaks are sent again and counted once.
+    """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
+    those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
+    have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
     """
 
 class ExperienceServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -59,9 +59,9 @@ class ExperienceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_experience_service_pb2.UploadTrajectoriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_experience_service_pb2.UploadTrajectoriesResponse], _abc.AsyncIterator[_experience_service_pb2.UploadTrajectoriesResponse]]:
-        """One trajectory per request, one receipt per trajectory, in the same order; those of accepted ones may come together. A refused trajectory leaves the
-        stream open: its receipt carries the status. A client may have several trajectories in flight; those
-        without a receipt when a stream breaks are sent again and counted once.
+        """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
+        those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
+        have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
         """
 
 def add_ExperienceServiceServicer_to_server(servicer: ExperienceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -33,16 +33,20 @@ class _FederationStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Feder
     FEDERATION_STATE_RUNNING: _FederationState.ValueType  # 1
     FEDERATION_STATE_FINISHED: _FederationState.ValueType  # 2
     FEDERATION_STATE_STOPPED: _FederationState.ValueType  # 3
+    """Ended on request."""
     FEDERATION_STATE_FAILED: _FederationState.ValueType  # 4
+    """Could not go on; `reason` says why."""
 
 class FederationState(_FederationState, metaclass=_FederationStateEnumTypeWrapper):
-    """Where a federation is in its life."""
+    """Where a federation is in its life. All but RUNNING are final."""
 
 FEDERATION_STATE_UNSPECIFIED: FederationState.ValueType  # 0
 FEDERATION_STATE_RUNNING: FederationState.ValueType  # 1
 FEDERATION_STATE_FINISHED: FederationState.ValueType  # 2
 FEDERATION_STATE_STOPPED: FederationState.ValueType  # 3
+"""Ended on request."""
 FEDERATION_STATE_FAILED: FederationState.ValueType  # 4
+"""Could not go on; `reason` says why."""
 Global___FederationState: _TypeAlias = FederationState  # noqa: Y015
 
 class _RoundState:
@@ -55,16 +59,16 @@ class _RoundStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RoundState
     ROUND_STATE_COLLECTING: _RoundState.ValueType  # 1
     ROUND_STATE_AGGREGATED: _RoundState.ValueType  # 2
     ROUND_STATE_ABANDONED: _RoundState.ValueType  # 3
-    """Too few updates by the deadline; the model is unchanged."""
+    """Too few updates counted; the model is unchanged."""
 
 class RoundState(_RoundState, metaclass=_RoundStateEnumTypeWrapper):
-    """How a round ended."""
+    """Where a round is in its life."""
 
 ROUND_STATE_UNSPECIFIED: RoundState.ValueType  # 0
 ROUND_STATE_COLLECTING: RoundState.ValueType  # 1
 ROUND_STATE_AGGREGATED: RoundState.ValueType  # 2
 ROUND_STATE_ABANDONED: RoundState.ValueType  # 3
-"""Too few updates by the deadline; the model is unchanged."""
+"""Too few updates counted; the model is unchanged."""
 Global___RoundState: _TypeAlias = RoundState  # noqa: Y015
 
 class _UpdateEncoding:
@@ -80,7 +84,7 @@ class _UpdateEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Update
     UPDATE_ENCODING_INT8: _UpdateEncoding.ValueType  # 2
     """A float32 scale for every 4,096 numbers, then a signed byte for every number."""
     UPDATE_ENCODING_TOP_K: _UpdateEncoding.ValueType  # 3
-    """The uint32 places of some numbers, growing, then their float32 values; all others are 0."""
+    """The uint32 positions of some numbers, ascending, then their float32 values; all others are 0."""
 
 class UpdateEncoding(_UpdateEncoding, metaclass=_UpdateEncodingEnumTypeWrapper):
     """How the numbers of an update are packed."""
@@ -92,7 +96,7 @@ UPDATE_ENCODING_FLOAT32: UpdateEncoding.ValueType  # 1
 UPDATE_ENCODING_INT8: UpdateEncoding.ValueType  # 2
 """A float32 scale for every 4,096 numbers, then a signed byte for every number."""
 UPDATE_ENCODING_TOP_K: UpdateEncoding.ValueType  # 3
-"""The uint32 places of some numbers, growing, then their float32 values; all others are 0."""
+"""The uint32 positions of some numbers, ascending, then their float32 values; all others are 0."""
 Global___UpdateEncoding: _TypeAlias = UpdateEncoding  # noqa: Y015
 
 @_typing.final
@@ -113,15 +117,19 @@ class Federation(_message.Message):
     federation_id: _builtins.str
     state: Global___FederationState.ValueType
     round: _builtins.int
+    """Number of the current round."""
     policy_version: _builtins.int
+    """Newest version of the model."""
     reason: _builtins.str
-    """One sentence on why it ended, or, while it runs, on what it waits for."""
+    """One sentence on why it ended, or what it waits for while it runs."""
     digest: _builtins.str
     """SHA-256 of the newest model's file, in hexadecimal digits."""
     aggregated_rounds: _builtins.int
     """Rounds that made a new version."""
     @_builtins.property
-    def configuration(self) -> _struct_pb2.Struct: ...
+    def configuration(self) -> _struct_pb2.Struct:
+        """All of it, defaults included."""
+
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -161,18 +169,20 @@ class UpdateRecord(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     node_weight: _builtins.float
-    """Weight in the average, given by the server; 0 when refused."""
+    """Share of the aggregate, given by the server; 0 when refused."""
     samples: _builtins.int
+    """As the node says."""
     norm: _builtins.float
+    """Euclidean norm of the update."""
     refusal: _builtins.str
-    """Empty = accepted; otherwise the stable word for the refusal. NO_ANSWER and TASK_FAILED are refusals too."""
+    """Empty = accepted; otherwise the stable word for the refusal, NO_ANSWER and TASK_FAILED among them."""
     counted_samples: _builtins.int
-    """Samples that the server believed; the node weight is made of them."""
+    """Samples that the server counts; they determine the node weight."""
     message: _builtins.str
-    """One sentence on the refusal."""
+    """One sentence on the refusal. Cut at 200 characters."""
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words for what was done to an accepted update, such as SAMPLES_CAPPED."""
+        """Words for what was done to an accepted update: SAMPLES_CAPPED, NORM_CLIPPED."""
 
     def __init__(
         self,
@@ -214,12 +224,13 @@ class Round(_message.Message):
     state: Global___RoundState.ValueType
     base_version: _builtins.int
     seconds: _builtins.float
+    """From its start to its end; 0 before the end."""
     policy_version: _builtins.int
-    """Version that the round made; 0 when it made none."""
+    """Version that the round produced; 0 when there is none."""
     digest: _builtins.str
     """SHA-256 of that model's file, in hexadecimal digits."""
     unlisted_updates: _builtins.int
-    """Updates and refusals that are not in the list: beyond what a round lists, or of a round long ago."""
+    """Updates and refusals that are not in the list, because the list was full or the round was long ago."""
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateRecord]: ...
     @_builtins.property
@@ -352,7 +363,7 @@ class ListRoundsRequest(_message.Message):
     federation_id: _builtins.str
     """Empty = the one started last."""
     page_size: _builtins.int
-    """0 = 100; at most 1,000. A page ends earlier when it is large."""
+    """0 = 100; at most 1,000, and more are read as that. A page is shorter when its rounds are large."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(
@@ -420,7 +431,7 @@ Global___StopFederationRequest: _TypeAlias = StopFederationRequest  # noqa: Y015
 
 @_typing.final
 class StopFederationResponse(_message.Message):
-    """The federation, its end asked for."""
+    """The federation, which has been asked to end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -461,23 +472,29 @@ class UpdateHeader(_message.Message):
     federation_id: _builtins.str
     round: _builtins.int
     node_id: _builtins.str
+    """At most 128 characters."""
     base_version: _builtins.int
-    """Version the node started from; the update is the difference to it."""
+    """Version the node started from; the update is the difference from it."""
     nonce: _builtins.bytes
     """From the task that asked for the update."""
     samples: _builtins.int
-    """Samples the node trained on; the server caps what it believes."""
+    """Samples the node trained on; the server caps what it counts."""
     digest: _builtins.bytes
     """Over the data of all chunks: 16 bytes are XXH3-128, 32 are SHA-256."""
     size_bytes: _builtins.int
+    """Length of the data of all chunks."""
     encoding: Global___UpdateEncoding.ValueType
     schema_digest: _builtins.bytes
-    """Instead of `tensors`: SHA-256 of the model's schema, from a node that has read it in the model's file."""
+    """Instead of `tensors`: SHA-256 of the model's schema, as the model's file has it."""
     @_builtins.property
-    def metrics(self) -> _struct_pb2.Struct: ...
+    def metrics(self) -> _struct_pb2.Struct:
+        """Numbers by name; what is no number is left out. At most 64."""
+
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
-        """Names, types and shapes in the order of names, without data: what the data of the chunks is."""
+        """Names, types and shapes of the tensors in the chunks' data, in the order of their names, without data. At most
+        10,000.
+        """
 
     def __init__(
         self,
@@ -505,7 +522,7 @@ Global___UpdateHeader: _TypeAlias = UpdateHeader  # noqa: Y015
 
 @_typing.final
 class SubmitUpdateRequest(_message.Message):
-    """One chunk. The first carries the header and nothing else is needed in it; the chunks' data joined is the update."""
+    """One chunk. The first carries the header and needs no data; the chunks' data joined is the update."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,12 +530,12 @@ class SubmitUpdateRequest(_message.Message):
     TENSORS_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """A multiple of 4 bytes but in the last chunk; 256 KiB to 1 MiB are fastest."""
+    """With FLOAT32 a multiple of 4 bytes; 256 KiB to 1 MiB are fastest."""
     @_builtins.property
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
-        """For calls by hand: their data is read as if it stood in `data`."""
+        """For calls by hand: their data is read before that of `data`."""
 
     def __init__(
         self,
@@ -558,7 +575,7 @@ Global___SubmitUpdateResponse: _TypeAlias = SubmitUpdateResponse  # noqa: Y015
 
 @_typing.final
 class SubmitUpdatesRequest(_message.Message):
-    """Stretches of updates in the order of the stream. One with a header begins the next update, those without continue it."""
+    """Parts of updates in the order of the stream. One with a header begins the next update, those without continue it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -587,10 +604,10 @@ class UpdateReceipt(_message.Message):
     ROUND_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     round: _builtins.int
-    """Round in which it counts."""
+    """Round in which it counts; 0 when it was refused."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
-        """Why it was refused; absent when it was accepted."""
+        """Why it was refused; unset when it was accepted."""
 
     def __init__(
         self,
@@ -672,7 +689,7 @@ class ModelHeader(_message.Message):
     size_bytes: _builtins.int
     """Length of the whole file, which is in the safetensors format."""
     checksum: _builtins.bytes
-    """XXH3-128 of the whole file: quickly found out whether all of it came as it was sent."""
+    """XXH3-128 of the whole file: a quick check that it arrived as it was sent."""
     def __init__(
         self,
         *,
@@ -728,10 +745,10 @@ class WatchFederatedModelRequest(_message.Message):
     federation_id: _builtins.str
     """Empty = the one started last."""
     have_version: _builtins.int
-    """Newest version that the caller has or is fetching: only later ones are sent."""
+    """Newest version that the caller has or is fetching; only later ones are sent."""
     @_builtins.property
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Nodes to whose actors the tasks go; each virtual node by its host."""
+        """Nodes of the caller's actors; a virtual node is named by its host."""
 
     def __init__(
         self,
@@ -750,7 +767,7 @@ Global___WatchFederatedModelRequest: _TypeAlias = WatchFederatedModelRequest  # 
 
 @_typing.final
 class WatchFederatedModelResponse(_message.Message):
-    """One chunk of a version. Its first has a header; the data up to the next header, joined, is the file."""
+    """One chunk of a version. The first has a header; the data up to the next header, joined, is the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class FederationServiceStub:
-    """Federated rounds: nodes train on their own data, only updates cross the wire.
+    """Federated rounds: nodes train on their own data, and only updates leave them.
     """
 
     def __init__(self, channel):
@@ -78,11 +78,12 @@ class FederationServiceStub:
 
 
 class FederationServiceServicer:
-    """Federated rounds: nodes train on their own data, only updates cross the wire.
+    """Federated rounds: nodes train on their own data, and only updates leave them.
     """
 
     def StartFederation(self, request, context):
-        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting.
+        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+        and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,14 +97,14 @@ class FederationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListRounds(self, request, context):
-        """Past rounds, newest first.
+        """Rounds, the current one included, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopFederation(self, request, context):
-        """Ends after the round in hand.
+        """Ends it after the current round, or at once while it waits for something outside, such as room on the disk.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -126,14 +127,15 @@ class FederationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetFederatedModel(self, request, context):
-        """A version of the model, in chunks: what nodes train from, and what a federation was for.
+        """A version of the model, in chunks: what nodes train from, and what a federation is for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchFederatedModel(self, request, context):
-        """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation.
+        """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
+        version replaced before it was sent is skipped. Ends with the federation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -191,7 +193,7 @@ def add_FederationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class FederationService:
-    """Federated rounds: nodes train on their own data, only updates cross the wire.
+    """Federated rounds: nodes train on their own data, and only updates leave them.
     """
 
     @staticmethod

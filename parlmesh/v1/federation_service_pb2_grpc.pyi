@@ -27,20 +27,22 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class FederationServiceStub:
-    """Federated rounds: nodes train on their own data, only updates cross the wire."""
+    """Federated rounds: nodes train on their own data, and only updates leave them."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FederationServiceAsyncStub: ...
     StartFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StartFederationRequest, _federation_service_pb2.StartFederationResponse]
-    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting."""
+    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+    and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+    """
     GetFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]
     """One federation as it stands."""
     ListRounds: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]
-    """Past rounds, newest first."""
+    """Rounds, the current one included, newest first."""
     StopFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]
-    """Ends after the round in hand."""
+    """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
     SubmitUpdate: _grpc.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
@@ -50,23 +52,27 @@ class FederationServiceStub:
     refused one does not end the stream.
     """
     GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
-    """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+    """A version of the model, in chunks: what nodes train from, and what a federation is for."""
     WatchFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]
-    """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
+    """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
+    version replaced before it was sent is skipped. Ends with the federation.
+    """
 
 @_typing.type_check_only
 class FederationServiceAsyncStub(FederationServiceStub):
-    """Federated rounds: nodes train on their own data, only updates cross the wire."""
+    """Federated rounds: nodes train on their own data, and only updates leave them."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StartFederationRequest, _federation_service_pb2.StartFederationResponse]  # type: ignore[assignment]
-    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting."""
+    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+    and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+    """
     GetFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]  # type: ignore[assignment]
     """One federation as it stands."""
     ListRounds: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]  # type: ignore[assignment]
-    """Past rounds, newest first."""
+    """Rounds, the current one included, newest first."""
     StopFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]  # type: ignore[assignment]
-    """Ends after the round in hand."""
+    """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
     SubmitUpdate: _aio.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]  # type: ignore[assignment]
     """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
     node in the same round is refused.
@@ -76,12 +82,14 @@ class FederationServiceAsyncStub(FederationServiceStub):
     refused one does not end the stream.
     """
     GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
-    """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+    """A version of the model, in chunks: what nodes train from, and what a federation is for."""
     WatchFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]  # type: ignore[assignment]
-    """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
+    """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
+    version replaced before it was sent is skipped. Ends with the federation.
+    """
 
 class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Federated rounds: nodes train on their own data, only updates cross the wire."""
+    """Federated rounds: nodes train on their own data, and only updates leave them."""
 
     @_abc_1.abstractmethod
     def StartFederation(
@@ -89,7 +97,9 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.StartFederationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.StartFederationResponse, _abc.Awaitable[_federation_service_pb2.StartFederationResponse]]:
-        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting."""
+        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+        and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+        """
 
     @_abc_1.abstractmethod
     def GetFederation(
@@ -105,7 +115,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.ListRoundsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.ListRoundsResponse, _abc.Awaitable[_federation_service_pb2.ListRoundsResponse]]:
-        """Past rounds, newest first."""
+        """Rounds, the current one included, newest first."""
 
     @_abc_1.abstractmethod
     def StopFederation(
@@ -113,7 +123,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.StopFederationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.StopFederationResponse, _abc.Awaitable[_federation_service_pb2.StopFederationResponse]]:
-        """Ends after the round in hand."""
+        """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
 
     @_abc_1.abstractmethod
     def SubmitUpdate(
@@ -141,7 +151,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.GetFederatedModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.GetFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.GetFederatedModelResponse]]:
-        """A version of the model, in chunks: what nodes train from, and what a federation was for."""
+        """A version of the model, in chunks: what nodes train from, and what a federation is for."""
 
     @_abc_1.abstractmethod
     def WatchFederatedModel(
@@ -149,6 +159,8 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.WatchFederatedModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.WatchFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.WatchFederatedModelResponse]]:
-        """Every version that nodes of the caller are asked to train or judge, sent when they are asked. Ends with the federation."""
+        """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
+        version replaced before it was sent is skipped. Ends with the federation.
+        """
 
 def add_FederationServiceServicer_to_server(servicer: FederationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -23,7 +23,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Lease(_message.Message):
-    """The right to run one attempt of a task. The scheduler refuses results of a lease it has given away."""
+    """The right to run one attempt of a task. The scheduler refuses the result of a lease once the task has another."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -32,7 +32,7 @@ class Lease(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     lease_id: _builtins.int
-    """Grows with every lease the scheduler ever grants: the fencing token."""
+    """Every lease has a higher one than all before it: the fencing token."""
     attempt: _builtins.int
     """1 for the first attempt."""
     def __init__(
@@ -85,25 +85,31 @@ class Hello(_message.Message):
     LEASES_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Must be the caller's own identity when the fleet has identities."""
+    """Must be the caller's own identity when the fleet has identities. At most 128 characters."""
     actor_id: _builtins.str
-    """Unique in the fleet. A second stream of the same id and a higher incarnation replaces the first."""
+    """Unique in the fleet. A second stream with the same id and the same or a higher incarnation replaces the first; a
+    lower one is refused. At most 256 characters.
+    """
     incarnation: _builtins.int
-    """Grows by one at every start of this actor."""
+    """Higher at every start of this actor; unless the operator gives one, it is the time of the start in nanoseconds
+    since 1970.
+    """
     slots: _builtins.int
-    """How many tasks it runs at once."""
+    """How many tasks it runs at once. At most 10,000."""
     message_bytes: _builtins.int
-    """Largest message it takes; a task that does not fit is not given to it. 0 = unknown."""
+    """Largest message it takes, in bytes; a task that does not fit is not given to it. 0 = unknown."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Handler kinds it can run."""
+        """Handler kinds it can run. At most 256."""
 
     @_builtins.property
-    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """At most 64."""
+
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Leases it still holds after a broken stream: those it works on, those that wait for a slot, and those whose
-        results are not acknowledged. Those that still stand are kept.
+        results are not acknowledged. The ones that still stand come back in `welcome`. At most 200,000.
         """
 
     def __init__(
@@ -139,7 +145,7 @@ class Heartbeat(_message.Message):
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Leases it holds, those that wait for a slot included; each is renewed. A lease the scheduler no longer knows
-        comes back in `revoked`.
+        comes back in `revoked`. At most 200,000.
         """
 
     def __init__(
@@ -174,7 +180,7 @@ class TaskResult(_message.Message):
     def failure(self) -> _task_pb2.Failure: ...
     @_builtins.property
     def ran(self) -> _duration_pb2.Duration:
-        """Time in the handler."""
+        """Time in the handler, by the actor's clock."""
 
     def __init__(
         self,
@@ -207,10 +213,10 @@ class ConnectRequest(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
     """How many more assignments it will take, on top of those granted before. An assignment uses one, and the actor
-    may grant it again when the assignment has ended or was revoked. A new stream starts with none.
+    may grant it again when the assignment has ended or was revoked. A new stream starts with none. Cut at 100,000.
     """
     leaving: _builtins.bool
-    """Says that the actor leaves once its running tasks have ended."""
+    """The actor takes no more and leaves once its running tasks have ended."""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -248,16 +254,16 @@ class Welcome(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     NEWEST_INCARNATION_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
-    """Largest message the scheduler takes; a result that does not fit is a failure. 0 = unknown."""
+    """Largest message the scheduler takes, in bytes; a result that does not fit is a failure. 0 = unknown."""
     newest_incarnation: _builtins.int
-    """Highest incarnation that is known of an actor of this id, this one included. An actor whose clock went back, and who
-    is below it, comes again with a higher one: whatever it sends is told from what was sent before.
+    """Highest incarnation known of this actor id, this one included. An actor below it, because its clock went back,
+    connects again with a higher one, so that what it sends is not taken for what an earlier start sent.
     """
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """A lease not renewed for this long is given away."""
+        """A lease that is not renewed for this long is given away."""
 
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
@@ -282,7 +288,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class Assignment(_message.Message):
-    """A task to run now."""
+    """An attempt to run as soon as a slot is free."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -330,7 +336,7 @@ class ConnectResponse(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     command: _scheduler_service_pb2.ActorCommand.ValueType
-    """Set when an operator commands this actor."""
+    """Set when an operator pauses, resumes, resets or drains this actor."""
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -339,11 +345,11 @@ class ConnectResponse(_message.Message):
 
     @_builtins.property
     def revoked(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """Leases to stop working on: cancelled, expired or given away."""
+        """Leases to stop working on: cancelled, expired, taken back or never known."""
 
     @_builtins.property
     def acknowledged(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """Results that are recorded, or refused for good; the actor forgets them."""
+        """Results that are recorded or refused for good; the actor forgets them."""
 
     def __init__(
         self,

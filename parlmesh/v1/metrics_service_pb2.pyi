@@ -30,15 +30,15 @@ class QueryMetricsRequest(_message.Message):
     LAST_STEP_FIELD_NUMBER: _builtins.int
     MAX_POINTS_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = the learner's only run."""
+    """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     first_step: _builtins.int
     last_step: _builtins.int
-    """0 = to the end."""
+    """The last one included; 0 = to the end."""
     max_points: _builtins.int
     """Per series; 0 = 1,000, at most 10,000."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names such as "loss/policy"; empty = all."""
+        """Names such as "loss/policy"; empty = all. At most 100."""
 
     def __init__(
         self,

@@ -32,19 +32,19 @@ class _ModelFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelForm
     MODEL_FORMAT_SAFETENSORS: _ModelFormat.ValueType  # 1
     """Weights by name; the metadata holds the policy's specification as JSON."""
     MODEL_FORMAT_TORCHSCRIPT: _ModelFormat.ValueType  # 2
-    """Not written: torch has given it up. INVALID_ARGUMENT."""
+    """Not supported, since torch has given it up: INVALID_ARGUMENT."""
     MODEL_FORMAT_ONNX: _ModelFormat.ValueType  # 3
     """One graph from the raw observation to the greedy action, observation statistics included."""
 
 class ModelFormat(_ModelFormat, metaclass=_ModelFormatEnumTypeWrapper):
-    """Another system's format."""
+    """What a model can be exported as."""
 
 MODEL_FORMAT_UNSPECIFIED: ModelFormat.ValueType  # 0
 """Read as SAFETENSORS."""
 MODEL_FORMAT_SAFETENSORS: ModelFormat.ValueType  # 1
 """Weights by name; the metadata holds the policy's specification as JSON."""
 MODEL_FORMAT_TORCHSCRIPT: ModelFormat.ValueType  # 2
-"""Not written: torch has given it up. INVALID_ARGUMENT."""
+"""Not supported, since torch has given it up: INVALID_ARGUMENT."""
 MODEL_FORMAT_ONNX: ModelFormat.ValueType  # 3
 """One graph from the raw observation to the greedy action, observation statistics included."""
 Global___ModelFormat: _TypeAlias = ModelFormat  # noqa: Y015
@@ -67,12 +67,12 @@ class Model(_message.Message):
     promoted: _builtins.bool
     size_bytes: _builtins.int
     digest: _builtins.bytes
-    """SHA-256 of the weights."""
+    """SHA-256 of the policy's file, which ExportModel sends as SAFETENSORS."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """What is known of it: environment, algorithm, network, seed, steps, and evaluation_return where it was evaluated."""
+        """Environment, algorithm, network, seed, steps, and evaluation_return where it was evaluated."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ListModelsRequest(_message.Message):
     run_id: _builtins.str
     """Empty = all runs."""
     page_size: _builtins.int
-    """0 = 1,000, which is the most; an answer near the message limit has fewer."""
+    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(
@@ -208,7 +208,7 @@ class PromoteModelRequest(_message.Message):
     run_id: _builtins.str
     """Empty = the learner's only run."""
     version: _builtins.int
-    """Must be named."""
+    """INVALID_ARGUMENT when it is 0."""
     def __init__(
         self,
         *,
@@ -256,7 +256,7 @@ class DeleteModelRequest(_message.Message):
     run_id: _builtins.str
     """Empty = the learner's only run."""
     version: _builtins.int
-    """Must be named."""
+    """INVALID_ARGUMENT when it is 0."""
     def __init__(
         self,
         *,

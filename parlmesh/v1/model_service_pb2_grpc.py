@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     def __init__(self, channel):
@@ -64,8 +64,8 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     def ListModels(self, request, context):
@@ -76,21 +76,21 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """NOT_FOUND when there is no such model.
+        """What is known of one model; NOT_FOUND when there is no such model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PromoteModel(self, request, context):
-        """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback.
+        """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteModel(self, request, context):
-        """FAILED_PRECONDITION when the version is promoted.
+        """Deletes one model; FAILED_PRECONDITION when the version is promoted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,8 +140,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     @staticmethod

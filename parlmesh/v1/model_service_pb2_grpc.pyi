@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     @_typing.overload
@@ -38,35 +38,35 @@ class ModelServiceStub:
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
     """Newest first."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
-    """NOT_FOUND when there is no such model."""
+    """What is known of one model; NOT_FOUND when there is no such model."""
     PromoteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]
-    """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
+    """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
     DeleteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]
-    """FAILED_PRECONDITION when the version is promoted."""
+    """Deletes one model; FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _grpc.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]
     """The model in another system's format, in chunks."""
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Newest first."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]  # type: ignore[assignment]
-    """NOT_FOUND when there is no such model."""
+    """What is known of one model; NOT_FOUND when there is no such model."""
     PromoteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]  # type: ignore[assignment]
-    """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
+    """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
     DeleteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]  # type: ignore[assignment]
-    """FAILED_PRECONDITION when the version is promoted."""
+    """Deletes one model; FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _aio.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]  # type: ignore[assignment]
     """The model in another system's format, in chunks."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The policies kept for use: those of every run that were evaluated, and the one it ended with. The newest few of a run
-    are kept, its best, and the promoted one.
+    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
+    run, its best and the promoted one are kept.
     """
 
     @_abc_1.abstractmethod
@@ -83,7 +83,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.GetModelResponse, _abc.Awaitable[_model_service_pb2.GetModelResponse]]:
-        """NOT_FOUND when there is no such model."""
+        """What is known of one model; NOT_FOUND when there is no such model."""
 
     @_abc_1.abstractmethod
     def PromoteModel(
@@ -91,7 +91,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.PromoteModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.PromoteModelResponse, _abc.Awaitable[_model_service_pb2.PromoteModelResponse]]:
-        """Makes a version the one that GetModel and ExportModel give when none is named; promoting an older one is a rollback."""
+        """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
 
     @_abc_1.abstractmethod
     def DeleteModel(
@@ -99,7 +99,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.DeleteModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.DeleteModelResponse, _abc.Awaitable[_model_service_pb2.DeleteModelResponse]]:
-        """FAILED_PRECONDITION when the version is promoted."""
+        """Deletes one model; FAILED_PRECONDITION when the version is promoted."""
 
     @_abc_1.abstractmethod
     def ExportModel(

@@ -33,8 +33,9 @@ class _PolicyEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy
     POLICY_ENCODING_BFLOAT16: _PolicyEncoding.ValueType  # 3
     """A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
     POLICY_ENCODING_DELTA: _PolicyEncoding.ValueType  # 4
-    """The bytes combined by XOR with those of `have_version`, then the first bytes of all 4-byte words, the second ones and so
-    on, the rest as it is, compressed with zstd. ZSTD comes instead when `have_version` is no longer kept or of another size.
+    """The bytes XORed with those of `base_version`, reordered to the first bytes of all 4-byte words, then the second
+    ones and so on, any rest unchanged, and compressed with zstd. ZSTD comes instead when the base is no longer kept or
+    of another size.
     """
 
 class PolicyEncoding(_PolicyEncoding, metaclass=_PolicyEncodingEnumTypeWrapper):
@@ -49,8 +50,9 @@ POLICY_ENCODING_ZSTD: PolicyEncoding.ValueType  # 2
 POLICY_ENCODING_BFLOAT16: PolicyEncoding.ValueType  # 3
 """A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
 POLICY_ENCODING_DELTA: PolicyEncoding.ValueType  # 4
-"""The bytes combined by XOR with those of `have_version`, then the first bytes of all 4-byte words, the second ones and so
-on, the rest as it is, compressed with zstd. ZSTD comes instead when `have_version` is no longer kept or of another size.
+"""The bytes XORed with those of `base_version`, reordered to the first bytes of all 4-byte words, then the second
+ones and so on, any rest unchanged, and compressed with zstd. ZSTD comes instead when the base is no longer kept or
+of another size.
 """
 Global___PolicyEncoding: _TypeAlias = PolicyEncoding  # noqa: Y015
 
@@ -72,20 +74,20 @@ class PolicyHeader(_message.Message):
     RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     version: _builtins.int
-    """1 for the first policy of a run; grows by one with every update."""
+    """1 for the first policy of a run; grows by one with every update, and by more after the learner restarted."""
     digest: _builtins.bytes
-    """SHA-256 of the whole blob as it is after decoding."""
+    """SHA-256 of the whole blob after decoding."""
     size_bytes: _builtins.int
     """Length of the whole blob after decoding."""
     encoding: Global___PolicyEncoding.ValueType
     encoded_bytes: _builtins.int
-    """Bytes that are sent; the sum of the chunks."""
+    """Bytes that are sent, over all chunks; 0 when only the header is."""
     base_version: _builtins.int
     """With DELTA: the version that it is applied to."""
     source_digest: _builtins.bytes
-    """With BFLOAT16: SHA-256 of the blob that was rounded, as WatchPolicy announces it."""
+    """With BFLOAT16: SHA-256 of the blob before it was rounded, as WatchPolicy announces it."""
     run_uid: _builtins.str
-    """Tells a run from another that was begun under the same id: versions of two uids have nothing to do with each other.
+    """Tells a run from an earlier one of the same id: versions of two uids have nothing to do with each other.
     Empty = not known.
     """
     @_builtins.property
@@ -124,7 +126,9 @@ class GetPolicyRequest(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = the learner's only run."""
+    """A run, or a federation that trains a policy. Empty = the learner's only run; INVALID_ARGUMENT when there are
+    several.
+    """
     have_version: _builtins.int
     """Version the caller holds; 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
@@ -132,7 +136,9 @@ class GetPolicyRequest(_message.Message):
     version: _builtins.int
     """Exactly this version; 0 = the newest. NOT_FOUND when it is no longer kept."""
     run_uid: _builtins.str
-    """The run that both versions are of; empty = the one of that id. Versions of another one are not held and not kept."""
+    """The run that both versions belong to; empty = the current one of that id. When it is another, `have_version` counts
+    as 0 and `version` is NOT_FOUND.
+    """
     def __init__(
         self,
         *,
@@ -160,7 +166,7 @@ class GetPolicyResponse(_message.Message):
     NOT_MODIFIED_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     not_modified: _builtins.bool
-    """The caller's version is the newest; no data follows."""
+    """`have_version` is the version asked for; no data follows."""
     data: _builtins.bytes
     """At most 1 MiB."""
     @_builtins.property
@@ -192,15 +198,15 @@ class WatchPolicyRequest(_message.Message):
     ENCODING_FIELD_NUMBER: _builtins.int
     RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Empty = the learner's only run."""
+    """As in GetPolicyRequest."""
     with_policy: _builtins.bool
-    """Send every new version, too."""
+    """Send the weights too."""
     have_version: _builtins.int
-    """With `with_policy`: the version the caller holds, which is only announced; 0 = none."""
+    """With `with_policy`: the version the caller holds, which is announced without its weights; 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
-    """With `with_policy`: as in GetPolicyRequest. A delta is to the version sent before it."""
+    """With `with_policy`: as in GetPolicyRequest. The base of a delta is the version sent before it."""
     run_uid: _builtins.str
-    """The run that `have_version` is of; empty = the one of that id."""
+    """The run that `have_version` belongs to; empty = the current one of that id."""
     def __init__(
         self,
         *,
@@ -227,7 +233,7 @@ class WatchPolicyResponse(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """At most 1 MiB. Numbered as in GetPolicyResponse, so that one serialisation serves both."""
+    """At most 1 MiB. It has the number of GetPolicyResponse.data, so that one serialisation serves both."""
     @_builtins.property
     def header(self) -> Global___PolicyHeader: ...
     def __init__(

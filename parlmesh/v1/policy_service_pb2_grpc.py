@@ -52,7 +52,7 @@ class PolicyServiceServicer:
     """
 
     def GetPolicy(self, request, context):
-        """The newest policy of a run, in chunks, or a single message that says it has not been modified.
+        """A policy of a run, in chunks, or a single message that says that the caller has it already.
         FAILED_PRECONDITION when the run has no policy yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -60,8 +60,8 @@ class PolicyServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchPolicy(self, request, context):
-        """Says that there is a new version; the present one first. Versions that came and went between two messages are
-        skipped. With `with_policy` the weights follow, in chunks as those of GetPolicy: the fastest way to many readers.
+        """Announces every new version, the current one first. Versions that were replaced between two messages are skipped.
+        With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to many readers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

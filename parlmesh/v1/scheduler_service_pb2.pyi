@@ -33,13 +33,15 @@ class _ActorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorState
     ACTOR_STATE_READY: _ActorState.ValueType  # 1
     """Takes tasks."""
     ACTOR_STATE_PAUSED: _ActorState.ValueType  # 2
-    """Finishes what it has and takes nothing until resumed."""
+    """Finishes what it runs and takes nothing until resumed."""
     ACTOR_STATE_DRAINING: _ActorState.ValueType  # 3
-    """Finishes what it has, then leaves."""
+    """Finishes what it runs, then leaves."""
     ACTOR_STATE_LOST: _ActorState.ValueType  # 4
-    """Its stream is gone; its leases were given away."""
+    """Its stream is gone, or its heartbeats stopped. Its leases wait for it: leases.reconnect_seconds after the stream
+    broke, or until they expire; then they are given away.
+    """
     ACTOR_STATE_QUARANTINED: _ActorState.ValueType  # 5
-    """Its node gave bad answers, or an operator said so: it gets nothing until the quarantine ends."""
+    """Its node gave bad answers, or an operator put it there: it gets nothing until the quarantine ends."""
 
 class ActorState(_ActorState, metaclass=_ActorStateEnumTypeWrapper):
     """What an actor is doing."""
@@ -48,13 +50,15 @@ ACTOR_STATE_UNSPECIFIED: ActorState.ValueType  # 0
 ACTOR_STATE_READY: ActorState.ValueType  # 1
 """Takes tasks."""
 ACTOR_STATE_PAUSED: ActorState.ValueType  # 2
-"""Finishes what it has and takes nothing until resumed."""
+"""Finishes what it runs and takes nothing until resumed."""
 ACTOR_STATE_DRAINING: ActorState.ValueType  # 3
-"""Finishes what it has, then leaves."""
+"""Finishes what it runs, then leaves."""
 ACTOR_STATE_LOST: ActorState.ValueType  # 4
-"""Its stream is gone; its leases were given away."""
+"""Its stream is gone, or its heartbeats stopped. Its leases wait for it: leases.reconnect_seconds after the stream
+broke, or until they expire; then they are given away.
+"""
 ACTOR_STATE_QUARANTINED: ActorState.ValueType  # 5
-"""Its node gave bad answers, or an operator said so: it gets nothing until the quarantine ends."""
+"""Its node gave bad answers, or an operator put it there: it gets nothing until the quarantine ends."""
 Global___ActorState: _TypeAlias = ActorState  # noqa: Y015
 
 class _ActorCommand:
@@ -66,13 +70,16 @@ class _ActorCommandEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorCom
     ACTOR_COMMAND_UNSPECIFIED: _ActorCommand.ValueType  # 0
     ACTOR_COMMAND_PAUSE: _ActorCommand.ValueType  # 1
     ACTOR_COMMAND_RESUME: _ActorCommand.ValueType  # 2
+    """Ends a pause and a quarantine."""
     ACTOR_COMMAND_RESET: _ActorCommand.ValueType  # 3
-    """Drops its environments, caches and running tasks, and starts afresh."""
+    """Drops its environments, caches and tasks and goes on with none; the tasks are queued again. Ends a quarantine."""
     ACTOR_COMMAND_DRAIN: _ActorCommand.ValueType  # 4
     ACTOR_COMMAND_QUARANTINE: _ActorCommand.ValueType  # 5
-    """Takes away all that the actors' nodes hold and gives them nothing for a while; RESUME and RESET end it."""
+    """Takes everything back from the actors' nodes and gives them nothing for strikes.quarantine_seconds; RESUME and
+    RESET end it.
+    """
     ACTOR_COMMAND_STRIKE: _ActorCommand.ValueType  # 6
-    """Counts one bad answer against the actors' nodes; enough of them are a quarantine."""
+    """Counts one bad answer against the actors' nodes; strikes.limit of them put a node in quarantine."""
 
 class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
     """What to do with chosen actors."""
@@ -80,13 +87,16 @@ class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
 ACTOR_COMMAND_UNSPECIFIED: ActorCommand.ValueType  # 0
 ACTOR_COMMAND_PAUSE: ActorCommand.ValueType  # 1
 ACTOR_COMMAND_RESUME: ActorCommand.ValueType  # 2
+"""Ends a pause and a quarantine."""
 ACTOR_COMMAND_RESET: ActorCommand.ValueType  # 3
-"""Drops its environments, caches and running tasks, and starts afresh."""
+"""Drops its environments, caches and tasks and goes on with none; the tasks are queued again. Ends a quarantine."""
 ACTOR_COMMAND_DRAIN: ActorCommand.ValueType  # 4
 ACTOR_COMMAND_QUARANTINE: ActorCommand.ValueType  # 5
-"""Takes away all that the actors' nodes hold and gives them nothing for a while; RESUME and RESET end it."""
+"""Takes everything back from the actors' nodes and gives them nothing for strikes.quarantine_seconds; RESUME and
+RESET end it.
+"""
 ACTOR_COMMAND_STRIKE: ActorCommand.ValueType  # 6
-"""Counts one bad answer against the actors' nodes; enough of them are a quarantine."""
+"""Counts one bad answer against the actors' nodes; strikes.limit of them put a node in quarantine."""
 Global___ActorCommand: _TypeAlias = ActorCommand  # noqa: Y015
 
 @_typing.final
@@ -151,7 +161,9 @@ class SubmitTaskStreamRequest(_message.Message):
     Once per stream; empty changes nothing.
     """
     patient: _builtins.bool
-    """Nobody waits for the receipt: a good one may come a few milliseconds later, with the next outcomes."""
+    """Nobody waits for the receipt: when the request is accepted it may come a few milliseconds later, with the next
+    outcomes.
+    """
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.TaskSpec]:
         """At most 10,000 per request."""
@@ -173,7 +185,7 @@ Global___SubmitTaskStreamRequest: _TypeAlias = SubmitTaskStreamRequest  # noqa: 
 
 @_typing.final
 class SubmitTaskStreamResponse(_message.Message):
-    """What became of the next requests, and of tasks."""
+    """What became of requests, in their order, and of tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -186,11 +198,11 @@ class SubmitTaskStreamResponse(_message.Message):
 
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]:
-        """Of the submitter that is followed, each once per stream."""
+        """Outcomes of the submitter that is followed, each once per stream."""
 
     @_builtins.property
     def terms(self) -> Global___StreamTerms:
-        """Set beside the receipt of the request that follows a submitter."""
+        """Sent with the receipt of the request that begins to follow a submitter."""
 
     def __init__(
         self,
@@ -217,15 +229,15 @@ class StreamTerms(_message.Message):
     REMEMBERS_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
-    """Names what the scheduler remembers. Another one than before: it has forgotten everything that was accepted. The
-    same one: a task that it accepted and does not know has ended, and its outcome was kept as long as it should.
+    """Identifies the scheduler's memory. When it changes, everything accepted before is forgotten. While it stays the
+    same, a task that was accepted and is no longer known has ended, and its outcome was kept for as long as promised.
     0 = unknown.
     """
     message_bytes: _builtins.int
-    """Largest message the server takes."""
+    """Largest message the server takes, in bytes."""
     @_builtins.property
     def remembers(self) -> _duration_pb2.Duration:
-        """Whatever ended within this time is still known."""
+        """Tasks that ended within this time are still known."""
 
     def __init__(
         self,
@@ -298,7 +310,9 @@ class ListTasksRequest(_message.Message):
     kind: _builtins.str
     """Only this kind; empty = all."""
     page_size: _builtins.int
-    """0 = 100; at most 1,000. A page of large or rare tasks may be shorter, even empty, and not the last."""
+    """0 = 100; at most 1,000. A page may be shorter, even empty, without being the last: when its tasks are large, or
+    when few tasks match.
+    """
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     @_builtins.property
@@ -323,7 +337,7 @@ Global___ListTasksRequest: _TypeAlias = ListTasksRequest  # noqa: Y015
 
 @_typing.final
 class ListTasksResponse(_message.Message):
-    """One page of tasks, without payloads."""
+    """One page of tasks, without payloads and results."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -359,10 +373,10 @@ class WatchTasksRequest(_message.Message):
     submitter: _builtins.str
     """With no ids: follow this submitter's tasks from now on; empty = the caller's identity."""
     skip_unknown: _builtins.bool
-    """Name the unknown ids in the first response instead of NOT_FOUND."""
+    """Name the unknown ids in the first responses instead of failing with NOT_FOUND."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Follow these; NOT_FOUND when one is unknown."""
+        """Follow these; NOT_FOUND when one is unknown. At most 10,000 per request."""
 
     def __init__(
         self,
@@ -391,7 +405,7 @@ class WatchTasksResponse(_message.Message):
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]: ...
     @_builtins.property
     def unknown_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Those of the request that are not followed, when it asked to skip them."""
+        """Ids of the request that are unknown and not followed, when it asked to skip them."""
 
     def __init__(
         self,
@@ -415,7 +429,9 @@ class CancelTasksRequest(_message.Message):
 
     TASK_IDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """At most 10,000 per request."""
+
     def __init__(
         self,
         *,
@@ -482,7 +498,7 @@ class ExplainTaskResponse(_message.Message):
 
     EXPLANATION_FIELD_NUMBER: _builtins.int
     explanation: _builtins.str
-    """E.g. "no READY actor has the kind shogi; 2 that have it are paused"."""
+    """E.g. "no READY actor has the kind shogi; 2 that could are paused"."""
     def __init__(
         self,
         *,
@@ -534,25 +550,30 @@ class GetStatisticsResponse(_message.Message):
     RETRIED_TASKS_FIELD_NUMBER: _builtins.int
     STALE_RESULTS_FIELD_NUMBER: _builtins.int
     active_workers: _builtins.int
-    """READY actors with at least one running task."""
+    """READY actors that hold at least one lease."""
     queued_tasks: _builtins.int
     running_tasks: _builtins.int
     completed_tasks: _builtins.int
+    """Ended SUCCEEDED."""
     failed_tasks: _builtins.int
+    """Ended FAILED or QUARANTINED."""
     avg_task_latency_ms: _builtins.float
     """Submit to outcome, mean over the last minute."""
     throughput_tps: _builtins.float
-    """Outcomes per second over the last minute."""
+    """Outcomes per second over the last minute, or since the start when that is shorter."""
     policy_update_time_ms: _builtins.float
-    """Time from a policy's publication to the actors using it, newest sample; 0 when unknown."""
+    """Time from the first heartbeat that names a policy version until every connected actor that uses policies has named
+    it; the newest sample, 0 before the first.
+    """
     worker_utilization: _builtins.float
     """Busy share of all READY slots, 0 to 1."""
     ready_workers: _builtins.int
     waiting_tasks: _builtins.int
     cancelled_tasks: _builtins.int
     retried_tasks: _builtins.int
+    """Attempts that were followed by another, after a failure or the loss of an actor."""
     stale_results: _builtins.int
-    """Results refused because their lease had been given away."""
+    """Results refused because their lease no longer stood or their node was in quarantine."""
     def __init__(
         self,
         *,
@@ -625,26 +646,29 @@ class Actor(_message.Message):
     state: Global___ActorState.ValueType
     slots: _builtins.int
     running_tasks: _builtins.int
+    """Leases it holds, those that wait for a slot included."""
     completed_tasks: _builtins.int
     failed_tasks: _builtins.int
     incarnation: _builtins.int
-    """Grows by one each time an actor of this id starts anew."""
+    """Tells the starts of an actor apart; a later start has a higher one. See Hello.incarnation."""
     policy_version: _builtins.int
-    """Newest policy version it acts with, by its last heartbeat; 0 = none."""
+    """Newest policy version it acts with, as its last heartbeat says; 0 = none."""
     strikes: _builtins.int
-    """Bad answers of its node that still count."""
+    """Bad answers of its node that are remembered."""
     quarantine_reason: _builtins.str
     """Why its node is in quarantine; empty when it is not."""
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """As the actor claims them. Those that begin with "attested/" are the scheduler's own, by its operator's settings for
-        the node; an actor cannot claim such a name.
+        """As the actor claims them. Those that begin with "attested/" come from the scheduler's settings for the node; an
+        actor cannot claim such a name.
         """
 
     @_builtins.property
-    def last_heartbeat_time(self) -> _timestamp_pb2.Timestamp: ...
+    def last_heartbeat_time(self) -> _timestamp_pb2.Timestamp:
+        """When its last message came."""
+
     @_builtins.property
     def quarantine_end_time(self) -> _timestamp_pb2.Timestamp:
         """When the quarantine ends by itself."""
@@ -686,7 +710,7 @@ class ListActorsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0 = as many as fit into an answer; at most 1,000."""
+    """0 = as many as fit into one answer; at most 1,000."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     @_builtins.property
@@ -710,7 +734,7 @@ Global___ListActorsRequest: _TypeAlias = ListActorsRequest  # noqa: Y015
 
 @_typing.final
 class ListActorsResponse(_message.Message):
-    """One page of actors, by their ids."""
+    """One page of actors, in the order of their ids."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -746,14 +770,14 @@ class UpdateActorsRequest(_message.Message):
     NODE_IDS_FIELD_NUMBER: _builtins.int
     command: Global___ActorCommand.ValueType
     reason: _builtins.str
-    """For QUARANTINE and STRIKE: why, in a sentence."""
+    """QUARANTINE and STRIKE need it: why, in a sentence. Cut at 500 characters."""
     @_builtins.property
     def actor_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """NOT_FOUND when one is unknown, and then none is changed."""
+        """NOT_FOUND when one is unknown, and then none is changed. At most 10,000 per request, nodes included."""
 
     @_builtins.property
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """All actors of these nodes as well. QUARANTINE and STRIKE also take nodes that are not there at present."""
+        """All actors of these nodes as well; NOT_FOUND when a node has none, except for QUARANTINE and STRIKE."""
 
     def __init__(
         self,
@@ -773,7 +797,7 @@ Global___UpdateActorsRequest: _TypeAlias = UpdateActorsRequest  # noqa: Y015
 
 @_typing.final
 class UpdateActorsResponse(_message.Message):
-    """The commanded actors."""
+    """The commanded actors, as many as fit into one answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -812,7 +836,7 @@ Global___RebalanceTasksRequest: _TypeAlias = RebalanceTasksRequest  # noqa: Y015
 
 @_typing.final
 class RebalanceTasksResponse(_message.Message):
-    """What moved."""
+    """What was taken back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -839,7 +863,7 @@ class GetTraceRequest(_message.Message):
 
     SECONDS_FIELD_NUMBER: _builtins.int
     seconds: _builtins.int
-    """How far back; 0 = 60, at most 3,600. Of very many tasks only the newest are shown."""
+    """How far back; 0 = 60, at most 3,600. When there are too many tasks, only the newest are shown."""
     def __init__(
         self,
         *,
@@ -855,7 +879,7 @@ Global___GetTraceRequest: _TypeAlias = GetTraceRequest  # noqa: Y015
 
 @_typing.final
 class GetTraceResponse(_message.Message):
-    """The window's tasks."""
+    """The window's attempts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -119,31 +119,32 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
-        an answer together with the result.
+        """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
+        one answer with the result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Newest first.
+        """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTasks(self, request, context):
-        """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-        been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
-        is in place: no outcome after them is missed.
+        """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
+        follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
+        in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTasks(self, request, context):
-        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone.
+        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
+        when an id is unknown, and then nothing is cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,35 +158,37 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """Counts and rates since the scheduler started.
+        """What there is now, counts since the scheduler started, and rates of the last minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListActors(self, request, context):
-        """Actors known to the scheduler, the lost ones of the last minutes included.
+        """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateActors(self, request, context):
-        """Pauses, resumes, resets, drains or quarantines the chosen actors.
+        """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
+        against them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RebalanceTasks(self, request, context):
-        """Takes back assignments that have not started from slow or paused actors and queues them again.
+        """Takes back assignments that have not started and queues them again: all of them from paused, draining and
+        quarantined actors, and from READY ones as many as other actors have free slots for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTrace(self, request, context):
-        """Chrome trace-event JSON of a time window; opens in Perfetto.
+        """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

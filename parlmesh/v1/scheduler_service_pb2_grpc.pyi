@@ -43,30 +43,36 @@ class SchedulerServiceStub:
     over the same stream until the client closes its side.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]
-    """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
-    an answer together with the result.
+    """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
+    one answer with the result.
     """
     ListTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]
-    """Newest first."""
+    """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
     WatchTasks: _grpc.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]
-    """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-    been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
-    is in place: no outcome after them is missed.
+    """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
+    follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
+    in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
     """
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]
-    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone."""
+    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
+    when an id is unknown, and then nothing is cancelled.
+    """
     ExplainTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainTaskRequest, _scheduler_service_pb2.ExplainTaskResponse]
     """One sentence that says why a task is where it is."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]
-    """Counts and rates since the scheduler started."""
+    """What there is now, counts since the scheduler started, and rates of the last minute."""
     ListActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]
-    """Actors known to the scheduler, the lost ones of the last minutes included."""
+    """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
     UpdateActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]
-    """Pauses, resumes, resets, drains or quarantines the chosen actors."""
+    """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
+    against them.
+    """
     RebalanceTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]
-    """Takes back assignments that have not started from slow or paused actors and queues them again."""
+    """Takes back assignments that have not started and queues them again: all of them from paused, draining and
+    quarantined actors, and from READY ones as many as other actors have free slots for.
+    """
     GetTrace: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]
-    """Chrome trace-event JSON of a time window; opens in Perfetto."""
+    """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
 
 @_typing.type_check_only
 class SchedulerServiceAsyncStub(SchedulerServiceStub):
@@ -83,30 +89,36 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     over the same stream until the client closes its side.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
-    an answer together with the result.
+    """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
+    one answer with the result.
     """
     ListTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Newest first."""
+    """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
     WatchTasks: _aio.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
-    """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-    been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
-    is in place: no outcome after them is missed.
+    """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
+    follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
+    in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
     """
     CancelTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
-    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone."""
+    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
+    when an id is unknown, and then nothing is cancelled.
+    """
     ExplainTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainTaskRequest, _scheduler_service_pb2.ExplainTaskResponse]  # type: ignore[assignment]
     """One sentence that says why a task is where it is."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
-    """Counts and rates since the scheduler started."""
+    """What there is now, counts since the scheduler started, and rates of the last minute."""
     ListActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]  # type: ignore[assignment]
-    """Actors known to the scheduler, the lost ones of the last minutes included."""
+    """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
     UpdateActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]  # type: ignore[assignment]
-    """Pauses, resumes, resets, drains or quarantines the chosen actors."""
+    """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
+    against them.
+    """
     RebalanceTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]  # type: ignore[assignment]
-    """Takes back assignments that have not started from slow or paused actors and queues them again."""
+    """Takes back assignments that have not started and queues them again: all of them from paused, draining and
+    quarantined actors, and from READY ones as many as other actors have free slots for.
+    """
     GetTrace: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]  # type: ignore[assignment]
-    """Chrome trace-event JSON of a time window; opens in Perfetto."""
+    """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
 
 class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Takes tasks, gives them to actors by priority, and keeps their outcomes."""
@@ -138,8 +150,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetTaskResponse, _abc.Awaitable[_scheduler_service_pb2.GetTaskResponse]]:
-        """NOT_FOUND when the id is unknown or was finished too long ago. The payload is left out where it would not fit into
-        an answer together with the result.
+        """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
+        one answer with the result.
         """
 
     @_abc_1.abstractmethod
@@ -148,7 +160,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListTasksResponse, _abc.Awaitable[_scheduler_service_pb2.ListTasksResponse]]:
-        """Newest first."""
+        """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
 
     @_abc_1.abstractmethod
     def WatchTasks(
@@ -156,9 +168,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.WatchTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.WatchTasksResponse], _abc.AsyncIterator[_scheduler_service_pb2.WatchTasksResponse]]:
-        """Outcomes as they come, each once per stream, those already final first. Ends when every id named has
-        been answered; follows one submitter for ever when no id is named. The initial metadata are sent once the watch
-        is in place: no outcome after them is missed.
+        """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
+        follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
+        in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
         """
 
     @_abc_1.abstractmethod
@@ -167,7 +179,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.CancelTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.CancelTasksResponse, _abc.Awaitable[_scheduler_service_pb2.CancelTasksResponse]]:
-        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone."""
+        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
+        when an id is unknown, and then nothing is cancelled.
+        """
 
     @_abc_1.abstractmethod
     def ExplainTask(
@@ -183,7 +197,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetStatisticsResponse, _abc.Awaitable[_scheduler_service_pb2.GetStatisticsResponse]]:
-        """Counts and rates since the scheduler started."""
+        """What there is now, counts since the scheduler started, and rates of the last minute."""
 
     @_abc_1.abstractmethod
     def ListActors(
@@ -191,7 +205,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListActorsResponse, _abc.Awaitable[_scheduler_service_pb2.ListActorsResponse]]:
-        """Actors known to the scheduler, the lost ones of the last minutes included."""
+        """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
 
     @_abc_1.abstractmethod
     def UpdateActors(
@@ -199,7 +213,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.UpdateActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.UpdateActorsResponse, _abc.Awaitable[_scheduler_service_pb2.UpdateActorsResponse]]:
-        """Pauses, resumes, resets, drains or quarantines the chosen actors."""
+        """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
+        against them.
+        """
 
     @_abc_1.abstractmethod
     def RebalanceTasks(
@@ -207,7 +223,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.RebalanceTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.RebalanceTasksResponse, _abc.Awaitable[_scheduler_service_pb2.RebalanceTasksResponse]]:
-        """Takes back assignments that have not started from slow or paused actors and queues them again."""
+        """Takes back assignments that have not started and queues them again: all of them from paused, draining and
+        quarantined actors, and from READY ones as many as other actors have free slots for.
+        """
 
     @_abc_1.abstractmethod
     def GetTrace(
@@ -215,6 +233,6 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetTraceRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetTraceResponse, _abc.Awaitable[_scheduler_service_pb2.GetTraceResponse]]:
-        """Chrome trace-event JSON of a time window; opens in Perfetto."""
+        """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
 
 def add_SchedulerServiceServicer_to_server(servicer: SchedulerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

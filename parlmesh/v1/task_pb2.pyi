@@ -38,7 +38,7 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_CRITICAL: _Priority.ValueType  # 5
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """How urgent a task is. Waiting raises a task slowly, so nothing starves."""
+    """How urgent a task is. A task that waits is raised slowly, so nothing starves."""
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """Read as NORMAL."""
@@ -61,12 +61,12 @@ class _TaskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskState.V
     TASK_STATE_QUEUED: _TaskState.ValueType  # 2
     """Ready; waits for a slot."""
     TASK_STATE_RUNNING: _TaskState.ValueType  # 3
-    """Leased to an actor."""
+    """Leased to an actor, where it may still wait for a slot."""
     TASK_STATE_SUCCEEDED: _TaskState.ValueType  # 4
     TASK_STATE_FAILED: _TaskState.ValueType  # 5
     TASK_STATE_CANCELLED: _TaskState.ValueType  # 6
     TASK_STATE_QUARANTINED: _TaskState.ValueType  # 7
-    """Lost three actors while they ran it; never given out again."""
+    """Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); never given out again."""
 
 class TaskState(_TaskState, metaclass=_TaskStateEnumTypeWrapper):
     """Where a task is in its life. The last four are final."""
@@ -77,17 +77,19 @@ TASK_STATE_WAITING: TaskState.ValueType  # 1
 TASK_STATE_QUEUED: TaskState.ValueType  # 2
 """Ready; waits for a slot."""
 TASK_STATE_RUNNING: TaskState.ValueType  # 3
-"""Leased to an actor."""
+"""Leased to an actor, where it may still wait for a slot."""
 TASK_STATE_SUCCEEDED: TaskState.ValueType  # 4
 TASK_STATE_FAILED: TaskState.ValueType  # 5
 TASK_STATE_CANCELLED: TaskState.ValueType  # 6
 TASK_STATE_QUARANTINED: TaskState.ValueType  # 7
-"""Lost three actors while they ran it; never given out again."""
+"""Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); never given out again."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
 @_typing.final
 class Payload(_message.Message):
-    """What a handler is called with, or what it returned."""
+    """What a handler is called with, or what it returned. Its encoded size is bounded by the scheduler's
+    queue.max_payload_bytes.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -98,7 +100,9 @@ class Payload(_message.Message):
         """A JSON object."""
 
     @_builtins.property
-    def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]: ...
+    def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
+        """At most 256."""
+
     def __init__(
         self,
         *,
@@ -142,11 +146,11 @@ class Placement(_message.Message):
     NODE_ID_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
-    """Only on this node."""
+    """Only on this node. At most 128 characters."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Every pair must be among the actor's labels. A name that begins with "attested/" asks for what the scheduler's
-        operator says of the node, whatever its actors claim.
+        operator says of the node, whatever its actors claim. At most 64 labels.
         """
 
     def __init__(
@@ -181,15 +185,19 @@ class TaskSpec(_message.Message):
     SUBMITTER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Chosen by the submitter, or left empty for the scheduler to choose. Submitting a known id again
-    changes nothing and answers with the same id, so a retry after a lost answer is safe.
+    changes nothing and answers with the same id, so a retry after a lost answer is safe. At most 256 characters.
     """
     kind: _builtins.str
-    """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo"."""
+    """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 256 characters."""
     priority: Global___Priority.ValueType
     max_attempts: _builtins.int
-    """Attempts after failures that may be retried. 0 = the scheduler's default."""
+    """The task fails when this many of its attempts have failed. An attempt whose actor was lost does not count.
+    0 = the scheduler's default.
+    """
     submitter: _builtins.str
-    """Who shares the queue fairly within one priority; empty = the caller's identity."""
+    """Submitters take turns within one priority; empty = the caller's identity. A caller that belongs to a namespace
+    submits under that prefix. At most 256 characters.
+    """
     @_builtins.property
     def payload(self) -> Global___Payload: ...
     @_builtins.property
@@ -200,7 +208,7 @@ class TaskSpec(_message.Message):
     def placement(self) -> Global___Placement: ...
     @_builtins.property
     def queue_timeout(self) -> _duration_pb2.Duration:
-        """Longest wait for a slot; unset = no limit."""
+        """Longest wait for a slot, counted again whenever the task is queued again; unset = no limit."""
 
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
@@ -238,12 +246,13 @@ class Failure(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     RETRYABLE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable word for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST,
-    DEPENDENCY_FAILED, QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, CANCELLED.
+    """Stable word for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST, DEPENDENCY_FAILED,
+    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, CANCELLED, UNREADABLE_RECORD, or a word that the handler chose.
+    Cut at 128 characters.
     """
     message: _builtins.str
-    """One sentence for people. Lines below it, where there are any, are the frames of the handler's code that raised it:
-    file, line and source, outermost first.
+    """One sentence for people. Any lines below it are the frames of the handler's code that raised it: file, line and
+    source, outermost first. Cut at 4,096 characters.
     """
     retryable: _builtins.bool
     """Whether another attempt could help."""
@@ -279,9 +288,11 @@ class Outcome(_message.Message):
     task_id: _builtins.str
     state: Global___TaskState.ValueType
     attempts: _builtins.int
-    """Attempts made, the last included."""
+    """Attempts made, the last included. A lease that was taken back is no attempt: one that had not started, or one of an
+    actor that left, was reset or was put in quarantine.
+    """
     actor_id: _builtins.str
-    """Actor of the last attempt; empty when none was made."""
+    """Actor that held the last lease; empty when there was none."""
     @_builtins.property
     def result(self) -> Global___Payload:
         """Set when the state is SUCCEEDED."""
@@ -292,11 +303,11 @@ class Outcome(_message.Message):
 
     @_builtins.property
     def queued(self) -> _duration_pb2.Duration:
-        """Time from submit to the last lease."""
+        """Time from submit to the last lease, or to the end when no attempt was made."""
 
     @_builtins.property
     def ran(self) -> _duration_pb2.Duration:
-        """Time from the last lease to the end."""
+        """Time in the handler, as the last result to arrive says; 0 when none arrived."""
 
     def __init__(
         self,
@@ -320,7 +331,7 @@ Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 @_typing.final
 class Task(_message.Message):
-    """A task with its present state."""
+    """A task and its current state."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -332,6 +343,7 @@ class Task(_message.Message):
     OUTCOME_FIELD_NUMBER: _builtins.int
     state: Global___TaskState.ValueType
     attempts: _builtins.int
+    """As in Outcome."""
     actor_id: _builtins.str
     """Actor that holds the lease; empty when none does."""
     @_builtins.property

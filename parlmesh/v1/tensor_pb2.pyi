@@ -64,7 +64,7 @@ class Tensor(_message.Message):
     SHAPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Unique among the tensors it travels with."""
+    """Unique among the tensors it travels with. At most 200 characters."""
     dtype: Global___DataType.ValueType
     data: _builtins.bytes
     @_builtins.property

@@ -105,26 +105,26 @@ class TrainingProgress(_message.Message):
     """The run ends here at the latest."""
     policy_version: _builtins.int
     steps_per_second: _builtins.float
-    """Trained environment steps per second, over the last seconds."""
+    """Environment steps trained on per second, over the last seconds of training."""
     episode_return: _builtins.float
     """Mean return of the last 100 episodes; unset before the first has ended."""
     evaluation_return: _builtins.float
     """Mean return of the last deterministic evaluation; unset before the first."""
     goal_return: _builtins.float
-    """The run ends when an evaluation reaches this; unset = no goal."""
+    """The run ends when `goal_evaluations` evaluations in a row reach this; unset = no goal."""
     policy_lag: _builtins.float
-    """Policy lag of the last batch, mean, in versions."""
+    """Mean policy lag of the last batch, in versions."""
     max_policy_lag_seen: _builtins.int
     """Largest lag ever trained on, in versions."""
     queued_trajectories: _builtins.int
     received_trajectories: _builtins.int
     elapsed_seconds: _builtins.float
-    """Seconds of training so far."""
+    """Seconds of training so far, pauses left out."""
     episodes: _builtins.int
     learner_idle_ratio: _builtins.float
     """Share of the last seconds in which the learner waited for experience."""
     actor_idle_ratio: _builtins.float
-    """The same of the actors: they waited for tasks, policies and receipts."""
+    """Share in which the actors waited for tasks, policies or receipts."""
     failed_rollouts: _builtins.int
     """Rollouts and evaluations that ended in a failure."""
     failed_evaluations: _builtins.int
@@ -134,7 +134,7 @@ class TrainingProgress(_message.Message):
     """Its traceback, where the actor sent one."""
     @_builtins.property
     def dropped_trajectories(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """By reason."""
+        """Trajectories refused or dropped, by reason."""
 
     def __init__(
         self,
@@ -200,12 +200,12 @@ class Training(_message.Message):
     reason: _builtins.str
     """One sentence on why it ended."""
     run_uid: _builtins.str
-    """Tells it from another run under the same id; empty before it was started."""
+    """Tells it from an earlier run of the same id; empty before it is started."""
     obstacle: _builtins.str
-    """Why a running run does not get on now; it goes on by itself when that is over. Empty when it does."""
+    """Why a running run makes no progress now; it goes on by itself when that is over. Empty when it does progress."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
-        """The whole configuration, defaults included."""
+        """The learner's `training` configuration for this run, defaults included."""
 
     @_builtins.property
     def progress(self) -> Global___TrainingProgress: ...
@@ -213,11 +213,11 @@ class Training(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def result(self) -> Global___TrainingResult:
-        """What came of it; unset before the end."""
+        """What the run produced; unset before the end."""
 
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """What would help it, in sentences."""
+        """Advice on its settings, in sentences."""
 
     def __init__(
         self,
@@ -258,7 +258,7 @@ class TrainingResult(_message.Message):
     best_evaluation_return: _builtins.float
     """Unset when the run was never evaluated."""
     best_version: _builtins.int
-    """Version that was evaluated best."""
+    """Version with the best evaluation; 0 when the run was never evaluated."""
     @_builtins.property
     def end_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -289,10 +289,12 @@ class CreateTrainingRequest(_message.Message):
     RUN_ID_FIELD_NUMBER: _builtins.int
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
-    """Letters, digits, dots, dashes and underscores, at most 100; empty = chosen by the learner. ALREADY_EXISTS when taken."""
+    """Letters, digits, dots, dashes and underscores, beginning with a letter or digit; empty = chosen by the learner.
+    ALREADY_EXISTS when taken. At most 100 characters.
+    """
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
-        """Keys of the learner's `training` configuration; what is left out takes the default."""
+        """Keys of the learner's `training` configuration; a key that is left out takes its default."""
 
     def __init__(
         self,
@@ -486,7 +488,7 @@ Global___StopTrainingRequest: _TypeAlias = StopTrainingRequest  # noqa: Y015
 
 @_typing.final
 class StopTrainingResponse(_message.Message):
-    """The run, its end asked for."""
+    """The run, which has been asked to end."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -559,7 +561,7 @@ class ListTrainingsRequest(_message.Message):
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     page_size: _builtins.int
-    """0 = 1,000, which is the most; an answer near the message limit has fewer."""
+    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TrainingServiceStub:
-    """Runs: trainings with a beginning and an end.
+    """Runs: each trains one policy from a beginning to an end.
     """
 
     def __init__(self, channel):
@@ -78,18 +78,18 @@ class TrainingServiceStub:
 
 
 class TrainingServiceServicer:
-    """Runs: trainings with a beginning and an end.
+    """Runs: each trains one policy from a beginning to an end.
     """
 
     def CreateTraining(self, request, context):
-        """Describes a run; it waits to be started.
+        """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StartTraining(self, request, context):
-        """Begins a created run.
+        """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -103,14 +103,14 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ResumeTraining(self, request, context):
-        """Goes on with a paused run.
+        """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopTraining(self, request, context):
-        """Ends a run after the update in hand, with a checkpoint.
+        """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -131,7 +131,7 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchTraining(self, request, context):
-        """A run's progress whenever it changes, at most ten times a second; ends when the run has ended.
+        """The run whenever it changes, at most ten times a second; ends when the run has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,7 +189,7 @@ def add_TrainingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrainingService:
-    """Runs: trainings with a beginning and an end.
+    """Runs: each trains one policy from a beginning to an end.
     """
 
     @staticmethod

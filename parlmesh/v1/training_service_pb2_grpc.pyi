@@ -27,53 +27,53 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrainingServiceStub:
-    """Runs: trainings with a beginning and an end."""
+    """Runs: each trains one policy from a beginning to an end."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> TrainingServiceAsyncStub: ...
     CreateTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.CreateTrainingRequest, _training_service_pb2.CreateTrainingResponse]
-    """Describes a run; it waits to be started."""
+    """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs."""
     StartTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]
-    """Begins a created run."""
+    """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]
     """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
     ResumeTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]
-    """Goes on with a paused run."""
+    """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]
-    """Ends a run after the update in hand, with a checkpoint."""
+    """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
     GetTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingRequest, _training_service_pb2.GetTrainingResponse]
     """One run as it stands."""
     ListTrainings: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingsRequest, _training_service_pb2.ListTrainingsResponse]
     """Every run this learner knows, newest first."""
     WatchTraining: _grpc.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.WatchTrainingResponse]
-    """A run's progress whenever it changes, at most ten times a second; ends when the run has ended."""
+    """The run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 @_typing.type_check_only
 class TrainingServiceAsyncStub(TrainingServiceStub):
-    """Runs: trainings with a beginning and an end."""
+    """Runs: each trains one policy from a beginning to an end."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.CreateTrainingRequest, _training_service_pb2.CreateTrainingResponse]  # type: ignore[assignment]
-    """Describes a run; it waits to be started."""
+    """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs."""
     StartTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]  # type: ignore[assignment]
-    """Begins a created run."""
+    """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]  # type: ignore[assignment]
     """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
     ResumeTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]  # type: ignore[assignment]
-    """Goes on with a paused run."""
+    """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]  # type: ignore[assignment]
-    """Ends a run after the update in hand, with a checkpoint."""
+    """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
     GetTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingRequest, _training_service_pb2.GetTrainingResponse]  # type: ignore[assignment]
     """One run as it stands."""
     ListTrainings: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingsRequest, _training_service_pb2.ListTrainingsResponse]  # type: ignore[assignment]
     """Every run this learner knows, newest first."""
     WatchTraining: _aio.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.WatchTrainingResponse]  # type: ignore[assignment]
-    """A run's progress whenever it changes, at most ten times a second; ends when the run has ended."""
+    """The run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Runs: trainings with a beginning and an end."""
+    """Runs: each trains one policy from a beginning to an end."""
 
     @_abc_1.abstractmethod
     def CreateTraining(
@@ -81,7 +81,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.CreateTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.CreateTrainingResponse, _abc.Awaitable[_training_service_pb2.CreateTrainingResponse]]:
-        """Describes a run; it waits to be started."""
+        """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs."""
 
     @_abc_1.abstractmethod
     def StartTraining(
@@ -89,7 +89,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.StartTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.StartTrainingResponse, _abc.Awaitable[_training_service_pb2.StartTrainingResponse]]:
-        """Begins a created run."""
+        """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
 
     @_abc_1.abstractmethod
     def PauseTraining(
@@ -105,7 +105,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ResumeTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ResumeTrainingResponse, _abc.Awaitable[_training_service_pb2.ResumeTrainingResponse]]:
-        """Goes on with a paused run."""
+        """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
 
     @_abc_1.abstractmethod
     def StopTraining(
@@ -113,7 +113,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.StopTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.StopTrainingResponse, _abc.Awaitable[_training_service_pb2.StopTrainingResponse]]:
-        """Ends a run after the update in hand, with a checkpoint."""
+        """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
 
     @_abc_1.abstractmethod
     def GetTraining(
@@ -137,6 +137,6 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.WatchTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.WatchTrainingResponse], _abc.AsyncIterator[_training_service_pb2.WatchTrainingResponse]]:
-        """A run's progress whenever it changes, at most ten times a second; ends when the run has ended."""
+        """The run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
