@@ -69,7 +69,7 @@ HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
 
 
 def identities_of(config: ActorConfig) -> list[ActorIdentity]:
-    """One identity per worker of the process."""
+    """One identity per actor of the process."""
     node_id = config.node_id or _certified(config.security) or socket.gethostname()
     actor_id = config.actor_id or f"{node_id}-{os.getpid()}"
     incarnation = config.incarnation or time.time_ns()

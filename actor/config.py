@@ -13,7 +13,7 @@ _OF_SERVERS = ("insecure", "require_client_certificate", "revoked", "tokens")
 
 
 class LimitsConfig(Config):
-    """Bounds of one worker: every wait has a deadline, every queue a size."""
+    """Bounds of one actor: every wait has a deadline, every queue a size."""
 
     prefetch: int = Field(default=256, ge=0, le=4096)
     """Most assignments held beyond the free slots; the scheduler uses it for short tasks only. 0 = none."""
@@ -29,7 +29,7 @@ class LimitsConfig(Config):
     """Time running tasks have to end when the actor leaves."""
     stall_seconds: float = Field(default=300.0, ge=0, le=86400)
     """Time a handler's code may hold the whole process, heartbeats included, before the process ends itself and says
-    where every thread was; 0 = for ever."""
+    where every thread was; 0 = no limit."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
     """Largest gRPC message sent or received. Servers say their own limits (`listen.max_message_bytes`); the lower one
     holds, and a task that does not fit is not given to this actor."""
@@ -38,7 +38,7 @@ class LimitsConfig(Config):
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
     uploads_in_flight: int = Field(default=4, ge=1, le=64)
-    """Trajectories sent and not yet acknowledged, per worker."""
+    """Trajectories sent and not yet acknowledged, per actor."""
     upload_seconds: float = Field(default=60.0, gt=0, le=3600)
     """Longest wait for the receipt of a trajectory, reconnections included."""
 
@@ -78,9 +78,9 @@ class ActorConfig(Config):
     workers: int = Field(default=1, ge=1, le=1000)
     """Actors hosted by this process, each with a stream of its own; several have `-<k>` behind their actor id."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
-    """Nodes of federations that each worker stands for, named `<actor id>#<k>`: a simulation. 0 = the node itself."""
+    """Nodes of federations that each actor stands for, named `<actor id>#<k>`: a simulation. 0 = the node itself."""
     slots: int = Field(default=1, ge=1, le=256)
-    """Tasks that one worker runs at once."""
+    """Tasks that one actor runs at once."""
     kinds: tuple[str, ...] = ()
     """Handler kinds to offer; empty = all that are installed."""
     handlers: dict[str, str] = Field(default_factory=dict)

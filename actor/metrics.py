@@ -1,4 +1,4 @@
-"""Every metric of an actor process, shared by its workers."""
+"""Every metric of an actor process, shared by its actors."""
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 

@@ -28,7 +28,7 @@ _GOODBYE_SECONDS = 1.0
 
 
 async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
-    """Runs the workers until `stop` is set or every one was drained by an operator."""
+    """Runs the actors until `stop` is set or an operator has drained every one."""
     if config.nice:
         os.nice(config.nice)
     page = _metrics_page(config.metrics)
@@ -69,7 +69,7 @@ def _metrics_page(config: MetricsConfig) -> MetricsServer | None:
 
 
 async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:
-    """One worker from its first connection until it has left."""
+    """One actor from its first connection until it has left."""
     async with asyncio.TaskGroup() as group:
         connection = group.create_task(uplink.run())
         reasons = [group.create_task(event.wait()) for event in (stop, worker.asked_to_leave)]

@@ -1,4 +1,4 @@
-"""Ends a process whose event loop stands still: code of a handler that never gives way would hold it for ever.
+"""Ends a process whose event loop stands still: a handler that never yields would block it for good.
 
 The timer is Python's own and needs no turn of the interpreter. It writes where every thread is, then ends the process
 with exit code 1; the scheduler has given its tasks to others long before.

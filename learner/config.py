@@ -29,7 +29,7 @@ class EnvironmentConfig(Config):
     image: Literal["auto", "chw", "hwc"] = "auto"
     """Where an image has its channels; the policy sees them first. auto = last, if that axis is the shortest."""
     stacked: int = Field(default=1, ge=1, le=64)
-    """Observations of so many last steps are seen together; images side by side as channels."""
+    """How many of the last observations the policy sees together; images are stacked as channels."""
     threads: int | None = Field(default=None, ge=1, le=1_024)
     """Threads of a slot that step its environments side by side, where those have no vector form of their own; null =
     1, or up to 16 once steps are seen to wait for something else than the processor."""
@@ -91,7 +91,7 @@ class TrainingConfig(Config):
     kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
     """Older checkpoints are deleted."""
     kept_models: int = Field(default=10, ge=1, le=1_000)
-    """Older models are deleted, but for the best and the promoted one."""
+    """Older models are deleted, except the best and the promoted one."""
     max_bad_updates: int = Field(default=5, ge=1)
     """Updates in a row that were not finite after which the run fails."""
     max_failed_rollouts: int = Field(default=20, ge=1)

@@ -19,7 +19,7 @@ class FleetError(Exception):
 
 
 class InvalidInput(FleetError):
-    """The request can never succeed as it is."""
+    """The request can never succeed in this form."""
 
     default_reason = "INVALID_INPUT"
 

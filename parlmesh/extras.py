@@ -1,4 +1,4 @@
-"""Packages that only some programs need, and the sentence for whoever has not installed them. Imports none of them."""
+"""Packages that only some programs need, and the sentence for users who lack them. Imports none of them."""
 
 import importlib.util
 import sys

@@ -1,6 +1,6 @@
 """An exception of someone's code as text: a sentence, and below it the frames where it was raised, theirs first.
 
-The text travels in `Failure.message`: its first line is for everyone, the rest for whoever wrote the code. Frames have
+The text travels in `Failure.message`: its first line is for everyone, the rest for the author of the code. Frames have
 file, line and source, never values.
 """
 
@@ -60,7 +60,7 @@ def with_frames(first_line: str, error: BaseException | None) -> str:
 
 
 def telling_frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
-    """Of someone's own code where there are any, outermost first; else of libraries, else the last ones."""
+    """Frames of the user's own code, outermost first; else those of libraries, else the last ones."""
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if not frame.filename.startswith(_OWN)]
     theirs = [frame for frame in foreign if not frame.filename.startswith(_LIBRARIES) and frame.filename[:1] != "<"]

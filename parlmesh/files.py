@@ -24,7 +24,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Goes on after a short write; OSError when no more can be written."""
+    """Goes on after a short write; OSError when nothing more can be written."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]

@@ -1,6 +1,6 @@
 """How long, how many, how large: every limit on what others send, in one place. docs/errors.md lists them.
 
-A journal, an index or an answer that holds these is bounded before it is built; whoever takes something from outside
+A journal, an index or an answer that holds these is bounded before it is built; code that takes something from outside
 checks it here first. Limits that an operator may set stand in the configuration instead.
 """
 

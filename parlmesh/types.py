@@ -98,7 +98,7 @@ class Trajectory:
     waited_seconds: float = 0.0
     """How long the slot had waited before."""
     run_uid: str = ""
-    """Of the policy that acted; empty = not known."""
+    """Uid of the run whose policy acted; empty = not known."""
     node_id: str = ""
     """Who sent it, where that is proven; empty where anybody may send anything."""
 
@@ -119,12 +119,12 @@ class ActionSpec:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one action."""
+        """Shape of one action."""
         return () if self.kind == "discrete" else (len(self.sizes) or len(self.low),)
 
     @property
     def dtype(self) -> str:
-        """Of the action column."""
+        """Type of the action column."""
         return "float32" if self.kind == "continuous" else "int64"
 
     @property
@@ -137,7 +137,7 @@ class ActionSpec:
 class EnvironmentSpec:
     """Shapes of an environment, all that a learner needs to know of it.
 
-    `observation_states` > 0 means that an observation is one of so many states rather than an array. `masked` means
+    `observation_states` > 0 means that an observation is one of that many states rather than an array. `masked` means
     that every observation comes with the mask of the actions allowed in it.
     """
 

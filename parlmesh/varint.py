@@ -14,7 +14,7 @@ _high_parts: dict[int, bytes] = {}
 
 
 def varint(number: int) -> bytes:
-    """Of a number that is not negative."""
+    """The bytes of a number that is not negative."""
     if number < SMALL_NUMBERS:
         return SMALL[number]
     if number < 1 << 28:

@@ -33,11 +33,11 @@ class RetryConfig(Config):
     max_attempts: int = Field(default=3, ge=1)
     """Attempts of a task that does not say otherwise."""
     first_delay_seconds: float = Field(default=0.1, ge=0)
-    """Wait before the second attempt; doubles with each further one."""
+    """Wait before the second attempt; doubles with each one after that."""
     longest_delay_seconds: float = Field(default=30.0, ge=0)
     """The doubling ends here."""
     quarantine_losses: int = Field(default=3, ge=1)
-    """A task that lost this many actors is given out no more."""
+    """A task that lost this many actors is never given out again."""
     run_timeout_seconds: float = Field(default=3600.0, gt=0)
     """Longest run of one attempt of a task that does not say otherwise."""
 
@@ -117,7 +117,7 @@ class StoreConfig(Config):
     repair: bool = False
     """Start without what is damaged, or missing, in the journal, and say in the log what was left out."""
     compact_records: int = Field(default=200_000, ge=1)
-    """Journal records after which the journal is condensed; at least twice what is alive."""
+    """Journal records after which the journal is compacted; at least twice what is alive."""
 
 
 class SchedulerConfig(Config):

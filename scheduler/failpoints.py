@@ -6,7 +6,7 @@ is `name=action` or `name=action@n`, several with `;` between them; an action ta
 - `kill`: SIGKILL to this process;
 - `error`, `memory`: OSError, MemoryError;
 - `defect`: an exception that nobody expects;
-- `sleep:0.5`: stands still for so many seconds.
+- `sleep:0.5`: stands still for that many seconds.
 
 Tests in this process use `arm` and `disarm`. `passed` counts how often each place was passed while armed, so that a
 test can say that its fault took place.
@@ -27,7 +27,7 @@ AFTER_ENCODE: Final = "after_encode"
 BEFORE_COMMIT: Final = "before_commit"
 AFTER_COMMIT: Final = "after_commit"
 BEFORE_RELEASE: Final = "before_release"
-# Of a compaction: each row read, each part written, the switch, each deletion.
+# During a compaction: each row read, each part written, the switch, each deletion.
 COMPACT_BEGIN: Final = "compact_begin"
 COMPACT_READ: Final = "compact_read"
 COMPACT_WRITE: Final = "compact_write"

@@ -34,7 +34,7 @@ from .wire.watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
 
-# So long an acknowledgement waits for an assignment to travel with: a message less for every task that runs for long.
+# How long an acknowledgement waits for an assignment to travel with: one message less for every long-running task.
 ACKNOWLEDGEMENT_SECONDS = 0.1
 
 

@@ -1,4 +1,4 @@
-"""The learning tasks of a process: made once for all of its workers."""
+"""The learning tasks of a process: made once for all of its actors."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""The nodes that a worker stands for in federations, usually one, and what federations left on each."""
+"""The nodes that an actor stands for in federations, usually one, and what federations left on each."""
 
 import threading
 from collections import OrderedDict

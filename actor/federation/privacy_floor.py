@@ -36,10 +36,10 @@ class PrivacyFloor:
             )
 
     def check_evaluation(self) -> None:
-        """FailedPrecondition when this node judges no models: what it finds is sent without noise."""
+        """FailedPrecondition when this node evaluates no models: what it finds is sent without noise."""
         config = self._config
         if (config.min_noise_multiplier or config.epsilon_budget) and not config.evaluate:
-            raise _refusal("this node judges no models, which would be told without noise (privacy.evaluate)")
+            raise _refusal("this node evaluates no models: results are sent without noise (privacy.evaluate)")
 
     def spend(self, node_id: str, noise_multiplier: float) -> None:
         """Before an update is made: FailedPrecondition when it would go beyond the budget; then nothing is spent."""
@@ -71,7 +71,7 @@ class PrivacyFloor:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            # What was given away before is not known: no more is.
+            # What was spent before is not known, so nothing more is spent.
             text = f"{ledger} cannot be read; nothing is sent"
             raise FailedPrecondition(text, reason="PRIVACY_LEDGER") from error
 

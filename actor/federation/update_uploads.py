@@ -56,7 +56,7 @@ class UpdateStream:
                     return await session.submit(updates)
             except TimeoutError:
                 # Receipts come in order: one that is not waited for any more would be taken for the next.
-                session.end(Unavailable("a receipt was waited for in vain"))
+                session.end(Unavailable("no receipt came within the time limit"))
                 raise DeadlineExceeded(f"no receipt for an update within {seconds:g} seconds") from None
             except Unavailable:
                 if self._closed or time.monotonic() >= deadline:
@@ -64,7 +64,7 @@ class UpdateStream:
             await asyncio.sleep(backoff.next())
 
     async def close(self) -> None:
-        """Ends the stream; whoever waits for a receipt gets Unavailable."""
+        """Ends the stream; callers that wait for a receipt get Unavailable."""
         self._closed = True
         if self._session is not None:
             self._session.end(Unavailable("the actor is leaving"))
@@ -157,7 +157,7 @@ class _Session:
 
 
 def _cause(error: Exception) -> FleetError:
-    """Who may not call at all is told so; anything else that ends a stream may be over soon."""
+    """A refusal of the caller is final; anything else that ends a stream may pass."""
     meant = meaning_of(error)
     return meant if isinstance(meant, (PermissionDenied, Unauthenticated, Unavailable)) else Unavailable(meant.message)
 

@@ -62,7 +62,7 @@ class FailParameters(Parameters):
 
 
 class Fail:
-    """Fails as it is told."""
+    """Fails in the way its parameters ask for."""
 
     kind = "fail"
     runs_in = RunsIn.INLINE

@@ -14,7 +14,7 @@ from .protocol import Context, Result, RunsIn
 
 
 class EvaluateParameters(Parameters):
-    """What to judge."""
+    """What to evaluate."""
 
     run_id: str = Field(min_length=1, max_length=200)
     environment: dict[str, Any]
@@ -49,7 +49,7 @@ class Evaluate:
                 cancelled=lambda: context.cancelled,
             )
         except Unavailable:
-            # Cancelled, says whoever played; if not, the error stands.
+            # The player raises when it was cancelled; otherwise the error stands.
             context.check()
             raise
         return Result(

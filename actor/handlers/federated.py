@@ -1,4 +1,4 @@
-"""Nodes' part in federated rounds: training on their own data for updates, and judging models. Data stays here."""
+"""Nodes' part in federated rounds: training on their own data, and evaluating models. Data never leaves the node."""
 
 import secrets
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _ENCODINGS = {
 
 
 class Judge(Parameters):
-    """A node that is to judge."""
+    """A node that evaluates."""
 
     node_id: str = Field(min_length=1, max_length=128)
     number: int = Field(ge=1, lt=1 << 53)
@@ -70,7 +70,7 @@ class FitParameters(_Common):
 
 
 class EvaluateParameters(_Common):
-    """What to judge on which nodes."""
+    """What to evaluate on which nodes."""
 
     version: int = Field(ge=1, lt=1 << 53)
     members: list[Judge] = Field(min_length=1, max_length=_MOST_MEMBERS)
@@ -166,7 +166,7 @@ class FederatedEvaluate:
 
 
 def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:
-    """All that the learner ever sees of a private node's training. The noise is drawn anew for every update."""
+    """All that the learner ever sees of a private node's training. Every update gets fresh noise."""
     shortened = clip(np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0), clip_norm)
     deviation = np.float32(noise_multiplier * clip_norm)
     noise = noise_stream(secrets.token_bytes(32)).standard_normal(len(vector), np.float32)

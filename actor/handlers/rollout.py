@@ -213,7 +213,7 @@ class Rollout:
             entry.collector.close()
 
     def _seed(self, run_seed: int, slot: int) -> np.random.SeedSequence:
-        """Environments made anew within one life of the actor never repeat games either."""
+        """Environments recreated within one life of the actor never repeat games either."""
         with self._lock:
             made = self._made[run_seed, slot]
             self._made[run_seed, slot] += 1

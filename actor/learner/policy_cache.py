@@ -280,7 +280,7 @@ class PolicyCache:
         return first and header.version <= newest.version and not same
 
     def _begin_anew(self, run: _Run, header: PolicyHeader) -> None:
-        """Forgets what was held of a run that is no more."""
+        """Forgets what was held of a run that is gone."""
         have = run.newest
         assert have is not None
         log.warning(
@@ -293,7 +293,7 @@ class PolicyCache:
         )
         run.newest, run.base = None, None
         run.held.clear()
-        gone = Unavailable(f"run {run.run_id!r} was begun anew", reason="OTHER_RUN")
+        gone = Unavailable(f"run {run.run_id!r} was started again", reason="OTHER_RUN")
         for waiter in run.waiting:
             if _differ(waiter.run_uid, header.run_uid) and not waiter.future.done():
                 waiter.future.set_exception(gone)

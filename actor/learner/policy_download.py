@@ -96,7 +96,7 @@ class Arriving:
 
     @property
     def announced_digest(self) -> bytes:
-        """Of the version as the learner holds it."""
+        """The digest of the version as the learner holds it."""
         assert self.header is not None
         return self.header.source_digest or self.header.digest
 

@@ -1,4 +1,4 @@
-"""The actor's stream to the scheduler: connects for ever, reads and writes independently, keeps the heartbeat."""
+"""The actor's stream to the scheduler: reconnects without end, reads and writes independently, keeps the heartbeat."""
 
 import asyncio
 import contextlib
@@ -30,12 +30,12 @@ OLD_INCARNATION = "OLD_INCARNATION"
 _RENEWAL_SECONDS = 60.0
 # So often an actor that never got through asks why.
 _LOOK_SECONDS = 5.0
-# Of a scheduler that names none.
+# The interval when the scheduler names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
 
 
 class Uplink:
-    """Carries one worker's messages. What is ready goes into one message; nothing waits for more."""
+    """Carries one actor's messages. What is ready goes into one message; nothing waits for more."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ from .slots import Slots
 
 log = get_logger("parlmesh.actor")
 
-# Of a message, for what surrounds a result.
+# Bytes of a message that surround a result.
 _RESULT_FRAME_BYTES = 4 << 10
 # More results than this are ready for the next message at once.
 _RESULTS_PER_MESSAGE = 1024
@@ -188,7 +188,7 @@ class Worker:
         return request
 
     def leave(self) -> None:
-        """Takes no more tasks; those it holds go on."""
+        """Takes no further tasks; those it holds go on."""
         self._leaving = True
         self.outbound.set()
         self._check_drained()

@@ -75,7 +75,7 @@ class TrajectorySchema:
 
     @property
     def size_bytes(self) -> int:
-        """Of all columns."""
+        """Bytes of all columns."""
         return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in self._columns.values())
 
     def check(self, columns: dict[str, Array]) -> None:
@@ -169,9 +169,9 @@ class Admission:
         if trajectory.run_id != self._run_id:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
             raise FailedPrecondition(message, reason="UNKNOWN_RUN")
-        # Empty from whoever does not know of uids: its version decides.
+        # Empty from an actor that does not know of uids: its version decides.
         if trajectory.run_uid and trajectory.run_uid != self._run_uid:
-            message = f"run {self._run_id!r} was begun anew since the policy of this trajectory was published"
+            message = f"run {self._run_id!r} was started again since the policy of this trajectory was published"
             raise FailedPrecondition(message, reason="OTHER_RUN")
         self._check_version(trajectory.policy_version, newest_version)
         self._check_origin(trajectory)

@@ -13,7 +13,7 @@ class ExperienceQueue:
     """received = trained + training + queued + the sum of dropped, whenever `books` is held."""
 
     books = threading.RLock()
-    """One for all queues: whoever sums over them, from another thread, finds them at one moment."""
+    """One lock for all queues: a thread that sums over them sees them at one moment."""
 
     def __init__(self, admission: Admission, *, max_queued: int, max_policy_lag: int) -> None:
         self.admission = admission

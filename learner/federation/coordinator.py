@@ -1,6 +1,6 @@
 """One federation at work: performs what the rounds decide, keeps it on disk, and goes on after a restart.
 
-A cause that passes ends a life of the federation, not the federation: memory is made anew from the journal, nodes are
+A cause that passes ends a life of the federation, not the federation: memory is rebuilt from the journal, nodes are
 asked again with the same nonces, and the next life goes on as after a restart of the learner.
 """
 

@@ -55,7 +55,7 @@ class Reception:
         self._handle = handle
         # What is to be raised when the disk does not take an update.
         self._stumble = stumble
-        # By nonce: a node that connects anew goes on with one upload, not with two.
+        # By nonce: a node that reconnects goes on with one upload, not with two.
         self._open_uploads: dict[str, Arrival] = {}
         self._in_flight: set[int] = set()
         self._free: Iterator[int] = iter(())
@@ -210,7 +210,7 @@ class Arrival:
         self._unread -= len(data)
 
     def give_way(self, error: FleetError) -> None:
-        """Its place is another's from now on: the node sends it anew, or its round has closed. The stream is told."""
+        """Its place is another's from now on: the node sends it again, or its round has closed. The stream is told."""
         if self._receiver is not None:
             self._reception._return_slot(self._receiver.slot)
         self._receiver, self._unwanted = None, error

@@ -55,7 +55,7 @@ class Journal:
 
     @property
     def long(self) -> bool:
-        """Whether it is worth condensing."""
+        """Whether a compaction is worth it."""
         return self._size > max(_CONDENSED_BYTES, 2 * self._condensed)
 
     def append(self, event: Event, line: bytes) -> None:

@@ -13,7 +13,7 @@ UNLISTED = Counter(
 UPDATE_BYTES = Counter("parlmesh_learner_federation_update_bytes_total", "Bytes of federated updates received.")
 ROUND_SECONDS = Histogram(
     "parlmesh_learner_federation_round_seconds",
-    "Time from the begin of a federated round to its new model.",
+    "Time from the start of a federated round to its new model.",
     buckets=(0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000),
 )
 PAUSES = Counter("parlmesh_learner_federation_pauses_total", "Times that federations waited for something to pass.")

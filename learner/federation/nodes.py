@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _CALL_SECONDS = 10.0
 _LONGEST_NAME = 128
-# Of one federation; what is beyond is left out as if it were not connected.
+# Nodes per federation; any beyond this count as not connected.
 _MOST_NODES = 100_000
 _SHOWN = 3
 

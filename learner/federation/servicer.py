@@ -104,7 +104,7 @@ class FederationServicer:
 
 
 async def _send(context: Context, federation_id: str, model: StoredModel) -> None:
-    # Of the same layout in both responses. Encoded messages one after another are one message: the header travels with
+    # Both responses have the same layout. Encoded messages one after another are one message: the header travels with
     # the first chunk.
     before = pb.GetFederatedModelResponse(header=model_header(federation_id, model)).SerializeToString()
     for message in model.encoded():

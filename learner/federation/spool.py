@@ -48,7 +48,7 @@ class Spool:
         return found.hexdigest()
 
     def shrink(self, places: int) -> None:
-        """Gives space back that is beyond so many places."""
+        """Gives back the space beyond this many places."""
         if os.fstat(self._descriptor).st_size > places * self._bytes:
             os.ftruncate(self._descriptor, places * self._bytes)
 

@@ -25,7 +25,7 @@ _LONGEST_TEXT = 200
 
 @dataclass(frozen=True, slots=True)
 class NodesTask:
-    """A task and the nodes that it is for; the number is the round, or the version to judge."""
+    """A task and the nodes that it is for; the number is the round, or the version to evaluate."""
 
     spec: pb.TaskSpec
     nodes: tuple[str, ...]
@@ -44,7 +44,7 @@ def fit_tasks(
         parameters |= {"clip_norm": config.privacy.clip_norm, "noise_multiplier": config.privacy.noise_multiplier}
     most = max(1, min(_MOST_NODES, _MOST_BYTES // (4 * size)))
     found = []
-    # Of a buffer that is resumed, nodes may have been asked in different rounds.
+    # In a resumed buffer, nodes may have been asked in different rounds.
     for number, base_version in sorted({(each.round, each.base_version) for each in assignments}):
         shared = _shared(FIT, {**parameters, "round": number, "base_version": base_version}, config.round_seconds)
         asked = {
@@ -103,7 +103,7 @@ def _common(federation_id: str, config: FederationConfig) -> dict[str, Any]:
 
 
 def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
-    """Nodes of one host together, at most so many."""
+    """Groups nodes of one host, at most this many together."""
     found = []
     for _, members in itertools.groupby(sorted(nodes, key=lambda node: (host_of(node), node)), key=host_of):
         together = tuple(members)

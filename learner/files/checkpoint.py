@@ -99,7 +99,7 @@ class CheckpointFolder:
 
     @property
     def highest_version(self) -> int:
-        """Of all checkpoints, damaged ones included; 0 when there is none."""
+        """The highest version of all checkpoints, damaged ones included; 0 when there is none."""
         return max((int(folder.name[1:]) for folder in self._folders()), default=0)
 
     def _folders(self) -> list[Path]:

@@ -11,7 +11,7 @@ from ..runs.obstacles import Obstacles
 T = TypeVar("T")
 
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 2.0
-# A learner that leaves does not wait for ever: its runs go on from their older checkpoints.
+# A learner that stops does not wait without end: its runs go on from their older checkpoints.
 _LEAVING_SECONDS = 5.0
 
 

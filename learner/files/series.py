@@ -24,7 +24,7 @@ class Curve:
             self.values.pop()
 
     def thinned(self, most: int) -> "Curve":
-        """At most so many points, evenly apart, the first and the last among them."""
+        """At most this many points, evenly spaced, the first and the last among them."""
         count = len(self.steps)
         if count <= most:
             return self

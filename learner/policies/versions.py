@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 from ..files.durable import replace_file
 
 VERSIONS_FILE = "versions.json"
-# One write to disk for so many updates.
+# One write to disk covers this many updates.
 _BLOCK = 1_000
 log = get_logger("parlmesh.learner")
 
@@ -25,7 +25,7 @@ class _Reservation(Config):
 
 
 class Versions:
-    """Of one run. `first` is the one it may publish next."""
+    """The versions of one run. `first` is the one it may publish next."""
 
     def __init__(self, folder: Path, *, checkpoint: int = 0, unreserved: int = 0) -> None:
         """Takes up what was reserved; a life that reserved nothing went at most `unreserved` past its `checkpoint`."""
@@ -56,7 +56,7 @@ class Versions:
 
 
 def uid_of(folder: Path) -> str:
-    """Of the run in a folder; empty before it was started."""
+    """The uid of the run in a folder; empty before it was started."""
     found = _read(folder / VERSIONS_FILE)
     return found.uid if found is not None else ""
 

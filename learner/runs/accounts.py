@@ -13,7 +13,7 @@ from .progress import Progress, Rate
 
 
 class Accounts:
-    """Of one run, on its event loop."""
+    """The accounts of one run, on its event loop."""
 
     def __init__(
         self,

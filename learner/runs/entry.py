@@ -80,7 +80,7 @@ class Entry:
         await self.news.wait()
 
     def rewrite(self, **changes: Any) -> None:
-        """Changes the record; returns when it is on disk. An end is final, whoever comes late. In any thread."""
+        """Changes the record; returns when it is on disk. An end is final. Called in any thread."""
         with self.writing:
             if not self.record.state.final:
                 record = self.record.model_copy(update=changes)

@@ -34,7 +34,7 @@ class Judge:
         self._kept_version = 0
 
     def decide(self, evaluation: Evaluation) -> bool:
-        """Takes in a verdict; True when it is the best so far."""
+        """Takes in an evaluation's result; True when it is the best so far."""
         progress = self._progress
         progress.evaluation_return = evaluation.mean_return
         reached = self._goal is not None and evaluation.mean_return >= self._goal

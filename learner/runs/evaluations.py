@@ -73,7 +73,7 @@ class Evaluations:
         self._task = asyncio.get_running_loop().create_task(self._evaluate(source, progress.version, seed))
 
     async def settle(self) -> None:
-        """Takes in the verdict of one that is done."""
+        """Takes in the result of one that is done."""
         assert self._task is not None
         assert self._candidate is not None
         evaluation, self._task = self._task.result(), None

@@ -8,7 +8,7 @@ log = get_logger("parlmesh.learner")
 
 
 class Obstacles:
-    """Of one run, by what is in its way: `scheduler`, `disk`, `experience`. Lives on the event loop."""
+    """What is in the way of one run: `scheduler`, `disk`, `experience`. Lives on the event loop."""
 
     def __init__(self, run_id: str, on_change: Callable[[], None] = lambda: None) -> None:
         self._run_id = run_id
@@ -26,7 +26,7 @@ class Obstacles:
         return "; ".join(self._met.values())
 
     def meet(self, kind: str, sentence: str) -> None:
-        """Something is in the way; said once for as long as it is the same."""
+        """Notes what is in the way; logs it once for as long as it is the same."""
         if self._met.get(kind) != sentence:
             self._met[kind] = sentence
             log.warning("run_held_up", run_id=self._run_id, by=kind, reason=sentence)

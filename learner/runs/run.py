@@ -336,7 +336,7 @@ class TrainingRun:
         self._notify()
 
     async def _evaluate_if_due(self, source: Source) -> None:
-        """At lag 0 the run waits for the verdict, so that it ends where a serial run ends."""
+        """At lag 0 the run waits for the result, so that it ends where a serial run ends."""
         if self._evaluations.due:
             self._evaluations.start(source)
             if self._max_lag == 0:
@@ -344,7 +344,7 @@ class TrainingRun:
                 self._ticked = self._clock()
 
     async def _await_evaluation(self) -> None:
-        """Returns with the verdict, or without one when the run is to end: a stop does not wait for whole episodes."""
+        """Returns with the result, or without one when the run must end: a stop does not wait for whole episodes."""
         while self._evaluations.under_way and not self.ending:
             self._wake.clear()
             if self._evaluations.done:

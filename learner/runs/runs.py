@@ -161,7 +161,7 @@ class Runs:
         return entry.registry
 
     def queues(self) -> list[ExperienceQueue]:
-        """Of all runs that train here now."""
+        """The queues of all runs that train here now."""
         return [entry.live.run.queue for entry in self._entries.values() if entry.live is not None]
 
     # Experience
@@ -280,7 +280,7 @@ class Runs:
             return entry
 
     async def stop(self, run_id: str) -> Entry:
-        """Ends a run after the update in hand; one that has ended stays as it is."""
+        """Ends a run after the update in hand; one that has ended is left alone."""
         async with self._changing:
             entry = self.get(run_id)
             reason = "stopped on request"

@@ -1,4 +1,4 @@
-"""How far a run has come, for whoever asks and for its record."""
+"""How far a run has come, for its status and for its record."""
 
 from typing import Any
 

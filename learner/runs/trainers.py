@@ -122,7 +122,7 @@ def _checked(name: str, trainer: Trainer) -> Trainer:
 
 def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
     if _needs_torch(config):
-        # Only who asks for torch waits for its import.
+        # torch is slow to import, so only its users wait for it.
         from parlmesh.training.devices import torch_device
         from parlmesh.training.torch_model import TorchModel
 

@@ -17,7 +17,7 @@ from parlmesh.wire import TensorLimits, trajectory_from_proto
 from ..runs.runs import Runs
 from .streams import unless
 
-# Receipts that may wait to be written before no more is read.
+# Receipts that may wait to be written before reading pauses.
 _WAITING_RECEIPTS = 64
 
 Context = grpc.aio.ServicerContext[Any, Any]

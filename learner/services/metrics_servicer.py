@@ -19,7 +19,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class MetricsServicer(MetricsServiceServicer):
-    """MetricsService. One query reads at a time, so that many askers cost no more memory than one."""
+    """MetricsService. One query reads at a time, so that many queries cost no more memory than one."""
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs

@@ -1,4 +1,4 @@
-"""A long list in pages: each goes on where the one before ended, whatever came or went meanwhile."""
+"""A long list in pages: each goes on where the one before ended, even when entries came or went."""
 
 import base64
 import json

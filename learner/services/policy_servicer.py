@@ -43,7 +43,7 @@ class PolicyServicer(PolicyServiceServicer):
         registry = self._registry_of(request.run_id)
         other = registry.is_other(request.run_uid)
         if other and request.version:
-            text = f"run {registry.run_id!r} was begun anew: version {request.version} was another run's"
+            text = f"run {registry.run_id!r} was started again: version {request.version} belonged to the earlier run"
             raise NotFound(text, reason="OTHER_RUN", run_uid=registry.run_uid)
         published = registry.get(request.run_id, request.version)
         have_version = 0 if other else request.have_version
@@ -79,7 +79,7 @@ class PolicyServicer(PolicyServiceServicer):
         return policy
 
     def register(self, server: grpc.aio.Server) -> None:
-        """As the generated function does, but for the answers, which are bytes."""
+        """Like the generated function, except that answers are bytes."""
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "GetPolicy": grpc.unary_stream_rpc_method_handler(
                 self.GetPolicy, request_deserializer=pb.GetPolicyRequest.FromString

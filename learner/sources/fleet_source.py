@@ -218,7 +218,7 @@ class FleetSource:
                 **earned,
             }
         )
-        # One attempt: whoever asks again knows better whom.
+        # One attempt: the run decides itself whom to ask again.
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )

@@ -1,4 +1,4 @@
-"""Rollouts that fail: whom to ask no more for a while, and when the run has no hope. Pure; the clock is passed in."""
+"""Rollouts that fail: which actors rest for a while, and when the run must fail. Pure; the clock is passed in."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -51,6 +51,6 @@ class Failures:
         return frozenset(each for each, count in self._by_actor.items() if count >= _AVOIDED_AFTER)
 
     def hopeless(self, actors: Collection[str], now: float) -> bool:
-        """Whether so many failed in a row, on every one of the `actors` that could have done better."""
+        """Whether too many failed in a row, on every one of the `actors` that could have done better."""
         many = self.in_a_row >= self.most or self.timeouts >= min(self.most, _MOST_TIMEOUTS)
         return many and now - self._since >= _LEAST_SECONDS and self._failed_now.issuperset(actors)

@@ -54,7 +54,7 @@ class SerialSource:
         self._marks: deque[Mark] = deque(maxlen=config.batch_fragments)
         self._sequence = 0
         self._refused_in_a_row = 0
-        # Of its own: an evaluation that does not end takes no thread from the collector.
+        # A thread of its own: an evaluation that does not end takes none from the collector.
         self._evaluator = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluating")
         self._evaluating: Future[Array] | None = None
 
@@ -98,7 +98,7 @@ class SerialSource:
             )
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Play in a worker thread, which ends at the next step when nobody waits for it any more."""
+        """Plays in a worker thread, which ends at the next step when nobody waits for it any more."""
         if self._evaluating is not None and not self._evaluating.done():
             raise Unavailable("the evaluation before this one sits in a step of its environment and does not end")
         blob, episodes = self._registry.get("", version).blob, self._config.evaluation_episodes
@@ -118,14 +118,14 @@ class SerialSource:
         return Evaluation(version, float(returns.mean()), float(returns.min()), float(returns.max()), len(returns))
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
-        """The collector as it is, or as it was before what is not learnt from yet."""
+        """The collector's state, without what has not been learnt from yet."""
         if not self._config.restart_steps:
             return {}
         mark = self._marks[-untrained] if untrained else self._collector.mark()
         return {**mark.tensors(), "sequence": np.array([self._sequence - untrained], np.int64)}
 
     def close(self) -> None:
-        """Frees the environments, but for one that hangs in a step."""
+        """Frees the environments, except one that hangs in a step."""
         self._thread.close()
         if not self._hangs:
             self._collector.close()

@@ -6,7 +6,7 @@ from parlmesh.types import Array
 
 
 def discounted_sums(rewards: Array, ended: Array, discount: float, before: Array | None = None) -> Array:
-    """Rewards so far in each episode, older ones discounted, float64 [T, E]; they start anew after an end.
+    """Rewards so far in each episode, older ones discounted, float64 [T, E]; they start from 0 after an end.
 
     `before` [E] is the sum that a step before the first had, 0 where an episode ended there.
     """

@@ -15,7 +15,7 @@ class QTerms(NamedTuple):
     """Means over a minibatch."""
 
     loss: float
-    # Of the values of the actions that were taken.
+    # Mean value of the actions that were taken.
     value: float
     # |target − value|, without importance weights.
     error: float

@@ -113,7 +113,7 @@ async def _channel(service: str, address: str, security: "SecurityConfig") -> "A
 
 
 def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> FleetError:
-    """The error as a sentence for whoever typed the command."""
+    """The error as a sentence for the person at the terminal."""
     import grpc
 
     from parlmesh.rpc import error_from_rpc

@@ -24,7 +24,7 @@ class ActorState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ActorInfo:
-    """One worker of the fleet."""
+    """One actor of the fleet (S1 calls it a worker)."""
 
     actor_id: str
     node_id: str
@@ -37,7 +37,7 @@ class ActorInfo:
     labels: Mapping[str, str]
     last_heartbeat_time: datetime
     incarnation: int
-    """Grows each time an actor of this id starts anew."""
+    """Grows each time an actor of this id starts."""
     policy_version: int
     """Newest policy version it acts with; 0 = none."""
     quarantine_reason: str = ""

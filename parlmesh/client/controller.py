@@ -296,7 +296,7 @@ class PARLController:
         return self._link
 
     def _check_loop(self) -> None:
-        """Whatever waits on another loop would wait for ever."""
+        """A wait on another loop would never end."""
         if self._loop is not None and self._loop is not asyncio.get_running_loop():
             what = "has ended" if self._loop.is_closed() else "is another one"
             raise FailedPrecondition(

@@ -182,16 +182,16 @@ def outcome_from_proto(message: pb.Outcome, task_id: str, index: int) -> Outcome
 
 
 def refused(task_id: str, index: int, error: FleetError) -> Outcome:
-    """Of a task that was never accepted."""
+    """The outcome of a task that was never accepted."""
     return Outcome(task_id, index, Unsent(OutcomeState.REFUSED, error))
 
 
 def forgotten(task_id: str, index: int, error: FleetError | None = None) -> Outcome:
-    """Of a task whose end nobody knows any more. It is not run again: it may have run."""
+    """The outcome of a task whose end is no longer known. It is not run again: it may have run."""
     text = f'task "{task_id}" was accepted, and its outcome is no longer kept (the scheduler\'s retention)'
     return Outcome(task_id, index, Unsent(OutcomeState.FORGOTTEN, error or NotFound(text, reason=OUTCOME_FORGOTTEN)))
 
 
 def abandoned(task_id: str, index: int, error: FleetError) -> Outcome:
-    """Of a task nobody waits for any more."""
+    """The outcome of a task that nobody waits for any more."""
     return Outcome(task_id, index, Unsent(OutcomeState.ABANDONED, error))

@@ -95,7 +95,7 @@ class Outgoing:
         self.ready.set()
 
     def pack(self, parcel: Parcel, task_id: str, task: bytes) -> Parcel:
-        """Adds a task to the parcel, or to a new one when that would be too large and goes out as it is."""
+        """Adds a task to the parcel, or to a new one when it is full."""
         if parcel.tasks and (len(parcel.tasks) >= self._most_tasks or parcel.size + len(task) > self.most_bytes):
             self.put(parcel)
             parcel = Parcel(ordered=parcel.ordered)

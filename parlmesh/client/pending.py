@@ -85,7 +85,7 @@ class Pending:
             self._waiting.pop(task_id, None)
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
-        """Forgets every task of a sink that waits no more; their ids and indices."""
+        """Forgets every task of a sink that has stopped waiting; returns their ids and indices."""
         left = [(task_id, index) for task_id, (one, index, _) in self._waiting.items() if one is sink]
         self.forget(task_id for task_id, _ in left)
         return left

@@ -81,7 +81,7 @@ class Searcher:
                     self._pending.take(response.outcomes)
                     self._not_found(response.unknown_task_ids)
             except grpc.aio.AioRpcError as rpc_error:
-                # Of an older scheduler, which names only one.
+                # An older scheduler names only one.
                 if isinstance(error_from_rpc(rpc_error), NotFound):
                     self._resubmit(wanted)
                     return

@@ -12,7 +12,7 @@ from parlmesh.rpc import Backoff, error_from_rpc
 
 T = TypeVar("T")
 
-# Of calls that a connection or a server took down with it.
+# Statuses of calls that a connection or a server took down with it.
 _CUT_OFF = frozenset({"CANCELLED", "UNKNOWN", "ABORTED"})
 
 

@@ -20,7 +20,7 @@ from .stream import Request
 
 log = get_logger("parlmesh.client")
 
-# Of a message, for what surrounds the tasks.
+# Bytes of a message that surround the tasks.
 _RESERVE_BYTES = 16 << 10
 # SubmitTaskStreamRequest.patient: the receipt may travel with the next outcomes.
 _PATIENT = b"\x18\x01"
@@ -61,7 +61,7 @@ class Sender:
         self._group: asyncio.TaskGroup | None = None
         # By identity, until every task in them is accepted or refused.
         self._under_way: dict[int, Parcels] = {}
-        # Of requests that were divided: those whose part was accepted while another part still waits.
+        # Divided requests: those with one part accepted while another part still waits.
         self._taken: set[str] = set()
         self._repeated: list[tuple[Request, _Sent | None]] = []
         self._given_up: set[str] = set()
@@ -72,7 +72,7 @@ class Sender:
         self.connections = 0
         """Raised by one whenever outcomes may have been missed."""
         self.memory_id = 0
-        """Of the scheduler that is connected: with another one it has forgotten all tasks."""
+        """The instance of the connected scheduler: a different one has forgotten all tasks."""
         self.remembers_seconds = 0.0
         """Whatever ended within this time is known to it."""
         self.submitted = 0

@@ -46,7 +46,7 @@ class ClientCounts:
     resubmitted_tasks: int = 0
     """Sent again because the scheduler had lost them with its memory."""
     forgotten_outcomes: int = 0
-    """Of tasks that ended while this client was away for longer than the scheduler keeps outcomes."""
+    """Tasks that ended while this client was away for longer than the scheduler keeps outcomes."""
     reconnects: int = 0
     foreign_outcomes: int = 0
     """Outcomes nobody here waited for: repeated, abandoned, or of another client with the same submitter."""

@@ -72,7 +72,7 @@ class Exchange:
         self.last_error: FleetError | None = None
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Connects for ever; an error that no reconnection cures ends it. Its helpers belong to the group."""
+        """Reconnects until an error comes that no reconnection cures. Its helpers belong to the group."""
         group.create_task(self._write())
         group.create_task(self._watch_receipts())
         while True:

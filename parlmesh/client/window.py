@@ -79,7 +79,7 @@ class Window:
             self._alarm.cancel()
 
     def release(self, count: int) -> None:
-        """Makes room for as many tasks more."""
+        """Makes room for that many more tasks."""
         self._room += count
         if self._room >= self._enough:
             self._fill()

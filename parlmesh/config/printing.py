@@ -18,7 +18,7 @@ def effective(config: BaseModel) -> dict[str, Any]:
 
 
 def to_yaml(config: BaseModel) -> str:
-    """The effective configuration as a file that can be loaded again, but for the secrets."""
+    """The effective configuration as a file that can be loaded again, without the secrets."""
     content = effective(config)
     # Unprintable characters such as U+0085 do not survive YAML unless they are escaped.
     printable = json.dumps(content, ensure_ascii=False).isprintable()

@@ -164,7 +164,7 @@ def check_trim(count: int, trim: int) -> None:
 
 
 def check_krum(count: int, liars: int, chosen: int = 1) -> None:
-    """InvalidInput when so few updates say nothing about so many liars."""
+    """InvalidInput when there are too few updates to outvote that many liars."""
     if liars < 0 or count < 2 * liars + 3:
         raise InvalidInput(
             f"Krum against {liars} liars needs at least {2 * liars + 3} updates, got {count}", reason="IMPOSSIBLE_RULE"

@@ -24,7 +24,7 @@ def encode(vector: Array, encoding: str, ratio: float = 0.01) -> bytes:
 
 
 def decode(data: bytes, size: int, encoding: str) -> Array:
-    """The inverse of `encode` but for what was left out; InvalidInput when the bytes are of no such vector."""
+    """The inverse of `encode`, except for what was left out; InvalidInput when the bytes are no such vector."""
     check_size(len(data), size, encoding)
     if encoding == INT8:
         return _decode_int8(data, size)
@@ -34,7 +34,7 @@ def decode(data: bytes, size: int, encoding: str) -> Array:
 
 
 def check_size(size_bytes: int, size: int, encoding: str) -> None:
-    """InvalidInput when so many bytes cannot be a vector of this size; nothing is allocated before."""
+    """InvalidInput when that many bytes cannot be a vector of this size; checked before anything is allocated."""
     if encoding == TOP_K:
         good = size_bytes % 8 == 0 and size_bytes <= 8 * size
         wanted = f"a multiple of 8 up to {8 * size}"

@@ -16,7 +16,7 @@ class SelectionConfig(Config):
     """Which nodes are asked in a round."""
 
     min_nodes: int = Field(default=1, ge=1, le=100_000)
-    """A round begins when so many nodes are connected."""
+    """Connected nodes that a round needs before it begins."""
     fraction: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the connected nodes whose updates a round wants, chosen at random."""
     over_selection: float = Field(default=1.0, ge=1.0, le=10.0)
@@ -29,7 +29,7 @@ class SelectionConfig(Config):
     """Each virtual node has a vote of its own: where all hosts are yours, as in a simulation. Else a host has one."""
 
     def wanted(self, nodes: int) -> int:
-        """Updates that a round of so many connected nodes closes with."""
+        """Updates with which a round of this many connected nodes closes."""
         return max(1, math.ceil(self.fraction * nodes - 1e-9))
 
 
@@ -68,13 +68,13 @@ class ServerConfig(Config):
     """What the server does with the joint update."""
 
     optimiser: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
-    """fedavg takes the step as it is; the others have moments."""
+    """fedavg takes the plain step; the others have moments."""
     learning_rate: float = Field(default=1.0, ge=0.0, le=100.0)
     """Share of the joint update that is applied."""
     momentum: float = Field(default=0.9, ge=0.0, lt=1.0)
-    """Of the first moment (beta 1)."""
+    """Decay of the first moment (beta 1)."""
     beta2: float = Field(default=0.99, ge=0.0, lt=1.0)
-    """Of the second moment."""
+    """Decay of the second moment (beta 2)."""
     tau: float = Field(default=1e-3, gt=0.0)
     """Added to the root of the second moment."""
 
@@ -87,13 +87,13 @@ class GateConfig(Config):
     max_norm: float = Field(default=0.0, ge=0.0)
     """Longest update accepted; 0 = any."""
     outlier_factor: float = Field(default=5.0, ge=0.0)
-    """Updates longer than so many times the round's median are left out, from three on; 0 = none is."""
+    """Updates longer than this many times the round's median are left out, with three or more; 0 = none is."""
     clip_factor: float = Field(default=2.0, ge=0.0)
-    """The rule mean shortens updates to so many times the round's median, of two to the shorter one's; 0 = never."""
+    """The rule mean shortens updates to this many times the round's median (with two, the shorter one's); 0 = never."""
     max_samples: int = Field(default=0, ge=0)
     """Most samples a node is believed; 0 = any number."""
     weight_cap_factor: float = Field(default=2.0, ge=0.0)
-    """A node weighs at most so many times the median, of two the smaller; 0 = no cap."""
+    """A node weighs at most this many times the median (with two, the smaller); 0 = no cap."""
     max_strikes: int = Field(default=3, ge=0, le=1_000)
     """Bad answers in a row after which a node is left out of 20 rounds, if enough others are there; 0 = any number."""
 
@@ -123,16 +123,16 @@ class CompressionConfig(Config):
 
 
 class EvaluationConfig(Config):
-    """How models are judged: by nodes, on data of their own that they do not train on."""
+    """How models are evaluated: by nodes, on data of their own that they do not train on."""
 
     interval_rounds: int = Field(default=1, ge=0, le=100_000)
-    """Rounds between two evaluations; the last model is always judged. 0 = never."""
+    """Rounds between two evaluations; the last model is always evaluated. 0 = never."""
     nodes: int = Field(default=0, ge=0, le=100_000)
     """Most nodes that are asked; 0 = all that are connected."""
     seconds: float = Field(default=30.0, gt=0.0, le=86_400.0)
     """Longest wait for them."""
     on_public_data: bool = False
-    """A private federation is judged only where this says that the data it is judged on need no protection."""
+    """A private federation is evaluated only when this says that the evaluation data need no protection."""
 
 
 class FederationConfig(Config):
@@ -155,7 +155,7 @@ class FederationConfig(Config):
     max_abandoned: int = Field(default=3, ge=1, le=1_000)
     """Rounds in a row without a quorum after which the federation fails."""
     buffer_size: int = Field(default=0, ge=0, le=100_000)
-    """0 = rounds; otherwise every so many updates make a version, and no node waits for another (FedBuff)."""
+    """0 = rounds; otherwise this many updates make a version, and no node waits for another (FedBuff)."""
     max_staleness: int = Field(default=20, ge=0, le=10_000)
     """Versions that an update may be behind when there is a buffer."""
     selection: SelectionConfig = SelectionConfig()

@@ -30,7 +30,7 @@ def fast_hasher() -> Hasher:
 
 
 def fast_digest(data: bytes | memoryview) -> bytes:
-    """Of one stretch of bytes."""
+    """The digest of one stretch of bytes."""
     return xxhash.xxh3_128(data).digest()
 
 

@@ -17,7 +17,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 SENSITIVITY = 2.0
-"""Of a clipped update, in units of the clip norm."""
+"""Sensitivity of a clipped update, in units of the clip norm."""
 
 _BISECTIONS = 60
 _STRETCH = 1 << 16
@@ -56,7 +56,7 @@ def noise_stream(seed: bytes) -> np.random.Generator:
 
 
 def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
-    """ε at δ of so many releases with noise of z times the clip norm; infinite without noise."""
+    """ε at δ of this many releases with noise of z times the clip norm; infinite without noise."""
     if releases == 0:
         return 0.0
     if noise_multiplier <= 0.0:

@@ -12,7 +12,7 @@ from .arrays import Values, at_least_zero, like
 
 
 def critical_steps(stages: Iterable[tuple[float, Sequence[float]]]) -> float:
-    """Of one job, stage by stage: the orchestrator's steps and those of every sub-agent; a group may be empty."""
+    """The steps of one job, stage by stage: the orchestrator's and those of every sub-agent; a group may be empty."""
     total = 0.0
     for number, (main, group) in enumerate(stages):
         kind = like([])

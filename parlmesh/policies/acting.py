@@ -75,7 +75,7 @@ class NumpyPolicy:
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """Drawn from the distribution, or greedy but for a share epsilon."""
+        """Drawn from the distribution, or greedy except for a share epsilon."""
         outputs, state = self.outputs(observation, mask, state)
         action, log_prob = self._sampler.sample(outputs, rng)
         return Choice(action, log_prob, state)

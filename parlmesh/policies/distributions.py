@@ -13,7 +13,7 @@ _LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
 class Likelihood(NamedTuple):
-    """Of B given actions: both [B]."""
+    """Log-probability and entropy of B given actions, both [B]."""
 
     log_prob: Array
     entropy: Array
@@ -33,7 +33,7 @@ class Distribution(Sampler, Protocol):
     """From actions back to the outputs too."""
 
     def likelihood(self, outputs: Array, actions: Array) -> Likelihood:
-        """Of given actions; remembers what `gradient` needs."""
+        """Likelihood of given actions; remembers what `gradient` needs."""
 
     def gradient(self, log_prob_gradient: Array, entropy_gradient: float) -> Array:
         """d loss / d outputs of the last `likelihood`, for d loss / d log_prob [B] and d loss / d each entropy."""

@@ -41,7 +41,7 @@ def decode(encoding: Encoding, data: bytes, size_bytes: int, base: bytes = b"") 
 
 
 def _compressed(data: bytes) -> bytes:
-    # Only who asks for it needs the library.
+    # The library is needed only where this encoding is used.
     import zstandard
 
     return zstandard.ZstdCompressor(level=_LEVEL).compress(data)

@@ -1,4 +1,4 @@
-"""Choosing by values of actions: the best, but for a share epsilon of steps any that is allowed."""
+"""Choosing by values of actions: the best, or for a share epsilon of steps any allowed one."""
 
 import numpy as np
 

@@ -9,7 +9,7 @@ from parlmesh.types import Array
 from .convolutions import CONVOLUTIONS
 from .spec import PolicySpec
 
-# Beyond this many deviations an observation says no more than "far out".
+# Beyond this many deviations an observation only says "far out".
 LARGEST_FEATURE = 10.0
 
 

@@ -1,4 +1,4 @@
-"""How many threads torch uses in this process: a trainer's choice stands, and who only acts takes one."""
+"""How many threads torch uses in this process: a trainer's choice stands, and a process that only acts uses one."""
 
 import torch
 

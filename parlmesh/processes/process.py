@@ -36,7 +36,7 @@ class Process:
         self._process.send_signal(number)
 
     async def wait(self) -> int:
-        """The return code, negative after a signal; waits for ever, and leaves the process alone when cancelled."""
+        """The return code, negative after a signal; has no deadline, and leaves the process alone when cancelled."""
         if self._process.poll() is None:
             if hasattr(os, "pidfd_open"):
                 await _readable(os.pidfd_open(self.pid))

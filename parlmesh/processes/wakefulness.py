@@ -1,8 +1,8 @@
 """Keeps this machine's cores from sleeping for a while after something happened.
 
-A core that sleeps takes its time to wake up, and the round trip of one task wakes cores about eight times. Linux takes
-a wish for less sleep from whoever holds a file open (PM QoS, which cyclictest uses too). It costs power, and speed on
-cores with two threads, so it is held only as long as things happen.
+A core that sleeps takes its time to wake up, and the round trip of one task wakes cores about eight times. Linux
+lets a process that holds a file open ask for less sleep (PM QoS, which cyclictest uses too). It costs power, and speed
+on cores with two threads, so it is held only as long as things happen.
 """
 
 import asyncio

@@ -88,7 +88,7 @@ class _Verified:
 
 
 Revoked = Callable[[str, str], bool]
-"""Whether a certificate of that serial number and fingerprint is good no more."""
+"""Whether a certificate of that serial number and fingerprint was revoked."""
 
 
 class Verifier:

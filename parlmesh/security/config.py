@@ -16,7 +16,7 @@ class QuotaConfig(Config):
     calls_per_second: float = Field(default=5000.0, gt=0)
     """Calls of one identity to one server, in the long run; ten seconds' worth may come at once."""
     unread_calls: int = Field(default=4, ge=1)
-    """Calls of one actor or reader whose requests are read at the same time; further ones wait."""
+    """Calls of one actor or reader whose requests are read at the same time; others wait."""
 
 
 class SecurityConfig(Config):
@@ -33,7 +33,7 @@ class SecurityConfig(Config):
     tokens: Path | None = None
     """Servers: YAML list of {name, role, sha256} of the tokens that are accepted."""
     revoked: Path | None = None
-    """Servers: certificates that are good no more, one SHA-256 fingerprint or serial number (0x…) a line."""
+    """Servers: file of revoked certificates, one SHA-256 fingerprint or serial number (0x…) a line."""
     token: SecretStr | None = None
     """Clients: the token to send."""
     token_file: Path | None = None

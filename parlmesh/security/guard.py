@@ -1,4 +1,4 @@
-"""Who may pass: the decision before every call. Knows nothing of gRPC."""
+"""Whether a call may pass: decided before every call. Knows nothing of gRPC."""
 
 import time
 from collections.abc import Callable

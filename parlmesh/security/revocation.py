@@ -1,4 +1,4 @@
-"""Certificates that are good no more, by serial number or fingerprint, from a file that may change."""
+"""Revoked certificates, by serial number or fingerprint, from a file that may change."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""How often the same thing may be logged: whoever causes lines must not be able to fill a disk with them."""
+"""How often the same thing may be logged: a caller that causes lines must not be able to fill a disk with them."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ _MOST_EVENTS = 1000
 
 
 class Allowance(NamedTuple):
-    """So many lines at once, and so many a second in the long run."""
+    """A burst of lines, and then a steady rate per second."""
 
     burst: float
     per_second: float

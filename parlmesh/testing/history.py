@@ -26,14 +26,14 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """An end that reached whoever waited for it; the same end may reach several."""
+    """An end that reached a waiting caller; the same end may reach several."""
 
     task_id: str
     at: float
     state: str
     """succeeded, failed, cancelled, quarantined; forgotten where retention had dropped the outcome."""
     token: str = ""
-    """Of the attempt whose result it is."""
+    """The attempt whose result it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Fault:
     start: float
     end: float
     lingers: float = 0.0
-    """Seconds for which it is still felt after its end: until the target has settled its leases anew."""
+    """Seconds for which it is still felt after its end: until the target has settled its leases again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Journal:
     """Appends records to a file; several processes may share it."""
 
     def __init__(self, path: Path) -> None:
-        # O_APPEND makes a line of this size whole or absent, whoever else writes.
+        # O_APPEND makes a line of this size whole or absent, even with other writers.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def add(self, record: Record) -> None:

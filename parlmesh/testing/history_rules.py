@@ -172,7 +172,7 @@ class _Books:
         return any(end is not None and end.how == "succeeded" for end in ends) or task_id in self._cancelled
 
     def _story(self, task_id: str) -> str:
-        """What is known of a task, in order, for whoever looks for the cause."""
+        """What is known of a task, in order, for finding the cause."""
         told: list[tuple[float, str]] = []
         for each in self._submits:
             if task_id in each.task_ids:
@@ -188,7 +188,7 @@ class _Books:
 
 
 def versions_never_go_back(versions: Iterable[Version]) -> Iterable[Violation]:
-    """Of one run, as one observer was given them."""
+    """The versions of one run, as one observer was given them."""
     newest: dict[tuple[str, str], int] = {}
     for each in sorted(versions, key=lambda each: each.at):
         key = each.observer, each.run

@@ -24,7 +24,7 @@ class ReplayConfig(Config):
     min_steps: int = Field(default=1_000, ge=1)
     """Steps collected before the first is trained on."""
     samples_per_insert: float = Field(default=16.0, gt=0.0, le=10_000.0)
-    """How often a step is trained on, on average; no more is ever sampled than this allows."""
+    """How often a step is trained on, on average; sampling never exceeds this ratio."""
     priority_exponent: float = Field(default=0.6, ge=0.0, le=1.0)
     """How much priorities count (alpha), for prioritised; 0 = not at all."""
     importance_start: float = Field(default=0.4, ge=0.0, le=1.0)

@@ -149,7 +149,7 @@ class DenseModel:
         return self._network.named_weights()
 
     def load_named(self, weights: Mapping[str, Array]) -> None:
-        """The inverse of `named_weights`; the optimiser starts anew."""
+        """The inverse of `named_weights`; the optimiser starts fresh."""
         self._network.load_named(weights)
         self._adam = Adam(len(self._network.parameters), epsilon=self._config.adam_epsilon)
 

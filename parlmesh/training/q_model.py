@@ -45,7 +45,7 @@ class QModel(Protocol):
         """Takes the target network this share of the way."""
 
     def policy_weights(self) -> dict[str, Array]:
-        """A copy of what actors read, but for epsilon."""
+        """A copy of what actors read, without epsilon."""
 
     def tensors(self) -> dict[str, Array]:
         """Copies of all that decides the next step."""

@@ -3,7 +3,7 @@
 from parlmesh.varint import varint
 
 UPDATE_DATA = b"\x1a"
-"""Tag of SubmitUpdateRequest.data: field 3, a length and so many bytes."""
+"""Tag of SubmitUpdateRequest.data: field 3, a length and that many bytes."""
 MODEL_DATA = b"\x12"
 """Tag of GetFederatedModelResponse.data and WatchFederatedModelResponse.data: field 2."""
 UPDATE_PART = b"\x0a"

@@ -12,7 +12,7 @@ class Welcome(NamedTuple):
 
     session: int
     leases: list[LeaseName]
-    # Of all starts of the actor that are known.
+    # The highest incarnation that is known of the actor.
     newest_incarnation: int = 0
 
 

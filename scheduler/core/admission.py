@@ -1,4 +1,4 @@
-"""Whether a batch of tasks is accepted: whole, or not at all. Looks, and changes nothing."""
+"""Whether a batch of tasks is accepted: whole, or not at all. Changes nothing."""
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice

@@ -162,7 +162,7 @@ class Core:
         """QUARANTINE or STRIKE for the nodes of these actors and these nodes; all their actors."""
         if not reason:
             raise InvalidInput(
-                f"{command.name} has no reason; it is shown to whoever lists the actors", reason="NO_REASON"
+                f"{command.name} has no reason; it is shown when the actors are listed", reason="NO_REASON"
             )
         reason = limits.REASON.shorten(reason)
         for node_id in node_ids:

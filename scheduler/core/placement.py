@@ -46,7 +46,7 @@ ASSIGNMENT_BYTES = 2048
 _SMALL_BYTES = 32 << 10
 # Such an assignment any actor can take.
 SMALL_BODY_BYTES = _SMALL_BYTES - ASSIGNMENT_BYTES
-# Of an actor that does not say; so much all releases took that did not.
+# The limit of an actor that names none: releases that do not name one take this much.
 UNTOLD_MESSAGE_BYTES = 8 << 20
 
 

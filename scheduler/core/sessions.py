@@ -166,7 +166,7 @@ class Sessions:
             self.policy_update_seconds, self._policy_seen_at = now - self._policy_seen_at, None
 
     def forgive_stall(self, gap: float, now: float) -> None:
-        """After the scheduler itself stood still, silence proves nothing: every lease starts anew."""
+        """After the scheduler itself stood still, silence proves nothing: every lease starts again."""
         if gap < self._config.heartbeat_seconds + self._life.config.dispatch.tick_seconds:
             return
         expires_at = now + self._config.duration_seconds
@@ -201,7 +201,7 @@ class Sessions:
 
     def _drop_others(self, actor: Actor, kept: set[int], restarted: bool, now: float) -> None:
         for position, (lease_id, task) in enumerate(list(actor.leases.items())):
-            # An actor that came back without a lease never got it; one that started anew died with it.
+            # An actor that came back without a lease never got it; one that restarted lost it when it died.
             if lease_id not in kept:
                 self._let_go(task, restarted and position < actor.slots, now)
 

@@ -58,7 +58,7 @@ class LeaseName(NamedTuple):
 
 
 ANYWHERE = Placement()
-# Of an answer that says nothing.
+# How an answer that says nothing ends.
 NO_RESULT = Failure("INVALID_RESULT", "the actor sent neither a result nor a failure")
 NO_LEASE = 0
 # Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.

@@ -23,7 +23,7 @@ class LeftOut:
             self.described.append(what)
 
     def tell(self, where: str) -> None:
-        """To whoever reads the log and the metrics."""
+        """Tells those who read the log and the metrics."""
         if self.count:
             metrics.UNREADABLE_RECORDS.inc(self.count)
             log.error("records_left_out", where=where, records=self.count, first=self.described)

@@ -33,7 +33,7 @@ class Recovery:
         finished = list(self._finished(condenser.finished, left_out))
         unfinished = list(self._unfinished(condenser.unfinished, left_out))
         life = self._life
-        # Lists are by number; a condensed journal has the finished tasks last.
+        # Lists are ordered by number; a compacted journal has the finished tasks last.
         life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=attrgetter("number"))}
         life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
         life.retention.keep_stored(finished)

@@ -42,7 +42,7 @@ class SimulatedActor:
         self.draining = False
 
     def _equip(self) -> None:
-        """The first actor can run everything anywhere, so that no task is stuck for ever once faults end."""
+        """The first actor can run everything anywhere, so that no task stays stuck once faults end."""
         rng = self._rng
         chosen = tuple(kind for kind in KINDS if rng.random() < 0.7) or KINDS[:1]
         self.kinds: tuple[str, ...] = KINDS if self.name == "actor-0" else chosen
@@ -70,7 +70,7 @@ class SimulatedActor:
         world.send_up(self, {"credits": credits, "results": tuple(self.unacknowledged.values())})
 
     def heartbeat(self) -> None:
-        """Sent for ever; a frozen or dead actor skips its turn."""
+        """Sent without end; a frozen or dead actor skips its turn."""
         world = self._world
         world.after(world.heartbeat_seconds, self.heartbeat)
         if self.session and self.alive and not self._frozen():

@@ -84,7 +84,7 @@ class CrashSchedule:
 
     def __init__(self, seed: int, place: str, folder: Path) -> None:
         self._rng = random.Random(f"{place}-{seed}")  # noqa: S311 - must replay
-        # Of its own, because the committer's thread crashes too.
+        # A thread of its own, because the committer's thread crashes too.
         self._crash_rng = random.Random(f"crash-{place}-{seed}")  # noqa: S311 - must replay
         self._place = place
         self._folder = folder

@@ -39,7 +39,7 @@ class Store(Protocol):
         """OSError when what is appended now would be lost; cheap, and asked for now and then."""
 
     def wants_compaction(self) -> bool:
-        """Whether enough was appended since the journal was last condensed."""
+        """Whether enough was appended since the last compaction."""
 
     def compact(self) -> Iterator[None]:
         """Condenses the journal in short steps, between which appends may go on."""

@@ -21,7 +21,7 @@ from .witness import Seen
 log = get_logger("parlmesh.scheduler")
 
 SNAPSHOT_BATCH_BYTES = 1 << 20
-# After so many rows in a row that cannot be read nothing more is expected.
+# After this many unreadable rows in a row nothing more is expected.
 MOST_UNREADABLE_ROWS = 10_000
 
 

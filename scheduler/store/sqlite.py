@@ -1,6 +1,6 @@
 """A journal in one SQLite file: WAL, one writer, one row per batch, a checksum on each.
 
-`snapshot` holds the condensed journal up to the row named in `meta`, `journal` what came after. A snapshot is written
+`snapshot` holds the compacted journal up to the row named in `meta`, `journal` what came after. A snapshot is written
 beside the old one and becomes valid with one update of `meta`, so a crash at any moment leaves one that is whole.
 """
 

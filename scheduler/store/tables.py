@@ -1,4 +1,4 @@
-"""The tables of a SQLite journal: a few numbers, the condensed journal in parts, and the rows that came after it."""
+"""The tables of a SQLite journal: a few numbers, the compacted journal in parts, and the rows that came after it."""
 
 import sqlite3
 import zlib

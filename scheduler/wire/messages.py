@@ -143,7 +143,7 @@ def seconds_of(value: Duration) -> float:
 
 
 def duration(seconds: float) -> Duration:
-    """Of a journal that an older scheduler wrote a task may have any."""
+    """Clamped to the range of the message: the journal of an older scheduler may hold any number."""
     seconds = min(limits.LONGEST_SECONDS, max(0.0, seconds))
     whole, nanos = divmod(round(seconds * NANOSECONDS), NANOSECONDS)
     return Duration(seconds=whole, nanos=nanos)

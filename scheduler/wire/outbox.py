@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 from parlmesh.errors import FleetError, ResourceExhausted
 
 MESSAGE_BYTES = 1024 * 1024
-# A reader that leaves more than this unread is told so and may come back.
+# A reader that leaves more than this unread is disconnected with the reason and may come back.
 MAX_WAITING_BYTES = 16 * 1024 * 1024
 # A part behind which a new message begins: what a message holds has no order.
 BREAK = b""
@@ -32,7 +32,7 @@ class Outbox:
         # Leases sent on this stream whose results have not come: (task id, lease id) by their bytes.
         self.leases: dict[bytes, tuple[str, int]] = {}
         self.ready = asyncio.Event()
-        """To be set by whoever gives `more` something."""
+        """Set by the caller that has something for `more`."""
         self.more: Callable[[], list[bytes]] | None = None
         """Parts that are encoded when they can be written, behind those that were put."""
         self._parts: list[Part] = []

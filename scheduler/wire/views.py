@@ -17,7 +17,7 @@ from . import messages
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_LOOKED_AT = 100_000
-# A finished task of the journal is decoded when somebody looks at it: so many times the work.
+# A finished task of the journal is decoded only when it is looked at, which costs this many times the work.
 COST_OF_OPENING = 20
 MAX_ACTORS = 100_000
 # An answer must fit into a message of 8 MiB, with room for what one more task or actor adds.

@@ -1,4 +1,4 @@
-"""Who waits for which outcome."""
+"""Watches: which stream waits for which outcome."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,10 +7,10 @@ from parlmesh.errors import ResourceExhausted
 
 from ..core.task import Task
 
-# What a stream may leave unread before it is ended; whoever comes back asks by id for what it missed.
+# What a stream may leave unread before it is ended; a client that comes back asks by id for what it missed.
 MAX_BEHIND = 200_000
 MAX_BEHIND_BYTES = 64 * 1024 * 1024
-# So much is encoded at once; the rest waits as it is, and costs nothing more.
+# How much is encoded at once; the rest waits unencoded and costs nothing more.
 TAKE_BYTES = 4 * 1024 * 1024
 
 
@@ -134,7 +134,7 @@ class Watchers:
 
 
 def _size(task: Task) -> int:
-    """Of its outcome, about."""
+    """The approximate size of its outcome."""
     failure = task.failure
     return 100 + len(task.result) + (0 if failure is None else len(failure.message))
 

@@ -1,6 +1,6 @@
 """The end of a round: outliers go, caps are applied, every update that counts gets its weight. Pure.
 
-Whoever has several updates in a round, as a host of virtual nodes or as a fast node of a buffer, is judged as one: by
+A sender with several updates in a round (a host of virtual nodes, a fast node of a buffer) is judged as one: by
 the median of their norms and by the sum of their samples.
 """
 

@@ -7,7 +7,7 @@ from .events import Evaluated
 
 @dataclass(slots=True)
 class Judging:
-    """Who is still to judge, and what the others found."""
+    """Which nodes have yet to evaluate, and what the others found."""
 
     _waiting: set[str] = field(default_factory=set)
     found: list[Evaluated] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Judging:
         return True
 
     def metrics(self) -> dict[str, float]:
-        """Means by samples, over the nodes that could judge."""
+        """Means weighted by samples, over the nodes that could evaluate."""
         good = sorted((each for each in self.found if each.samples > 0), key=lambda each: each.node_id)
         shown: dict[str, float] = {}
         for name in sorted({name for each in good for name in each.metrics}):

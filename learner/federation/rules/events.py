@@ -61,7 +61,7 @@ class Aggregated:
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """A node judged the newest model; no samples when it could not. `bad` says what is wrong with its answer."""
+    """A node evaluated the newest model; no samples when it could not. `bad` says what is wrong with its answer."""
 
     node_id: str
     samples: int
@@ -122,7 +122,7 @@ class Aggregate:
 
 @dataclass(frozen=True, slots=True)
 class AskEvaluation:
-    """Nodes are to judge the newest model."""
+    """Asks nodes to evaluate the newest model."""
 
     version: int
     node_ids: tuple[str, ...]

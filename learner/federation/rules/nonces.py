@@ -1,4 +1,4 @@
-"""Which nonces were given out and which came back: by them a late or replayed update is told from a foreign one."""
+"""Which nonces were given out and which came back: they tell a late or replayed update from a foreign one."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field

@@ -64,7 +64,7 @@ class Answer:
     slot: int
     norm: float
     finite: bool
-    # Of the spool's bytes, which differ from those sent when the update was compressed.
+    # The digest of the spooled bytes, which differ from those sent when the update was compressed.
     stored_digest: str
     metrics: dict[str, float]
 
@@ -103,7 +103,7 @@ class RoundRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     # Beyond what the record holds.
     unrecorded: int = 0
-    # Of those, the ones that came one by one, by node.
+    # The ones among them that came one by one, by node.
     refusals: dict[str, int] = field(default_factory=dict)
 
     def takes(self, node_id: str) -> bool:

@@ -146,7 +146,7 @@ class Rounds:
                 return self._stopped(event, now)
 
     def resume(self, now: float) -> list[Action]:
-        """What is to be done again after a restart; waits begin anew."""
+        """What must be done again after a restart; waits start over."""
         open_ = tuple(a for node, a in self.assignments.items() if not self._settled(node))
         # With a buffer nodes are at work in every phase.
         asked: list[Action] = [Ask(open_)] if open_ and self.config.buffer_size else []
@@ -166,7 +166,7 @@ class Rounds:
                 return []
 
     def postpone(self, now: float) -> None:
-        """Waits begin anew: what was waited for could not come. A replay without it ends the same."""
+        """Waits start over: what was waited for could not come. A replay without it ends the same."""
         seconds = {
             Phase.WAITING: self.config.wait_seconds,
             Phase.COLLECTING: self.config.round_seconds,
@@ -376,7 +376,7 @@ class Rounds:
         return len(voters) >= self.config.rule.fewest_voters
 
     def _may_answer_again(self, node_id: str) -> bool:
-        """Of a buffer whose updates are votes, a node has one."""
+        """A node has one vote in a buffer whose updates are votes."""
         if not self.config.rule.by_votes:
             return True
         return all(answer.node_id != node_id for answer in self.answers.values())

@@ -1,4 +1,4 @@
-"""The state of the rounds as one JSON object, in whatever phase: what a condensed journal begins with. Pure."""
+"""The state of the rounds as one JSON object, in whatever phase: what a compacted journal begins with. Pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ _PLAIN = (
     "_entropy",
     "_wall_time",
 )
-# By older nonces a late update is only told from a foreign one.
+# Older nonces only tell a late update from a foreign one.
 _NONCES_KEPT = 2_000
 
 

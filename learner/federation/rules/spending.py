@@ -31,7 +31,7 @@ class Spending:
         return self.config.mode != "local" or self.by_node.get(node_id, 0) < self._allowed
 
     def affords_round(self, versions: int) -> bool:
-        """Whether a version may follow so many."""
+        """Whether another version may follow this many."""
         return self.config.mode != "central" or versions < self._allowed
 
     def ask(self, node_id: str) -> None:
@@ -44,7 +44,7 @@ class Spending:
         return f"another round would give away more than the budget of epsilon {self.config.epsilon_budget:g}"
 
     def metrics(self, versions: int) -> dict[str, float]:
-        """What the node that gave most has given away after so many versions, and would with one more release."""
+        """The largest spending of any node after this many versions, now and with one more release."""
         if self.config.mode == "none":
             return {}
         releases = versions if self.config.mode == "central" else max(self.by_node.values(), default=0)

@@ -1,4 +1,4 @@
-"""Who has a vote: a host, however many nodes it says it is, unless the operator vouches for all hosts. Pure."""
+"""Which nodes have a vote: one per host, however many nodes it claims to be, unless the operator vouches. Pure."""
 
 from collections.abc import Sequence
 

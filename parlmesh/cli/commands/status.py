@@ -75,7 +75,7 @@ def status(
 
 
 def _nobody(absent: "Sequence[Unavailable | DeadlineExceeded]", scheduler: str, learner: str) -> Exception:
-    """One sentence where nobody answers; what is wrong otherwise, a certificate say, is told as it is."""
+    """One sentence when nobody answers; any other error, such as a bad certificate, keeps its own words."""
     told = next((error for error in absent if error.reason == "SECURITY"), None)
     return told or Unavailable(
         f"neither a scheduler at {scheduler} nor a learner at {learner} answers; start a fleet with"

@@ -71,7 +71,7 @@ class LocalFleet:
         return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
 
     async def without_actors(self) -> None:
-        """Wait until the last actor is given up; for ever when there never was one."""
+        """Waits until the last actor is given up; never returns when there was none."""
         actors = self._actors()
         if not actors:
             await asyncio.Event().wait()

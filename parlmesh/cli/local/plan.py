@@ -157,7 +157,7 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
 
 
 def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -> dict[str, Any]:
-    """An actor's configuration, but for its incarnation."""
+    """An actor's configuration, without its incarnation."""
     given = {
         "actor_id": actor_name(index),
         "scheduler": scheduler,

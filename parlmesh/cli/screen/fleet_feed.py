@@ -20,7 +20,7 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 POLL_SECONDS = 0.5
 CALL_SECONDS = 2.0
 STREAM_SECONDS = 3_600.0
-"""A watch is opened anew after this long, so that no stream waits for ever."""
+"""A watch is reopened after this long, so that no stream waits without end."""
 
 PASSING = frozenset(
     {

@@ -24,7 +24,7 @@ def _no_restarts() -> int:
 
 @dataclass
 class FleetView:
-    """The newest answers of learner and scheduler; whoever feeds it replaces them whole."""
+    """The newest answers of learner and scheduler; the feed replaces them whole."""
 
     run_id: str
     serial: bool = False

@@ -41,7 +41,7 @@ class DigitsSettings(LocalTrainingSettings):
     partition: Literal["iid", "dirichlet", "by_label"] = "dirichlet"
     """How they are divided."""
     alpha: float = Field(default=0.3, gt=0.0)
-    """Of the Dirichlet draw: the smaller, the more nodes differ."""
+    """Concentration of the Dirichlet draw: the smaller, the more nodes differ."""
     labels_per_node: int = Field(default=2, ge=1, le=10)
     """Shards of each node when divided by label."""
     partition_seed: int = Field(default=0, ge=0)
@@ -119,7 +119,7 @@ def judge_classifier(sizes: tuple[int, ...], tensors: Mapping[str, Array], input
 
 @lru_cache(maxsize=1)
 def _images() -> tuple[Array, Array, Array, Array]:
-    """Training images and labels, then those for judging; the same division for everybody."""
+    """Training images and labels, then those for evaluation; the same division for everybody."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -1,7 +1,7 @@
 """Federated reinforcement learning: every node runs PPO in an environment of its own, the policies are joined.
 
-What is joined are the weights of the policy and of the value network. Adam's moments start anew in every round: they
-belong to the gradients of one environment. The model file is also a policy file, so actors can act with it.
+What is joined are the weights of the policy and of the value network. Adam's moments start from zero in every round:
+they belong to the gradients of one environment. The model file is also a policy file, so actors can act with it.
 """
 
 from collections.abc import Mapping

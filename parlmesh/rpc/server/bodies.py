@@ -65,7 +65,7 @@ class Bodies:
     async def _read(self, read: Read) -> Any:
         message = asyncio.ensure_future(read())
         try:
-            # Who is slow gives way when others wait; what is small came with the call itself. Several looks, because
+            # A slow caller gives way when others wait; a small body came with the call itself. Several looks, because
             # after a pause of this process the time of the first is over before anything was read.
             patience, looks = _PATIENCE_SECONDS, 0
             while patience > 0 and not message.done() and (looks < _LOOKS_WHEN_BUSY or not self._waiting):

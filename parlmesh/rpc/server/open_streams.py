@@ -1,4 +1,4 @@
-"""The streams that are open, by whom, and how to end those whose caller may be here no more."""
+"""The streams that are open, by whom, and how to end those whose caller is no longer allowed."""
 
 import asyncio
 from typing import Any
@@ -34,7 +34,7 @@ class OpenStreams:
         task = asyncio.current_task()
         if task not in self._ended:
             return None
-        return Unauthenticated("the credential by which this stream was opened holds no more", reason="REVOKED")
+        return Unauthenticated("the credential that opened this stream is no longer valid", reason="REVOKED")
 
     def _look(self) -> None:
         self._timer = None

@@ -22,7 +22,7 @@ class Overwritten(NamedTuple):
 
 
 def row_bytes(columns: Columns) -> int:
-    """Of all columns together."""
+    """Bytes of all columns together."""
     return sum(np.dtype(dtype).itemsize * math.prod(shape) for dtype, shape in columns.values())
 
 
@@ -57,7 +57,7 @@ class Ring:
     def add(self, rows: Mapping[str, Array]) -> Overwritten:
         """The same as adding them one by one, in order."""
         count = len(next(iter(rows.values())))
-        # Of a batch larger than the ring only the end would survive.
+        # Only the end of a batch larger than the ring would survive.
         kept = min(count, self.capacity)
         slots = np.arange(self.inserted + count - kept, self.inserted + count) % self.capacity
         overwritten = Overwritten(slots, self.rows(slots), self.inserted)

@@ -15,7 +15,7 @@ class SumTree:
 
     @property
     def total(self) -> float:
-        """Of all leaves."""
+        """The sum of all leaves."""
         return float(self._sums[1])
 
     def set(self, indices: Array, values: Array) -> None:
@@ -26,7 +26,7 @@ class SumTree:
         nodes = indices + self._first_leaf
         while nodes[0] > 1:
             nodes = nodes >> 1
-            # Summed anew, not changed by a difference: errors of rounding never add up.
+            # Summed again instead of adjusted by a difference, so rounding errors never add up.
             self._sums[nodes] = self._sums[2 * nodes] + self._sums[2 * nodes + 1]
 
     def find(self, sums: Array) -> Array:

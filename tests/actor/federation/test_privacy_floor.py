@@ -31,7 +31,7 @@ def test_a_federation_that_asks_for_more_than_a_node_gives_is_refused(clip_norm,
     floor.check_fit(5.0, 2.0)
     with pytest.raises(FailedPrecondition, match=sentence):
         floor.check_fit(clip_norm, noise)
-    with pytest.raises(FailedPrecondition, match="judges no models"):
+    with pytest.raises(FailedPrecondition, match="evaluates no models"):
         floor.check_evaluation()
     PrivacyFloor(PrivacyFloorConfig(min_noise_multiplier=2.0, evaluate=True)).check_evaluation()
 

@@ -153,7 +153,7 @@ def test_a_node_with_a_floor_sends_and_judges_nothing_below_it(tmp_path):
     with pytest.raises(InvalidInput, match="noise_multiplier needs a clip_norm"):
         fit(participants, [0], noise_multiplier=3.0)
     members = [{"node_id": "n#0", "number": 1}]
-    with pytest.raises(FailedPrecondition, match="judges no models"):
+    with pytest.raises(FailedPrecondition, match="evaluates no models"):
         FederatedEvaluate(participants).run(
             {"federation_id": "f", "task": "x", "version": 2, "members": members}, {}, context()
         )

@@ -148,7 +148,7 @@ async def test_a_run_that_was_begun_anew_under_its_id_is_taken_for_what_it_is() 
         await cached.learner.publish(_RUN, 1, b"one")
         held = await early
         assert (held.version, held.run_uid, _bytes(held)) == (1, "new", b"one")
-        with pytest.raises(Unavailable, match="run 'run-1' was begun anew"):
+        with pytest.raises(Unavailable, match="run 'run-1' was started again"):
             await late
         assert cached.policies.newest(_RUN) is held
         assert cached.count("refused") == 0

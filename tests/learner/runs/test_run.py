@@ -152,7 +152,7 @@ async def test_a_run_that_refuses_whatever_comes_says_so(tmp_path):
     stranger = Trajectory("run", "a", 1, 1, 7, Fragment({}, []), run_uid="another")
     for _ in range(20):
         assert run.obstacles.sentence == ""
-        with pytest.raises(FailedPrecondition, match="begun anew"):
+        with pytest.raises(FailedPrecondition, match="started again"):
             run.receive(stranger)
     assert run.obstacles.sentence == "every trajectory is refused, the last ones as OTHER_RUN"
     await train(parts, source_of(parts))
