@@ -8,7 +8,7 @@ import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.rpc import caller, message_limit_metadata, status_from_error
+from parlmesh.rpc import caller, message_limit_metadata, metered, status_from_error
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
@@ -54,7 +54,7 @@ class ExperienceServicer(ExperienceServiceServicer):
         """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
         end = None
         try:
-            await unless(self._stopping, self._take(requests, receipts, node_id))
+            await unless(self._stopping, metered(self._take(requests, receipts, node_id)))
         except Unavailable as stopping:
             end = stopping
         await receipts.end()

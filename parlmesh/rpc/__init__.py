@@ -7,6 +7,7 @@ from .errors import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .paging import pages
 from .process import run_service
+from .server.pacing import metered
 from .server.server import FleetServer, Service
 from .task_group import together
 
@@ -19,6 +20,7 @@ __all__ = [
     "error_from_rpc",
     "error_from_status",
     "message_limit_metadata",
+    "metered",
     "open_channel",
     "pages",
     "run_service",

@@ -15,6 +15,10 @@ class QuotaConfig(Config):
     """Open streams of one identity to one server."""
     calls_per_second: float = Field(default=5000.0, gt=0)
     """Calls of one identity to one server, in the long run; ten seconds' worth may come at once."""
+    bytes_per_second: float = Field(default=float(256 << 20), gt=0)
+    """What one actor or reader may send to one server; one second's worth may come at once, further messages wait."""
+    loop_share: float = Field(default=0.25, gt=0, le=1)
+    """Share of a server's event loop for the calls and messages of one actor or reader; further ones wait."""
     unread_calls: int = Field(default=4, ge=1)
     """Calls of one actor or reader whose requests are read at the same time; others wait."""
 

@@ -1,14 +1,15 @@
 """How many bodies of callers who proved nothing are read at the same time: a stranger's memory is everyone's memory."""
 
 import asyncio
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from parlmesh.errors import DeadlineExceeded, InvalidInput, ResourceExhausted
 
 MOST_AT_ONCE = 1
-MOST_WAITING = 32
+MOST_WAITING = 4
 """Each has up to its stream's window in memory, unread."""
 LARGEST_BODY_BYTES = 64 * 1024
 
@@ -16,6 +17,9 @@ _PATIENCE_SECONDS = 5.0
 _PATIENCE_WHEN_BUSY_SECONDS = 0.05
 _LOOKS_WHEN_BUSY = 3
 _FIRST_MESSAGE_SECONDS = 1.0
+_UNREAD_SECONDS = 10.0
+_SETTLE_SECONDS = 0.05
+_MOST_PEERS = 1024
 
 Read = Callable[[], Awaitable[Any]]
 
@@ -23,20 +27,32 @@ Read = Callable[[], Awaitable[Any]]
 class Bodies:
     """A few places to read in, the newest caller first: a probe gets through however many slow ones wait before it."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
         self._free = MOST_AT_ONCE
         self._waiting: deque[asyncio.Future[None]] = deque()
+        # Connections that sent too much or too slowly, and until when nothing of them is read.
+        self._unread: OrderedDict[str, float] = OrderedDict()
 
-    async def read(self, read: Read) -> bytes:
+    async def read(self, read: Read, peer: str) -> bytes:
         """The one message of an open method's call."""
+        self._refuse_unread(peer)
         await self._take_place()
+        size = LARGEST_BODY_BYTES
         try:
-            body = await self._read(read)
+            # Another call of the connection may have been read meanwhile.
+            self._refuse_unread(peer)
+            try:
+                body = await self._read(read)
+                size = len(body) if isinstance(body, bytes) else 0
+            except DeadlineExceeded:
+                # gRPC goes on receiving what was asked for until the call has ended.
+                size = LARGEST_BODY_BYTES + 1
+                raise
         finally:
-            self._give_place()
+            self._leave_place(size, peer)
         if not isinstance(body, bytes):
             raise InvalidInput("the call has no message", reason="MALFORMED_MESSAGE")
-        size = len(body)
         if size > LARGEST_BODY_BYTES:
             # The traceback of the error would keep it alive until the collector comes by.
             del body
@@ -46,21 +62,46 @@ class Bodies:
             )
         return body
 
-    async def discard_first(self, read: Read) -> None:
+    async def discard_first(self, read: Read, peer: str) -> None:
         """Takes a message nobody will look at, if a place is free.
 
         A grpc.aio client whose first message meets a closed stream reports INTERNAL and loses our status (grpc issue
         36066); this spares it that, but never at the price of memory.
         """
-        if self._free == 0:
+        if self._free == 0 or self._is_unread(peer):
             return
         self._free -= 1
+        size = 0
         try:
-            await asyncio.wait_for(read(), _FIRST_MESSAGE_SECONDS)
+            body = await asyncio.wait_for(read(), _FIRST_MESSAGE_SECONDS)
+            size = len(body) if isinstance(body, bytes) else 0
+            del body
         except TimeoutError:
             pass
         finally:
+            self._leave_place(size, peer)
+
+    def _is_unread(self, peer: str) -> bool:
+        return self._unread.get(peer, 0.0) > self._monotonic()
+
+    def _leave_place(self, size: int, peer: str) -> None:
+        """After a message of that size; what is too large stays in memory until its call has ended."""
+        if size <= LARGEST_BODY_BYTES:
             self._give_place()
+            return
+        asyncio.get_running_loop().call_later(_SETTLE_SECONDS, self._give_place)
+        self._unread.pop(peer, None)
+        self._unread[peer] = self._monotonic() + _UNREAD_SECONDS
+        if len(self._unread) > _MOST_PEERS:
+            self._unread.popitem(last=False)
+
+    def _refuse_unread(self, peer: str) -> None:
+        if self._is_unread(peer):
+            raise InvalidInput(
+                f"a message of this connection was larger than {LARGEST_BODY_BYTES} bytes or did not come in time; "
+                f"nothing of it is read here for {_UNREAD_SECONDS:g} s",
+                reason="MESSAGE_TOO_LARGE",
+            )
 
     async def _read(self, read: Read) -> Any:
         message = asyncio.ensure_future(read())

@@ -23,6 +23,7 @@ from .bodies import Bodies
 from .handlers import Behaviour, Context, Handler, Shape, handler_like, parser, pump, settled
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
+from .pacing import Accounts, metered, paced, take_bytes
 from .quotas import Quotas
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
@@ -38,6 +39,7 @@ class Gate(grpc.aio.ServerInterceptor):
         self._guard = guard
         self._bodies = Bodies()
         self._quotas = Quotas(quotas)
+        self._accounts = Accounts(quotas)
         self._streams = OpenStreams(guard)
         self._wrapped: dict[str, Handler] = {}
 
@@ -74,7 +76,10 @@ class Gate(grpc.aio.ServerInterceptor):
             self._quotas.open_stream(identity)
             task.add_done_callback(lambda _: self._quotas.close_stream(identity))
             self._streams.add(task, identity, method)
+        account = self._accounts.open(identity)
         if not handler.request_streaming:
+            if account is not None:
+                await account.admit_call()
             release = await self._quotas.wait_to_be_read(identity)
             if release is not None:
                 task.add_done_callback(lambda _: release())
@@ -87,7 +92,7 @@ class Gate(grpc.aio.ServerInterceptor):
             if isinstance(error, FleetError):
                 _report(error, method, context)
             if handler.request_streaming:
-                await self._bodies.discard_first(context.read)
+                await self._bodies.discard_first(context.read, context.peer())
             raise error
 
         shape = Shape(request_streaming=True, response_streaming=handler.response_streaming)
@@ -112,17 +117,17 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
-    parse = parser(handler.request_deserializer)
+    parse = _counting(parser(handler.request_deserializer))
     serialize = handler.response_serializer
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
 
     async def request_of(given: Any, context: Context) -> Any:
         if handler.request_streaming:
-            return given
+            return paced(given)
         if (was_read := _was_read.get()) is not None:
             was_read()
-        return parse(given if bodies is None else await bodies.read(context.read))
+        return parse(given if bodies is None else await bodies.read(context.read, context.peer()))
 
     if handler.response_streaming:
         behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
@@ -130,18 +135,28 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
         stream = _audited(stream, method, streaming=True)
 
         async def run(request: Any, context: Context) -> Any:
-            await stream(await request_of(request, context), context)
+            await metered(stream(await request_of(request, context), context))
     else:
         behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary
         behaviour = _audited(behaviour, method, streaming=handler.request_streaming)
 
         async def run(request: Any, context: Context) -> Any:
-            answer = await behaviour(await request_of(request, context), context)
+            answer = await metered(behaviour(await request_of(request, context), context))
             return serialize(answer) if serialize is not None else answer
 
     unary = not (handler.request_streaming or handler.response_streaming)
     settled_run = settled(run, method, timed=unary, why_ended=None if unary else streams.was_ended)
     return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
+
+
+def _counting(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """The bytes of every message are put to its caller's account."""
+
+    def counted(data: bytes) -> Any:
+        take_bytes(len(data))
+        return parse(data)
+
+    return counted
 
 
 def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:

@@ -54,11 +54,11 @@ def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | N
         except grpc.aio.AbortError:
             code = context.code()
             raise
-        except grpc.aio.InternalError:
-            # The transport failed under a write: the client has gone. grpc deals with it.
-            code = grpc.StatusCode.CANCELLED
-            raise
         except Exception as error:
+            if (gone := _transport_failure(error)) is not None:
+                # The client has gone. grpc deals with it.
+                code = grpc.StatusCode.CANCELLED
+                raise gone from None
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
             # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
@@ -107,6 +107,16 @@ def _malformed(error: BaseException) -> InvalidInput | None:
     if isinstance(error, DecodeError):
         return InvalidInput("a message cannot be parsed", reason="MALFORMED_MESSAGE")
     return None
+
+
+def _transport_failure(error: Exception) -> Exception | None:
+    """The write that failed because the client has gone; also from a task group, unless a defect came with it."""
+    if not isinstance(error, ExceptionGroup):
+        return error if isinstance(error, grpc.aio.InternalError) else None
+    failed, others = error.split(grpc.aio.InternalError)
+    if failed is None or (others is not None and not (fleet_error_in(others) or _malformed(others))):
+        return None
+    return next(filter(None, map(_transport_failure, failed.exceptions)), None)
 
 
 def _internal_error(error: Exception, method: str) -> FleetError:

@@ -18,5 +18,9 @@ REFUSED = Counter(
     "RPCs refused before the service saw them, by reason.",
     ["reason"],
 )
+PACED = Counter(
+    "parlmesh_rpc_paced_total",
+    "Calls and messages of streams that waited because their caller had taken more than its share.",
+)
 
 OTHER = "other"

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
@@ -312,14 +313,24 @@ async def _ended(call: Any) -> None:
 
 
 async def main(arguments: dict[str, Any]) -> None:
-    """As a process of its own, so that it takes no time from those who watch; the last line says what it did."""
+    """As a process of its own, so that it takes no time from those who watch: rages and rests in turns."""
     # Elsewhere in truth: what it costs the fleet is its messages, not the time of this machine's cores.
     os.nice(19)
     security = SecurityConfig(token_file=arguments["token_file"])
     hostile = Hostile(arguments["scheduler"], arguments["learners"], security, arguments["victims"])
-    await hostile.rage(arguments["seconds"])
-    line = {"event": "raged", "did": hostile.did, "statuses": hostile.statuses}
-    sys.stderr.write(f"{json.dumps(line)}\n")
+    go_on = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, go_on.set)
+    for turn in range(arguments["turns"]):
+        say("rages", turn=turn)
+        await hostile.rage(arguments["seconds"])
+        say("rests", turn=turn)
+        await asyncio.wait_for(go_on.wait(), 60.0)
+        go_on.clear()
+    say("raged", did=hostile.did, statuses=hostile.statuses)
+
+
+def say(event: str, **fields: Any) -> None:
+    sys.stderr.write(f"{json.dumps({'event': event, **fields})}\n")
 
 
 if __name__ == "__main__":

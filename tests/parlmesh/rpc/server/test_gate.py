@@ -180,6 +180,18 @@ async def test_a_read_that_the_server_s_end_breaks_is_no_defect(caplog: pytest.L
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
+@pytest.mark.parametrize("defect", [False, True])
+async def test_a_write_to_a_client_that_has_gone_is_no_defect_in_a_task_group_either(
+    caplog: pytest.LogCaptureFixture, defect: bool
+) -> None:
+    gone: Exception = cygrpc.ExecuteBatchError("Failed execute_batch")
+    inner = ExceptionGroup("unhandled errors", [gone, InvalidInput("a message cannot be taken")])
+    others = [ValueError("a real one")] if defect else []
+    await failure(raising(ExceptionGroup("unhandled errors", [inner, *others])), "StreamStream")
+    found = [record for record in caplog.records if record.name == "parlmesh.rpc" and record.levelno >= logging.ERROR]
+    assert len(found) == len(others)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 async def test_a_request_that_cannot_be_parsed_is_the_caller_s_fault(
     shape: str, caplog: pytest.LogCaptureFixture
