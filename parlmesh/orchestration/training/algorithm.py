@@ -1,0 +1,145 @@
+"""The algorithm `parl`: PPO whose reward is the orchestrator's, with auxiliary terms that fade as training goes on.
+
+Environments give r_perf. What the auxiliary terms need (sub-agents created, sub-tasks assigned and completed) stands in
+the last observation of an episode, so that they are added here, where the progress of the training is known.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parlmesh.config import Config
+from parlmesh.errors import ConfigError
+from parlmesh.policies import PolicySpec
+from parlmesh.training.model import DenseModel, Model
+from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.trainer import Update
+from parlmesh.types import OBSERVATION, REWARD, TERMINATED, VALID, Array, EnvironmentSpec, Fragment
+
+from ..jobs.observation import FIELDS, counts
+from ..jobs.simulation import SUCCESS_COVERAGE
+from ..reward import PARLReward
+from .config import ParlConfig, RewardConfig
+from .prior import clone_single_agent
+
+_RESOLUTION = 1_000_000
+
+
+class ParlTrainer(PpoTrainer):
+    """PPO on the sum of r_perf and of what is left of the auxiliary terms."""
+
+    def __init__(
+        self, policy: PolicySpec, environment: EnvironmentSpec, settings: Mapping[str, Any], rng: np.random.Generator
+    ) -> None:
+        if environment.observation_shape != (len(FIELDS),):
+            shape = list(environment.observation_shape)
+            raise ConfigError(
+                f"algorithm parl needs parlmesh/Orchestration-v0, whose observations have the shape [{len(FIELDS)}],"
+                f" got {shape}"
+            )
+        config = settings_of(ParlConfig, settings)
+        model = model_for(policy, config.ppo, rng)
+        if config.prior.updates:
+            clone_single_agent(model, config.prior, rng, assigning=config.assigning)
+        super().__init__(policy, config.ppo, model, rng)
+        self._terms = Terms(config.reward)
+
+    def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
+        """As PPO's, on the orchestrator's reward."""
+        rewarded, about = self._terms.add(fragments, progress)
+        update = super().update(rewarded, progress)
+        return Update(update.steps, {**update.metrics, **about}, applied=update.applied)
+
+
+class Terms:
+    """The reward of whole episodes, and what there is to say about them."""
+
+    def __init__(self, config: RewardConfig) -> None:
+        self._config = config
+        self.reward = PARLReward(
+            lambda1_init=config.lambda1,
+            lambda2_init=config.lambda2,
+            total_training_steps=_RESOLUTION,
+            form=config.form,
+            schedule=config.schedule,
+        )
+
+    def add(self, fragments: Sequence[Fragment], progress: float) -> tuple[list[Fragment], dict[str, float]]:
+        """The same fragments with the orchestrator's reward where an episode ended."""
+        step = progress / self._config.anneal_share * _RESOLUTION
+        lambdas = {
+            "orchestration/lambda1": self.reward.anneal_lambda1(step),
+            "orchestration/lambda2": self.reward.anneal_lambda2(step),
+        }
+        rewarded, ends = [], []
+        for fragment in fragments:
+            columns = dict(fragment.columns)
+            ended = columns[TERMINATED] & columns[VALID]
+            last = columns[OBSERVATION][1:][ended]
+            rewards = columns[REWARD].copy()
+            if len(last):
+                rewards[ended] = self._total(last, rewards[ended], step)
+            rewarded.append(Fragment({**columns, REWARD: rewards}, fragment.episodes))
+            ends.append(last)
+        return rewarded, {**lambdas, **_about(np.concatenate(ends))}
+
+    def _total(self, last: Array, r_perf: Array, step: float) -> Array:
+        found = counts(last)
+        total: Array = self.reward.compute_full_reward(
+            num_subagents=found["created"],
+            quality=r_perf,
+            success=1.0,
+            training_step=step,
+            max_subagents=self._config.cap,
+            completed_subtasks=np.minimum(found["completed"], found["assigned"]),
+            assigned_subtasks=found["assigned"],
+        )["total_reward"]
+        return total
+
+
+def _about(last: Array) -> dict[str, float]:
+    if not len(last):
+        return {}
+    found = counts(last)
+    success = found["finished"] & (found["coverage"] >= SUCCESS_COVERAGE)
+    rate = found["completed"].sum() / max(1, found["assigned"].sum())
+    return {
+        "orchestration/critical_steps": float(found["critical"].mean()),
+        "orchestration/success": float(success.mean()),
+        "orchestration/coverage": float(found["coverage"].mean()),
+        "orchestration/sub_agents": float(found["created"].mean()),
+        "orchestration/finish_rate": float(rate),
+    }
+
+
+def settings_of(kind: type[Any], settings: Mapping[str, Any]) -> Any:
+    """`training.custom` as its configuration; targets that are left to the trainer bear any lag."""
+    assert issubclass(kind, Config)
+    try:
+        config = kind.model_validate(dict(settings))
+    except ValueError as error:
+        raise ConfigError(f"training.custom: {_first(error)}") from error
+    ppo: PpoConfig = config.ppo  # type: ignore[attr-defined]
+    if ppo.targets == "auto":
+        ppo = ppo.model_copy(update={"targets": "vtrace"})
+    return config.model_copy(update={"ppo": ppo})
+
+
+def model_for(policy: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> Model:
+    """numpy for perceptrons, torch for everything else."""
+    if policy.network == "mlp":
+        return DenseModel(policy, config, rng)
+    from parlmesh.training.torch_model import TorchModel
+
+    return TorchModel(policy, config, rng)
+
+
+def _first(error: ValueError) -> str:
+    """The first complaint of a validation, in a line."""
+    errors = getattr(error, "errors", list)()
+    if not errors:
+        return str(error)
+    where = ".".join(str(part) for part in errors[0]["loc"])
+    return f"{where}: {errors[0]['msg']}, got {errors[0].get('input')!r}"
