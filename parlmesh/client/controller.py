@@ -278,12 +278,16 @@ class PARLController:
             self._learner_channel = open_channel(self._learner, self._security)
         return await wait_for_policy(self._learner_channel, self.list_actors, run_id=run_id, seconds=timeout)
 
-    async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
-        """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
+    async def get_trace(self, *, seconds: int = 60) -> str:
+        """The attempts that ended in the last seconds, as Chrome's trace-event JSON."""
         if not 1 <= seconds <= 3600:
             raise InvalidInput(f"seconds is {seconds!r}; it must be 1 to 3600", reason="INVALID_WINDOW")
         link = self._connected()
-        trace = (await link.call(link.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
+        return (await link.call(link.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
+
+    async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
+        """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
+        trace = await self.get_trace(seconds=seconds)
         file = Path(path)
         await asyncio.to_thread(file.write_text, trace, encoding="utf-8")
         return file

@@ -191,6 +191,10 @@ class Controller:
         """See `PARLController.update_policy`."""
         return self._thread.run(self._controller.update_policy(run_id, timeout=timeout))
 
+    def get_trace(self, *, seconds: int = 60) -> str:
+        """See `PARLController.get_trace`."""
+        return self._thread.run(self._controller.get_trace(seconds=seconds))
+
     def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
         """See `PARLController.save_trace`."""
         return self._thread.run(self._controller.save_trace(path, seconds=seconds))

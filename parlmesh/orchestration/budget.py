@@ -38,15 +38,30 @@ class Budget:
             raise InvalidInput(f"sub_agents must be >= 0, got {sub_agents}")
         self._spend({"sub_agents": sub_agents})
 
+    def create_in_a_stage(self) -> None:
+        """Counts one sub-agent and the step in which it is made, both or neither."""
+        self._spend({"sub_agents": 1, "critical_steps": 1, "coordinated_steps": 1})
+
+    def check_stage(self, main: float, group: Sequence[float] = ()) -> None:
+        """Raises what `stage` would, and counts nothing."""
+        self._check(_stage_costs(main, group))
+
     def stage(self, main: float, group: Sequence[float] = ()) -> None:
         """Counts one stage: the orchestrator's own steps and those of each sub-agent of its group."""
-        self._spend({"critical_steps": critical_steps([(main, group)]), "coordinated_steps": main + sum(group)})
+        self._spend(_stage_costs(main, group))
 
     def _spend(self, costs: dict[str, float]) -> None:
+        self._check(costs)
+        for name, cost in costs.items():
+            self._spent[name] += cost
+
+    def _check(self, costs: dict[str, float]) -> None:
         for name, cost in costs.items():
             if self._spent[name] + cost > self._limits[name]:
                 raise BudgetExceeded(
                     f"{name}: {self._spent[name]:g} are spent and {cost:g} more are above {self._limits[name]:g}"
                 )
-        for name, cost in costs.items():
-            self._spent[name] += cost
+
+
+def _stage_costs(main: float, group: Sequence[float]) -> dict[str, float]:
+    return {"critical_steps": critical_steps([(main, group)]), "coordinated_steps": main + sum(group)}

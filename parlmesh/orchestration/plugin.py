@@ -11,6 +11,7 @@ from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
 from .jobs.environment import NAME, Orchestration, OrchestrationJobs
+from .live.handlers import SearchingSubAgent
 
 
 def _parl(
@@ -23,5 +24,6 @@ def _parl(
 
 plugin = Plugin(
     environments={NAME: {"entry_point": Orchestration, "vector_entry_point": OrchestrationJobs}},
+    handlers={SearchingSubAgent.kind: SearchingSubAgent},
     algorithms={"parl": _parl},
 )

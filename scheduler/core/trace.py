@@ -26,6 +26,7 @@ class Attempt(NamedTuple):
     actor_id: str
     number: int
     ran: float
+    dependencies: tuple[str, ...] = ()
 
 
 def attempt_of(task: Task, state: str) -> Attempt:
@@ -33,7 +34,16 @@ def attempt_of(task: Task, state: str) -> Attempt:
     # A task held in advance ran only at the end of its lease.
     start = max(task.lease_time, task.end_time - task.ran) if task.ran else task.lease_time
     return Attempt(
-        start, task.end_time, task.submit_time, task.task_id, task.kind, state, task.actor_id, task.attempts, task.ran
+        start,
+        task.end_time,
+        task.submit_time,
+        task.task_id,
+        task.kind,
+        state,
+        task.actor_id,
+        task.attempts,
+        task.ran,
+        tuple(task.dependencies),
     )
 
 
@@ -83,6 +93,8 @@ def _dumps(value: dict[str, Any]) -> str:
 
 
 def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict[str, Any]:
+    # Only where there are some: most tasks have none, and a trace has to fit into a message.
+    dependencies = {"dependencies": attempt.dependencies} if attempt.dependencies else {}
     return {
         "name": attempt.kind,
         "cat": "task",
@@ -97,6 +109,7 @@ def _event(attempt: Attempt, process: int, row: int, wall_offset: float) -> dict
             "attempt": attempt.number,
             "queued_ms": round((attempt.start - attempt.submit) * 1e3, 3),
             "ran_ms": round(attempt.ran * 1e3, 3),
+            **dependencies,
         },
     }
 

@@ -86,7 +86,8 @@ class Orchestration(gymnasium.Env[dict[str, Array], np.int64]):
 
     def __init__(self, **arguments: Any) -> None:
         self._jobs = OrchestrationJobs(1, **arguments)
-        self.observation_space, self.action_space = _SEEN, self._jobs.single_action_space
+        self.observation_space: spaces.Dict = _SEEN  # type: ignore[assignment]  # a Dict of arrays
+        self.action_space = self._jobs.single_action_space
 
     @property
     def world(self) -> Simulation:

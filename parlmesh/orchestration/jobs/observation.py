@@ -85,4 +85,7 @@ def counts(observations: Array) -> dict[str, Array]:
         name: np.rint(observations[..., COLUMN[name]] * _COUNTED).astype(np.int64)
         for name in ("critical", "created", "assigned", "completed")
     }
-    return found | {"coverage": observations[..., COLUMN["coverage"]], "finished": observations[..., COLUMN["finished"]] > 0}
+    return found | {
+        "coverage": observations[..., COLUMN["coverage"]],
+        "finished": observations[..., COLUMN["finished"]] > 0,
+    }

@@ -188,7 +188,7 @@ class Simulation:
         self.own[rows] += fits & self._found[draws]
         self.tries[rows, chosen] += 1
         self._learn(rows, spent, spent, np.ones(len(rows), np.int64), (fits & ~self._found[draws]).astype(np.int64))
-        self.ended[rows] |= ~fits
+        self.ended[rows] |= ~fits | (self.critical[rows] >= self.limits.critical_steps)
 
     def _create(self, rows: Array) -> None:
         fits = rows & (self.critical < self.limits.critical_steps)
@@ -246,4 +246,3 @@ class Simulation:
     def _find_ready(self) -> None:
         waits = (self.needs & ~self.done[:, None, :]).any(2)
         self.ready = ~self.done & ~self.assigned & ~waits
-

@@ -75,7 +75,11 @@ def _world() -> tuple[Array, Array, Array]:
 
 SUB_AGENTS = {
     agent.name: agent
-    for agent in (SubAgent("small", (1.1, 0.2, 0.0)), SubAgent("medium", (1.8, 0.3, 0.0)), SubAgent("large", (3, 0.2, 0)))
+    for agent in (
+        SubAgent("small", (1.1, 0.2, 0.0)),
+        SubAgent("medium", (1.8, 0.3, 0.0)),
+        SubAgent("large", (3, 0.2, 0)),
+    )
 }
 """Checkpoints of one policy, the first ones worse than the last."""
 

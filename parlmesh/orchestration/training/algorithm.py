@@ -138,7 +138,7 @@ def model_for(policy: PolicySpec, config: PpoConfig, rng: np.random.Generator) -
 
 def _first(error: ValueError) -> str:
     """The first complaint of a validation, in a line."""
-    errors = getattr(error, "errors", list)()
+    errors: list[dict[str, Any]] = getattr(error, "errors", list)()
     if not errors:
         return str(error)
     where = ".".join(str(part) for part in errors[0]["loc"])

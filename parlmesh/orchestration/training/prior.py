@@ -31,9 +31,8 @@ def clone_single_agent(
         rows = rng.integers(0, len(actions), _MINIBATCH)
         ones = np.ones(_MINIBATCH, np.float32)
         batch = Minibatch(features[rows], actions[rows], ones, ones, ones, masks[rows])
-        values = model.values(features[rows][:, None], None)[:, 0]
-        log_probs = model.log_probs(_column(batch))[:, 0]
-        model.step(batch._replace(log_probs=log_probs, returns=values), steps)
+        values, log_probs = model.judged(features[rows][:, None], None, _column(batch))
+        model.step(batch._replace(log_probs=log_probs[:, 0], returns=values[:, 0]), steps)
 
 
 def _column(batch: Minibatch) -> Minibatch:

@@ -1,0 +1,1 @@
+"""An orchestrator that is a language model."""

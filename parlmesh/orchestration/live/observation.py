@@ -1,0 +1,55 @@
+"""What a sub-agent answered, checked: it is a stranger, and its bad answer costs its own sub-task alone."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parlmesh.client.outcomes import Outcome
+
+STEPS, DONE = "steps", "done"
+
+
+@dataclass(frozen=True)
+class Observation:
+    """The end of one assignment."""
+
+    agent: str
+    task_id: str
+    done: bool
+    """Whether the sub-agent says that it did what it was asked for."""
+    steps: int
+    """What it cost; at most what was allowed."""
+    value: Mapping[str, Any]
+    """Its answer; empty when there is none."""
+    error: str = ""
+    """Why there is none, in a sentence."""
+
+
+def observation_of(agent: str, outcome: Outcome, most_steps: int) -> Observation:
+    """A task without a `steps` in its answer is one step; without a `done` it is done when the task succeeded.
+
+    Numbers that cannot be true are refused: the sub-task then counts as failed, and as costly as was allowed.
+    """
+    if not outcome.ok or outcome.value is None:
+        return Observation(agent, outcome.task_id, False, min(1, most_steps), {}, str(outcome.error))
+    value = outcome.value
+    steps, done = value.get(STEPS, 1), value.get(DONE, True)
+    if not isinstance(done, bool):
+        return _refused(agent, outcome, most_steps, f"{DONE} must be true or false, got {_short(done)}")
+    if isinstance(steps, bool) or not isinstance(steps, (int, float)) or not math.isfinite(steps):
+        return _refused(agent, outcome, most_steps, f"{STEPS} must be a number, got {_short(steps)}")
+    if steps != int(steps) or not 0 <= steps <= most_steps:
+        return _refused(
+            agent, outcome, most_steps, f"{STEPS} must be a whole number from 0 to {most_steps}, got {_short(steps)}"
+        )
+    return Observation(agent, outcome.task_id, done, int(steps), value)
+
+
+def _refused(agent: str, outcome: Outcome, most_steps: int, why: str) -> Observation:
+    return Observation(agent, outcome.task_id, False, most_steps, {}, f"the answer of {outcome.task_id}: {why}")
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:59]}…"
