@@ -5,17 +5,23 @@ from typing import Any
 import gymnasium
 
 _PLACEMENT = "parlmesh.worlds.placement.environment"
+_ROUTING = "parlmesh.worlds.routing.environment"
+# The worlds check their own actions, and an order checker would cost more than a step.
+_CHECKED: dict[str, Any] = {"disable_env_checker": True, "order_enforce": False}
 
 IDS: dict[str, dict[str, Any]] = {
     f"parlmesh/Placement-v{version}": {
         "entry_point": f"{_PLACEMENT}:PlacementEnv",
         "vector_entry_point": f"{_PLACEMENT}:PlacementVectorEnv",
         "kwargs": {"version": version},
-        # The worlds check their own actions, and an order checker would cost more than a step.
-        "disable_env_checker": True,
-        "order_enforce": False,
+        **_CHECKED,
     }
     for version in (1, 2, 3)
+}
+IDS["parlmesh/MeshRouting-v0"] = {
+    "entry_point": f"{_ROUTING}:MeshRoutingEnv",
+    "vector_entry_point": f"{_ROUTING}:MeshRoutingVectorEnv",
+    **_CHECKED,
 }
 
 

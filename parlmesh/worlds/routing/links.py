@@ -1,0 +1,36 @@
+"""What a link does to a packet that waits for it: an M/M/1 queue with a bounded buffer, and frames sent again."""
+
+import numpy as np
+
+from parlmesh.types import Array
+
+# Towards 1 the formulas are 0/0; this near they are as good as their limit.
+_NEAR_ONE = 1e-4
+
+
+def overflow(utilisation: Array, buffer: int) -> Array:
+    """Probability that a packet finds the buffer full: (1-ρ)ρ^K / (1-ρ^(K+1)), and 1/(K+1) at ρ = 1."""
+    rho = _apart(utilisation)
+    found: Array = (1.0 - rho) * rho**buffer / (1.0 - rho ** (buffer + 1))
+    return found
+
+
+def waiting(utilisation: Array, buffer: int) -> Array:
+    """Packets before one that finds room, on average: what it waits for, in transmission times."""
+    rho = _apart(utilisation)
+    power = rho ** (buffer + 1)
+    held = rho / (1.0 - rho) - (buffer + 1) * power / (1.0 - power)
+    # The mean over all arrivals holds the full buffer, whom nobody waits behind.
+    full = overflow(utilisation, buffer)
+    found: Array = np.maximum((held - buffer * full) / (1.0 - full), 0.0)
+    return found
+
+
+def undelivered(etx: Array, retries: int) -> Array:
+    """Probability that no try succeeds."""
+    found: Array = (1.0 - 1.0 / etx) ** (retries + 1)
+    return found
+
+
+def _apart(utilisation: Array) -> Array:
+    return np.where(np.abs(utilisation - 1.0) < _NEAR_ONE, 1.0 - _NEAR_ONE, utilisation)

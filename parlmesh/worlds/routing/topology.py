@@ -1,0 +1,135 @@
+"""Which nodes are neighbours: read from GML files, or generated."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+_LARGEST_FILE_BYTES = 8 * 1024 * 1024
+_MOST_NODES = 2000
+_TOKEN = re.compile(r'"[^"]*"|\[|\]|[^\s\[\]"]+')
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Nodes 0 … nodes-1 and undirected edges between different ones, each once."""
+
+    name: str
+    nodes: int
+    edges: tuple[tuple[int, int], ...]
+
+
+def read_topologies(place: Path) -> list[Topology]:
+    """The topology of a GML file, or of all GML files of a folder, in the order of their names."""
+    files = sorted(place.glob("*.gml")) if place.is_dir() else [place]
+    if not files:
+        raise InvalidInput(f"topology: there is no .gml file in {place}", reason="TOPOLOGY")
+    return [_read(file) for file in files]
+
+
+def generated_topology(nodes: int, seed: int) -> Topology:
+    """Nodes anywhere on a square, each linked to its three nearest; parts are joined by their shortest link."""
+    rng = np.random.default_rng([seed, nodes])
+    positions = rng.random((nodes, 2))
+    distance = np.linalg.norm(positions[:, None] - positions[None], axis=2)
+    np.fill_diagonal(distance, np.inf)
+    edges = {
+        (min(node, int(other)), max(node, int(other)))
+        for node in range(nodes)
+        for other in distance[node].argsort()[: min(3, nodes - 1)]
+    }
+    while True:
+        part = _part_of_first(nodes, edges)
+        if part.all():
+            return Topology(f"generated-{nodes}-{seed}", nodes, tuple(sorted(edges)))
+        between = np.where(part[:, None] & ~part[None], distance, np.inf)
+        node, other = np.unravel_index(int(between.argmin()), between.shape)
+        edges.add((min(int(node), int(other)), max(int(node), int(other))))
+
+
+def _read(file: Path) -> Topology:
+    """The largest connected part of a GML file; labels and all other values are skipped."""
+    try:
+        if file.stat().st_size > _LARGEST_FILE_BYTES:
+            raise InvalidInput(f"topology {file} is larger than {_LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
+        tokens = _TOKEN.findall(file.read_text(encoding="utf-8", errors="replace"))
+    except OSError as error:
+        raise InvalidInput(f"topology {file} cannot be read: {error.strerror}", reason="TOPOLOGY") from error
+    try:
+        found = _largest_part(*_graph(tokens))
+    except (ValueError, KeyError, IndexError) as error:
+        raise InvalidInput(f"topology {file} is no GML graph: {error!r}", reason="TOPOLOGY") from error
+    nodes, edges = found
+    if not 2 <= nodes <= _MOST_NODES:
+        said = f"topology {file} must have 2 to {_MOST_NODES} connected nodes, got {nodes}"
+        raise InvalidInput(said, reason="TOPOLOGY")
+    return Topology(file.stem, nodes, edges)
+
+
+def _graph(tokens: list[str]) -> tuple[list[int], set[tuple[int, int]]]:
+    """Ids of nodes and pairs of them: blocks `node [ id 3 … ]` and `edge [ source 3 target 4 … ]` within the graph."""
+    nodes: list[int] = []
+    edges: set[tuple[int, int]] = set()
+    depth, position = 0, 0
+    block: dict[str, str] = {}
+    kind = ""
+    while position < len(tokens):
+        word = tokens[position]
+        if word == "]":
+            depth -= 1
+            if depth == 1 and kind == "node":
+                nodes.append(int(block["id"]))
+            elif depth == 1 and kind == "edge":
+                source, target = int(block["source"]), int(block["target"])
+                if source != target:
+                    edges.add((min(source, target), max(source, target)))
+            position += 1
+        elif tokens[position + 1] == "[":
+            depth += 1
+            if depth == 2:
+                kind, block = word, {}
+            position += 2
+        else:
+            if depth == 2:
+                block.setdefault(word, tokens[position + 1])
+            position += 2
+    return nodes, edges
+
+
+def _largest_part(nodes: list[int], edges: set[tuple[int, int]]) -> tuple[int, tuple[tuple[int, int], ...]]:
+    number = {node: index for index, node in enumerate(nodes)}
+    pairs = {(number[source], number[target]) for source, target in edges}
+    best = np.zeros(len(nodes), np.bool_)
+    left = np.ones(len(nodes), np.bool_)
+    while left.any():
+        part = _part_of(int(left.argmax()), len(nodes), pairs)
+        left &= ~part
+        best = part if part.sum() > best.sum() else best
+    again = {int(node): index for index, node in enumerate(np.flatnonzero(best))}
+    kept = sorted((again[source], again[target]) for source, target in pairs if source in again)
+    return len(again), tuple((min(pair), max(pair)) for pair in kept)
+
+
+def _part_of_first(nodes: int, edges: set[tuple[int, int]]) -> Array:
+    return _part_of(0, nodes, edges)
+
+
+def _part_of(first: int, nodes: int, edges: set[tuple[int, int]]) -> Array:
+    """Which nodes [N] can be reached."""
+    near: list[list[int]] = [[] for _ in range(nodes)]
+    for source, target in edges:
+        near[source].append(target)
+        near[target].append(source)
+    reached = np.zeros(nodes, np.bool_)
+    reached[first] = True
+    waiting = [first]
+    while waiting:
+        for other in near[waiting.pop()]:
+            if not reached[other]:
+                reached[other] = True
+                waiting.append(other)
+    return reached

@@ -1,0 +1,133 @@
+"""What the worlds share as environments: many episodes in one array, each as if alone, and one of them by itself."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
+
+
+class Outcome(NamedTuple):
+    """Of a step, each [E]: rewards, ends and what is told in `info` by name."""
+
+    reward: Array
+    terminated: Array
+    truncated: Array
+    told: dict[str, Array]
+
+
+class WorldVectorEnv(VectorEnv[Any, Any, Any]):
+    """`num_envs` episodes. The i-th is seeded by seed + i, as if it were alone; the step after its end only resets."""
+
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (gymnasium's own convention)
+
+    def __init__(self, num_envs: int, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> None:
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = observation_space, action_space
+        self.observation_space = batch_space(observation_space, num_envs)
+        self.action_space = batch_space(action_space, num_envs)
+        several = isinstance(action_space, spaces.MultiDiscrete)
+        self._choices = action_space.nvec if several else action_space.n  # type: ignore[attr-defined]
+        self.rngs: list[np.random.Generator] = []
+        self._ended = np.zeros(num_envs, np.bool_)
+        self._everyone = np.ones(num_envs, np.bool_)
+
+    @abstractmethod
+    def begin(self, which: Array) -> None:
+        """Starts these episodes, each from its own generator in `rngs`."""
+
+    @abstractmethod
+    def observe(self) -> Any:
+        """What is seen now, in arrays that nobody else has."""
+
+    @abstractmethod
+    def act(self, actions: Array) -> Outcome:
+        """One step of every episode; those that are over may do anything."""
+
+    def reset(self, *, seed: int | list[int | None] | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        """Begins all episodes. Without a seed they go on with the generators they have. `options` may hold a
+        `reset_mask` [E], as gymnasium has it: the other episodes go on."""
+        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        if len(seeds) != self.num_envs:
+            raise InvalidInput(f"seed must be one number or {self.num_envs}, got {len(seeds)}", reason="ENVIRONMENT")
+        mask = self._everyone if options is None else np.asarray(options.get("reset_mask", self._everyone), np.bool_)
+        kept: Sequence[np.random.Generator | None] = self.rngs or [None] * self.num_envs
+        self.rngs = [
+            rng if rng is not None and (given is None or not chosen) else np.random.default_rng(given)
+            for given, rng, chosen in zip(seeds, kept, mask, strict=True)
+        ]
+        self.begin(np.flatnonzero(mask))
+        self._ended = self._ended & ~mask
+        return self.observe(), {}
+
+    def step(self, actions: Any) -> Stepped:
+        """One step of every episode."""
+        given = np.asarray(actions)
+        wrong = given.shape != self.action_space.shape or given.dtype.kind not in "iu"
+        if wrong or (given < 0).any() or (given >= self._choices).any():
+            wanted = f"{list(self.action_space.shape or ())} integers from 0 to {int(np.max(self._choices)) - 1}"
+            raise InvalidInput(f"actions must be {wanted}, got {given.dtype}{list(given.shape)}", reason="ACTION")
+        self.refuse_before_reset()
+        return self.after(self.act(given.astype(np.int64, copy=False)))
+
+    def refuse_before_reset(self) -> None:
+        """Nothing can be done before the first reset."""
+        if not self.rngs:
+            raise gymnasium.error.ResetNeeded("step before the first reset")
+
+    def after(self, outcome: Outcome) -> Stepped:
+        """Resets what had ended before this step, and says what is seen."""
+        resets = self._ended
+        if resets.any():
+            self.begin(np.flatnonzero(resets))
+        reward = np.where(resets, 0.0, outcome.reward)
+        terminated, truncated = outcome.terminated & ~resets, outcome.truncated & ~resets
+        self._ended = terminated | truncated
+        info: dict[str, Any] = {}
+        for name, values in outcome.told.items():
+            info[name] = np.where(resets, 0.0, values)
+            info[f"_{name}"] = self._everyone.copy()
+        return self.observe(), reward, terminated, truncated, info
+
+
+class AloneEnv(gymnasium.Env[Any, Any]):
+    """One episode after the other of a vector form with one."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's own convention)
+
+    def __init__(self, many: WorldVectorEnv, render_mode: None = None) -> None:
+        self.render_mode = render_mode
+        self.many = many
+        self.observation_space, self.action_space = many.single_observation_space, many.single_action_space
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begins an episode."""
+        super().reset(seed=seed)
+        seen, _ = self.many.reset(seed=seed)
+        return _first(seen), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """One step."""
+        return alone(self.many.step(np.asarray(action)[None]))
+
+
+def alone(step: Stepped) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """A step of the vector form with one episode, as that of the episode."""
+    seen, reward, terminated, truncated, info = step
+    told = {name: float(values[0]) for name, values in info.items() if not name.startswith("_")}
+    return _first(seen), float(reward[0]), bool(terminated[0]), bool(truncated[0]), told
+
+
+def _first(seen: Any) -> Any:
+    if isinstance(seen, dict):
+        return {name: values[0] for name, values in seen.items()}
+    return seen[0]
