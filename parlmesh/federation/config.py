@@ -25,8 +25,9 @@ class SelectionConfig(Config):
     """Only nodes with all of these labels."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
     """Most nodes that one actor may stand for; an actor that claims more is left out. 0 = none may, as in real life."""
-    virtual_voters: bool = False
-    """Each virtual node has a vote of its own: where all hosts are yours, as in a simulation. Else a host has one."""
+    virtual_voters: bool | tuple[str, ...] = False
+    """Each virtual node has a vote of its own: where all hosts are yours, as in a simulation, or of the hosts that are
+    named here, for which you vouch. Else a host has one."""
 
     def wanted(self, nodes: int) -> int:
         """Updates with which a round of this many connected nodes closes."""

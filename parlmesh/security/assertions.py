@@ -22,7 +22,7 @@ from cryptography.x509 import verification
 from parlmesh.errors import Unauthenticated
 from parlmesh.telemetry import get_logger
 
-from .certificates import identity_from_uri, identity_of
+from .certificates import identity_in, identity_of
 from .identity import Identity
 
 TYPE = "parlmesh-call+jwt"
@@ -183,7 +183,7 @@ class Verifier:
                 ) from None
             raise _refusal("the certificate is not of this fleet's authority", reason="UNTRUSTED_CERTIFICATE") from None
         uris = [name.value for name in subjects if isinstance(name, x509.UniformResourceIdentifier)]
-        identity = identity_from_uri(uris[0]) if len(uris) == 1 else None
+        identity = identity_in(uris)
         if identity is None:
             raise _refusal("the certificate names no role and node", reason="UNTRUSTED_CERTIFICATE")
         return replace(identity, proof=proof_of(leaf))

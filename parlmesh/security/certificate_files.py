@@ -2,7 +2,7 @@
 
 import datetime
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -34,6 +34,7 @@ def write_certificate(
     days: int,
     force: bool,
     namespace: str = "",
+    labels: Mapping[str, str] | None = None,
 ) -> tuple[Path, Path]:
     """`<name>.crt` and `<name>.key`, signed by the authority of the folder."""
     if name == AUTHORITY:
@@ -41,7 +42,8 @@ def write_certificate(
     certificate, key = folder / f"{AUTHORITY}.crt", folder / f"{AUTHORITY}.key"
     if not certificate.exists() or not key.exists():
         raise NotFound(f"{folder} has no authority; make one with: parlmesh certs ca", folder=folder)
-    pair = issue(read_pair(certificate, key), name, role=role, namespace=namespace, hosts=hosts, days=days, now=_now())
+    authority = read_pair(certificate, key)
+    pair = issue(authority, name, role=role, namespace=namespace, hosts=hosts, labels=labels, days=days, now=_now())
     return write_pair(pair, folder, name, force=force)
 
 

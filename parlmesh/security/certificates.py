@@ -1,13 +1,15 @@
 """Certificates in memory: an authority, servers, nodes. ECDSA P-256 throughout; touches no file.
 
 A node is named by the URI `spiffe://parlmesh/<role>/<name>`, so that another issuer of such names can take over.
+A second URI, `parlmesh://node/<name>?zone=eu`, has what the authority says of it.
 """
 
 import datetime
 import ipaddress
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import parse_qsl, urlencode
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -19,9 +21,12 @@ from parlmesh.errors import InvalidInput
 from .identity import NAME_PATTERN, Identity, Role, check_name
 
 TRUST_DOMAIN = "parlmesh"
+_LABELS_PREFIX = "parlmesh://node/"
 
 _BACKDATED = datetime.timedelta(minutes=5)  # for nodes whose clocks are behind
 _MOST_DAYS = 36500
+_MOST_LABELS = 16
+_LABEL_VALUE = r"[A-Za-z0-9._ /-]{0,128}"
 _ROLES = frozenset(role.value for role in Role)
 
 
@@ -53,6 +58,34 @@ def identity_from_uri(uri: str) -> Identity | None:
     return Identity(name, Role(role), namespace)
 
 
+def labels_uri(name: str, labels: Mapping[str, str]) -> str:
+    """What a certificate says of a node beside its name."""
+    if len(labels) > _MOST_LABELS:
+        raise InvalidInput(f"a certificate takes at most {_MOST_LABELS} labels, got {len(labels)}")
+    for label, value in labels.items():
+        check_name(label)
+        if not re.fullmatch(_LABEL_VALUE, value):
+            raise InvalidInput(f'label {label} must be at most 128 of letters, digits, "._ /-", got "{value}"')
+    return f"{_LABELS_PREFIX}{name}?{urlencode(sorted(labels.items()))}"
+
+
+def identity_in(uris: Sequence[str]) -> Identity | None:
+    """Whom the URIs of a certificate name: exactly one, with at most one list of labels, which is of the same name."""
+    said = [uri for uri in uris if uri.startswith(_LABELS_PREFIX)]
+    names = [uri for uri in uris if not uri.startswith(_LABELS_PREFIX)]
+    identity = identity_from_uri(names[0]) if len(names) == 1 and len(said) <= 1 else None
+    if identity is None or not said:
+        return identity
+    name, _, query = said[0].removeprefix(_LABELS_PREFIX).partition("?")
+    try:
+        labels = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True, max_num_fields=_MOST_LABELS))
+        if name != identity.name or labels_uri(name, labels) != said[0]:
+            return None
+    except (ValueError, InvalidInput):
+        return None
+    return replace(identity, labels=tuple(labels.items()))
+
+
 def identity_of(certificate: x509.Certificate) -> Identity | None:
     """Who the certificate names, if it names exactly one; says nothing about whether it can be trusted."""
     try:
@@ -60,7 +93,7 @@ def identity_of(certificate: x509.Certificate) -> Identity | None:
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
     except (x509.ExtensionNotFound, ValueError):
         return None
-    return identity_from_uri(uris[0]) if len(uris) == 1 else None
+    return identity_in(uris)
 
 
 def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
@@ -89,6 +122,7 @@ def issue(
     role: Role | None = None,
     namespace: str = "",
     hosts: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
     days: int,
     now: datetime.datetime,
 ) -> Pair:
@@ -103,6 +137,8 @@ def issue(
     if role is not None:
         names.append(x509.UniformResourceIdentifier(node_uri(Identity(name, role, namespace))))
         usages.append(ExtendedKeyUsageOID.CLIENT_AUTH)
+        if labels:
+            names.append(x509.UniformResourceIdentifier(labels_uri(name, labels)))
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, key, issuer=authority.certificate.subject, days=days, now=now)
     builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

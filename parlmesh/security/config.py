@@ -1,11 +1,13 @@
 """The security section of every configuration. Opens no file."""
 
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 
 from parlmesh.config import Config
+
+from .identity import Role
 
 
 class QuotaConfig(Config):
@@ -23,6 +25,36 @@ class QuotaConfig(Config):
     """Calls of one actor or reader whose requests are read at the same time; others wait."""
 
 
+class IssuerConfig(Config):
+    """An OpenID Connect issuer whose tokens servers accept."""
+
+    issuer: str = Field(min_length=1)
+    """What its tokens have as `iss`, letter by letter."""
+    audience: str = Field(min_length=1)
+    """What must be among their `aud`."""
+    keys: Path | None = None
+    """File with its public keys (JSON Web Key Set), read again when it changes; or"""
+    keys_url: str = ""
+    """the https address of it, asked every five minutes and when a key is missing."""
+    algorithms: tuple[Literal["ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "EdDSA"], ...] = ("ES256", "RS256")
+    name_claim: str = "sub"
+    """Claim with the name of the identity."""
+    role_claim: str = "roles"
+    """Claim with one or more words, of which the first in `roles` counts."""
+    roles: dict[str, Role] = Field(min_length=1)
+    """Role by word of the role claim."""
+    namespace_claim: str = ""
+    """Claim with the namespace; empty = all are of the whole fleet."""
+
+    @model_validator(mode="after")
+    def _has_keys(self) -> Self:
+        if (self.keys is None) == (not self.keys_url):
+            raise ValueError("issuer needs keys or keys_url, one of them")
+        if self.keys_url and not self.keys_url.startswith("https://"):
+            raise ValueError(f"keys_url must begin with https://, got {self.keys_url}")
+        return self
+
+
 class SecurityConfig(Config):
     """Certificates and tokens; everything left out means no security."""
 
@@ -36,6 +68,8 @@ class SecurityConfig(Config):
     """Servers also demand a certificate of the authority in the TLS handshake."""
     tokens: Path | None = None
     """Servers: YAML list of {name, role, sha256} of the tokens that are accepted."""
+    issuer: IssuerConfig | None = None
+    """Servers: whose OpenID Connect tokens are accepted too."""
     revoked: Path | None = None
     """Servers: file of revoked certificates, one SHA-256 fingerprint or serial number (0x…) a line."""
     token: SecretStr | None = None
@@ -55,8 +89,8 @@ class SecurityConfig(Config):
             raise ValueError("token and token_file are both set; keep one")
         if self.revoked is not None and (self.ca is None or self.certificate is None):
             raise ValueError("revoked needs ca, certificate and key: it is about certificates of callers")
-        if self.insecure and (self.ca or self.certificate or self.tokens):
-            raise ValueError("insecure is for servers without security, and ca, certificate or tokens are set")
+        if self.insecure and (self.ca or self.certificate or self.tokens or self.issuer):
+            raise ValueError("insecure is for servers without security, and ca, certificate, tokens or issuer are set")
         if self.require_client_certificate and (self.ca is None or self.certificate is None):
             raise ValueError("require_client_certificate needs ca, certificate and key")
         return self

@@ -1,5 +1,7 @@
 """Whether a call may pass: decided before every call. Knows nothing of gRPC."""
 
+import base64
+import json
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -15,6 +17,10 @@ from .roles import NAMESPACED_METHODS, OPEN_METHODS, roles_for
 from .tokens import TokenTable
 
 Metadata = tuple[tuple[str, str | bytes], ...]
+
+ISSUER_PROOF = "issuer:"
+"""Before the time at which the proof of an identity by an issuer's token ends."""
+_LONGEST_HEAD = 16 * 1024
 
 UNKNOWN = Identity("unknown", Role.READER)
 """The caller of an open method: no credential was looked at."""
@@ -49,12 +55,23 @@ class AssertionVerifier(Protocol):
     def holds(self, proof: str) -> bool: ...
 
 
+class TokenVerifier(Protocol):
+    """`issuer.IssuerVerifier`, without the extra it needs."""
+
+    def identity(self, token: str) -> Identity: ...
+
+    def holds(self, proof: str) -> bool: ...
+
+
 class CredentialGuard:
     """Every call carries `authorization: Bearer <token or assertion>`."""
 
-    def __init__(self, tokens: TokenTable | None, assertions: AssertionVerifier | None) -> None:
+    def __init__(
+        self, tokens: TokenTable | None, assertions: AssertionVerifier | None, issuer: TokenVerifier | None = None
+    ) -> None:
         self._tokens = tokens
         self._assertions = assertions
+        self._issuer = issuer
 
     def admit(self, method: str, metadata: Metadata) -> Identity:
         if method in OPEN_METHODS:
@@ -79,6 +96,8 @@ class CredentialGuard:
         return identity
 
     def still_admits(self, identity: Identity) -> bool:
+        if identity.proof.startswith(ISSUER_PROOF):
+            return self._issuer is not None and self._issuer.holds(identity.proof)
         if " " in identity.proof:
             return self._assertions is not None and self._assertions.holds(identity.proof)
         if not identity.proof:
@@ -87,8 +106,11 @@ class CredentialGuard:
 
     def _authenticate(self, method: str, metadata: Metadata) -> Identity:
         credential = _bearer(metadata)
-        # An assertion has two dots, a token none.
-        if credential.count(".") == 2 and self._assertions is not None:
+        # An assertion has two dots, a token none. One that carries its certificate is a node's own.
+        signed = credential.count(".") == 2
+        if signed and self._issuer is not None and not (self._assertions is not None and has_certificate(credential)):
+            return self._issuer.identity(credential)
+        if signed and self._assertions is not None:
             return self._assertions.identity(credential, method.rpartition("/")[0].removeprefix("/"))
         identity = self._tokens.find(credential) if self._tokens is not None else None
         if identity is None:
@@ -104,7 +126,7 @@ def build_guard(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Guard:
     """The guard of a server on that host; ConfigError for settings that would be less safe than they look."""
-    if security.ca is None and security.certificate is None and security.tokens is None:
+    if not (security.ca or security.certificate or security.tokens or security.issuer):
         if not (security.insecure or is_loopback(host)):
             raise _refusal(
                 f"there is no security, and listen.host {host} is more than this machine: set security.certificate, "
@@ -120,10 +142,18 @@ def build_guard(
             f"security.tokens without TLS would send tokens readable over the network: set security.certificate "
             f"and security.key, or listen on 127.0.0.1 (listen.host is {host})"
         )
-    if security.ca is None and security.tokens is None:
-        raise _refusal("security.certificate is set, but neither security.ca nor security.tokens says who may call")
+    if not (security.ca or security.tokens or security.issuer):
+        raise _refusal(
+            "security.certificate is set, but none of security.ca, security.tokens, security.issuer says who may call"
+        )
     tokens = TokenTable(security.tokens, monotonic) if security.tokens is not None else None
-    return CredentialGuard(tokens, _assertion_verifier(security, now, monotonic))
+    issuer = None
+    if security.issuer is not None:
+        require_extra()
+        from .issuer import IssuerVerifier
+
+        issuer = IssuerVerifier(security.issuer, now, monotonic)
+    return CredentialGuard(tokens, _assertion_verifier(security, now, monotonic), issuer)
 
 
 def _assertion_verifier(
@@ -139,6 +169,15 @@ def _assertion_verifier(
     if own.not_valid_after_utc.timestamp() < now():
         raise _refusal(f"{security.certificate} expired at {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     return FreshVerifier(security.ca, security.certificate, security.revoked, now, monotonic)
+
+
+def has_certificate(credential: str) -> bool:
+    """Whether the head of a signed credential names a certificate; says nothing about what it is worth."""
+    head = credential.partition(".")[0]
+    try:
+        return "x5c" in json.loads(base64.urlsafe_b64decode(head[:_LONGEST_HEAD] + "=="))
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _bearer(metadata: Metadata) -> str:

@@ -41,6 +41,8 @@ class Identity:
     namespace: str = ""
     proof: str = field(default="", compare=False, repr=False)
     """What can be looked up again to see whether the proof still holds; no secret."""
+    labels: tuple[tuple[str, str], ...] = field(default=(), compare=False, repr=False)
+    """What the authority says of a node in its certificate."""
 
     def __str__(self) -> str:
         return f"{self.role} {self.name} of {self.namespace}" if self.namespace else f"{self.role} {self.name}"

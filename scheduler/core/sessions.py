@@ -34,6 +34,8 @@ class Hello(NamedTuple):
     message_bytes: int = 0
     # Whether the caller has proven to be of its node: then ids belong to nodes.
     proven: bool = False
+    # What the authority says of the node in its certificate.
+    attested: tuple[tuple[str, str], ...] = ()
 
 
 class Sessions:
@@ -206,8 +208,10 @@ class Sessions:
                 self._let_go(task, restarted and position < actor.slots, now)
 
     def _labels(self, hello: Hello) -> list[tuple[str, str]]:
-        """What it claims, and what the operator says of its node once it has proven to be of it."""
-        attested = self._life.config.attested_labels.get(hello.node_id, {}) if hello.proven else {}
+        """What it claims, what its certificate says, and what the operator says of its node, who has the last word."""
+        attested = dict(hello.attested)
+        if hello.proven:
+            attested |= self._life.config.attested_labels.get(hello.node_id, {})
         return [*hello.labels, *((ATTESTED + name, value) for name, value in attested.items())]
 
     def _evict(self, actor: Actor, now: float) -> None:

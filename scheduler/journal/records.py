@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
+from parlmesh import limits
 from parlmesh.errors import FleetError
 
 from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned, Standing
@@ -117,6 +118,7 @@ _LENGTH_OF = struct.Struct("<xI")
 # SUBMITTED and FINISHED begin with it.
 _TIME = struct.Struct("<d")
 _NONE = -1.0
+_MOST_PRIORITY = int(limits.PRIORITY.most)
 _STATES = {int(state): state for state in TaskState}
 # Plain numbers: looking up a member of an enum class is slow.
 _KIND_SUBMITTED, _KIND_LEASED, _KIND_FINISHED = 1, 2, 4
@@ -177,6 +179,8 @@ def read_submitted(raw: bytes, names: dict[bytes, str]) -> tuple[Task, float]:
     """Task and time of a SUBMITTED record. Kinds and submitters are few: the tasks share the strings in `names`."""
     fields = _SUBMITTED_WHOLE.unpack_from(raw)
     _, _, number, time, queue_timeout, run_timeout, max_attempts, priority, *sizes = fields
+    if not (1 <= priority <= _MOST_PRIORITY and time - time == 0.0):
+        raise DamagedJournal(f"task number {number} has priority {priority} and was submitted at {time}")
     id_size, kind_size, submitter_size, node_size, labels, dependencies = sizes
     if node_size or labels or dependencies:
         submitted = _decode_submitted(number, raw[_HEAD.size :])

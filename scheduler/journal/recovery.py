@@ -1,5 +1,6 @@
 """Rebuilds a core from its journal: the same tables, filled by what was decided before."""
 
+import math
 from collections.abc import Iterable
 from itertools import chain
 from operator import attrgetter
@@ -34,7 +35,12 @@ class Recovery:
         unfinished = list(self._unfinished(condenser.unfinished, left_out))
         life = self._life
         # Lists are ordered by number; a compacted journal has the finished tasks last.
-        life.tasks = {task.task_id: task for task in sorted((*unfinished, *finished), key=attrgetter("number"))}
+        known = sorted((*unfinished, *finished), key=attrgetter("number"))
+        life.tasks = {task.task_id: task for task in known}
+        if len(life.tasks) < len(known):
+            life.tasks = _first_of_each_id(known, left_out)
+            finished = [task for task in finished if life.tasks[task.task_id] is task]
+            unfinished = [task for task in unfinished if life.tasks[task.task_id] is task]
         life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
         life.retention.keep_stored(finished)
         for raw in condenser.actors.values():
@@ -152,8 +158,20 @@ class Recovery:
         return actor
 
 
+def _first_of_each_id(tasks: Iterable[Task], left_out: LeftOut) -> dict[str, Task]:
+    """Ids are given once: of two tasks with the same one the later is not what was written."""
+    found: dict[str, Task] = {}
+    for task in tasks:
+        if found.setdefault(task.task_id, task) is not task:
+            left_out.add(
+                f'task number {task.number} has the id "{task.task_id}" of number {found[task.task_id].number}'
+            )
+    return found
+
+
 def _time(record: bytes) -> float:
     try:
-        return peek_time(record)
+        time = peek_time(record)
     except UNREADABLE:
         return 0.0
+    return time if math.isfinite(time) else 0.0

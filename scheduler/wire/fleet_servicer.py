@@ -67,4 +67,7 @@ def _hello(data: bytes, session: int) -> Hello:
         raise PermissionDenied(
             f'"{caller().name}" may not speak for node "{node_id}"', reason="WRONG_NODE", node_id=node_id
         )
-    return messages.hello_from_proto(request, session)._replace(proven=caller() is not ANYONE)
+    # An operator may speak for any node, and its own certificate says nothing of that one.
+    attested = caller().labels if caller().name == node_id else ()
+    hello = messages.hello_from_proto(request, session)
+    return hello._replace(proven=caller() is not ANYONE, attested=attested)

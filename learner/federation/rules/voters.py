@@ -14,7 +14,8 @@ from .records import Counted
 
 def voter_of(node_id: str, config: FederationConfig) -> str:
     """The voter that a node's updates count for."""
-    return node_id if config.selection.virtual_voters else host_of(node_id)
+    vouched, host = config.selection.virtual_voters, host_of(node_id)
+    return node_id if vouched is True or (vouched and host in vouched) else host
 
 
 def rows_of_voters(names: Sequence[str]) -> dict[str, list[int]]:

@@ -123,6 +123,7 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
             ">failed",
             "heartbeat?",
             "kinds?",
+            "labels?",
             "quarantine?",
         ],
         [
@@ -136,6 +137,8 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
                 f"{actor.failed_tasks:,}",
                 age_of(actor.last_heartbeat_time, now),
                 ", ".join(sorted(actor.kinds)),
+                # Those that begin with "attested/" are no claims.
+                ", ".join(f"{name}={value}" for name, value in sorted(actor.labels.items())),
                 actor.quarantine_reason,
             ]
             for actor in sorted(actors, key=lambda actor: actor.actor_id)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from parlmesh.cli.pairs import pairs
+
 app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a fleet.")
 
 Name = Annotated[str, typer.Argument(help="letters, digits, '.', '_' and '-'")]
@@ -55,6 +57,7 @@ def node(
     name: Name,
     role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
     namespace: Namespace = "",
+    label: Annotated[list[str] | None, typer.Option(help="what you say of the node, NAME=VALUE; repeatable")] = None,
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
@@ -64,8 +67,12 @@ def node(
     from parlmesh.security.certificate_files import write_certificate
     from parlmesh.security.identity import role_named
 
+    labels = pairs("--label", label or ())
+    held = role_named(role)
     _print_files(
-        *write_certificate(folder, name, role=role_named(role), hosts=(), days=days, force=force, namespace=namespace)
+        *write_certificate(
+            folder, name, role=held, hosts=(), days=days, force=force, namespace=namespace, labels=labels
+        )
     )
 
 

@@ -16,6 +16,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
+from parlmesh.cli.pairs import pairs
 from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table, say, seconds_of
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
@@ -75,7 +76,7 @@ def submit(
     )
     spec.payload.parameters.update(_parameters(parameters, parameter or ()))
     spec.placement.node_id = node
-    spec.placement.labels.update(_pairs("--label", label or ()))
+    spec.placement.labels.update(pairs("--label", label or ()))
     for field, seconds in ((spec.queue_timeout, queue_timeout), (spec.run_timeout, run_timeout)):
         if seconds:
             field.FromNanoseconds(int(seconds * 1e9))
@@ -253,16 +254,6 @@ def _choice(option: str, word: str, allowed: Sequence[str]) -> int:
     return allowed.index(word.lower())
 
 
-def _pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals or not key:
-            raise InvalidInput(f'{option} takes KEY=VALUE, got "{text}"')
-        pairs[key] = value
-    return pairs
-
-
 def _parameters(document: str, texts: Sequence[str]) -> dict[str, Any]:
     import yaml
 
@@ -272,7 +263,7 @@ def _parameters(document: str, texts: Sequence[str]) -> dict[str, Any]:
         raise InvalidInput(f"--parameters is no JSON: {error}") from None
     if not isinstance(parameters, dict):
         raise InvalidInput(f"--parameters must be a JSON object, got {type(parameters).__name__}")
-    for key, value in _pairs("--param", texts).items():
+    for key, value in pairs("--param", texts).items():
         try:
             parameters[key] = yaml.safe_load(value)
         except yaml.YAMLError:

@@ -8,7 +8,7 @@ import asyncio
 import time
 import types
 from collections import OrderedDict
-from collections.abc import AsyncIterable, Callable, Coroutine, Generator
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -132,7 +132,8 @@ class Paced:
     """The messages of a stream, no faster than its caller may send them."""
 
     def __init__(self, messages: AsyncIterable[Any], account: Account) -> None:
-        self._messages = aiter(messages)
+        self._messages = messages
+        self._iterator: AsyncIterator[Any] | None = None
         self._account = account
         self._reserved = 0.0
 
@@ -141,7 +142,10 @@ class Paced:
 
     async def __anext__(self) -> Any:
         self._reserved = await self._account.reserve(self._reserved)
-        return await anext(self._messages)
+        if self._iterator is None:
+            # Not before somebody reads: gRPC's own warns when it was made for nothing.
+            self._iterator = aiter(self._messages)
+        return await anext(self._iterator)
 
 
 def paced(messages: AsyncIterable[Any]) -> AsyncIterable[Any]:

@@ -97,9 +97,12 @@ def test_a_host_with_fifty_virtual_nodes_has_one_vote(rule):
     found = joined([*honest, *lie], FederationConfig.model_validate(values))
     assert (found >= stacked.min(axis=0) - 1e-6).all()
     assert (found <= stacked.max(axis=0) + 1e-6).all()
-    # Vouched for, as in a simulation, they are fifty.
-    values["selection"]["virtual_voters"] = True
-    assert joined([*honest, *lie], FederationConfig.model_validate(values)) @ stacked.mean(axis=0) < 0.0
+    # Vouched for, all as in a simulation or this one by name, they are fifty.
+    for vouched in (True, ["liar"]):
+        values["selection"]["virtual_voters"] = vouched
+        assert joined([*honest, *lie], FederationConfig.model_validate(values)) @ stacked.mean(axis=0) < 0.0
+    values["selection"]["virtual_voters"] = ["another"]
+    np.testing.assert_array_equal(joined([*honest, *lie], FederationConfig.model_validate(values)), found)
 
 
 def test_all_honest_is_the_mean_by_samples():

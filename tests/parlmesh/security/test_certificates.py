@@ -22,7 +22,15 @@ from parlmesh.security.certificate_files import (
     write_certificate,
     write_pair,
 )
-from parlmesh.security.certificates import hosts_of, identity_from_uri, identity_of, issue, make_authority, node_uri
+from parlmesh.security.certificates import (
+    hosts_of,
+    identity_from_uri,
+    identity_in,
+    identity_of,
+    issue,
+    make_authority,
+    node_uri,
+)
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)
 AUTHORITY = make_authority("test-ca", days=100, now=NOW)
@@ -70,6 +78,43 @@ def test_a_node_s_certificate_names_it_and_serves_for_nothing_else() -> None:
     verify_node(pair.certificate)
     with pytest.raises(verification.VerificationError):
         verify_server(pair.certificate, "node-1")
+
+
+NAMED = "spiffe://parlmesh/actor/node-1"
+
+
+def test_a_node_s_certificate_may_say_more_of_it() -> None:
+    labels = {"zone": "eu west", "rack": "7/3"}
+    pair = issue(AUTHORITY, "node-1", role=Role.ACTOR, labels=labels, days=1, now=NOW)
+    found = identity_of(pair.certificate)
+    assert found == Identity("node-1", Role.ACTOR)
+    assert dict(found.labels) == labels
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ["parlmesh://node/node-2?zone=eu"],
+        ["parlmesh://node/node-1?zone=eu", "parlmesh://node/node-1?rack=7"],
+        ["parlmesh://node/node-1?zone=eu&zone=us"],
+        ["parlmesh://node/node-1?zone=%1b%5b2J"],
+        ["parlmesh://node/node-1?attested/zone=eu"],
+        ["parlmesh://node/node-1?zone"],
+        ["parlmesh://node/node-1?" + "&".join(f"l{number:02}=x" for number in range(17))],
+        ["https://node-1.example"],
+    ],
+)
+def test_a_certificate_that_says_anything_else_names_nobody(said: list[str]) -> None:
+    assert identity_in([NAMED]) == Identity("node-1", Role.ACTOR)
+    assert identity_in([NAMED, *said]) is None
+
+
+@pytest.mark.parametrize(
+    "labels", [{"a b": "x"}, {"zone": "\x1b"}, {"zone": "x" * 129}, {f"l{n}": "" for n in range(17)}]
+)
+def test_labels_that_cannot_be_used_are_refused(labels: dict[str, str]) -> None:
+    with pytest.raises(InvalidInput):
+        issue(AUTHORITY, "node-1", role=Role.ACTOR, labels=labels, days=1, now=NOW)
 
 
 def test_a_server_s_certificate_stands_for_its_hosts_and_names_no_node() -> None:

@@ -89,6 +89,18 @@ def test_a_judgement_needs_a_reason_and_a_name(harness: Harness) -> None:
         harness.core.command([], ActorCommand.PAUSE, harness.now, ["nowhere"])
 
 
+def test_labels_of_a_certificate_are_attested_and_the_operator_has_the_last_word() -> None:
+    harness = Harness(attested_labels={"n1": {"zone": "eu"}})
+    said = (("zone", "us"), ("rack", "7"))
+    harness.connect("a", node_id="n1", proven=True, attested=said, labels=(("rack", "9"),))
+    harness.connect("b", node_id="n2", proven=True, attested=said)
+    labels = {actor_id: dict(harness.core.life.fleet.actors[actor_id].labels) for actor_id in "ab"}
+    assert labels == {
+        "a": {"rack": "9", "attested/zone": "eu", "attested/rack": "7"},
+        "b": {"attested/zone": "us", "attested/rack": "7"},
+    }
+
+
 def test_attested_labels_are_the_operators_and_cannot_be_claimed() -> None:
     harness = Harness(attested_labels={"n1": {"zone": "eu"}})
     proven = harness.connect("a", node_id="n1", proven=True)

@@ -1,0 +1,101 @@
+"""Journals whose seals are right and whose records are not: a record costs itself, and the scheduler works on."""
+
+import os
+import random
+import time
+
+import pytest
+
+from parlmesh.errors import FleetError
+from scheduler.config import SchedulerConfig
+from scheduler.core.core import Core
+from scheduler.core.sessions import Hello
+from scheduler.core.task import Task
+from scheduler.journal import records
+from tests.integration.security.fuzzing import Fuzzer
+from tests.scheduler.conftest import Harness
+
+SHORT_SECONDS = 2.0
+NIGHTLY_SECONDS = 300.0
+HEAD = 13
+"""Bytes of a record's head: kind, length, number."""
+
+
+def sound_journal() -> list[bytes]:
+    """Every kind of record: tasks that wait, run, came back, failed and ended, actors, kinds, strikes."""
+    harness = Harness(strikes={"limit": 2})
+    for number in range(12):
+        dependencies = (f"t{number - 1}",) if number % 5 == 4 else ()
+        harness.submit(Task(f"t{number}", "noop", b"payload", 2, dependencies))
+    first = harness.connect("a", node_id="n1", slots=2)
+    done, failed = harness.take(first)[:2]
+    harness.finish(first, done, result=b"result")
+    harness.fail(first, failed)
+    second = harness.connect("b", node_id="n2", slots=3)
+    harness.core.strike(second, "rubbish", harness.now)
+    harness.cancel("t11")
+    harness.disconnect(second)
+    harness.pass_time(30.0, alive=[first])
+    return list(harness.journal)
+
+
+def damaged(fuzzer: Fuzzer, batches: list[bytes]) -> tuple[list[bytes], int]:
+    """One record that says something else, in a batch that is well-formed; and the number of its task."""
+    place = fuzzer.random.choice([at for at, batch in enumerate(batches) if batch])
+    found = list(records.split(batches[place]))
+    at = fuzzer.random.randrange(len(found))
+    kind, number, raw = found[at]
+    body = fuzzer.broken(raw[HEAD:])[: 1 << 16]
+    if fuzzer.random.random() < 0.2:
+        kind = fuzzer.random.randrange(256)
+    head = bytes([kind]) + len(body).to_bytes(4, "little") + number.to_bytes(8, "little")
+    changed = b"".join([*(one[2] for one in found[:at]), head + body, *(one[2] for one in found[at + 1 :])])
+    return [*batches[:place], changed, *batches[place + 1 :]], number
+
+
+def start(batches: list[bytes]) -> Core:
+    """As a scheduler does it, seals included."""
+    core = Core(SchedulerConfig(), now=5000.0, wall_time=5000.0, rng=random.Random(1), lease_floor=2 << 32)
+    core.recover([records.unseal(records.seal(batch), "batch") for batch in batches], 5000.0)
+    return core
+
+
+def work(core: Core) -> None:
+    """An actor comes, new work is taken, and a while passes."""
+    core.connect(Hello(1, "fresh", "n9", 1, 4, ("noop",)), 5001.0)
+    core.report(1, 5001.0, credits=8)
+    core.submit([Task("", "noop", b"", 2)], 5002.0)
+    for step in range(40):
+        core.tick(5002.0 + step, 5002.0 + step)
+    core.take_actions()
+
+
+@pytest.mark.parametrize(
+    "seconds",
+    [SHORT_SECONDS, pytest.param(NIGHTLY_SECONDS, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ids=["short", "nightly"],
+)
+def test_a_record_that_is_not_what_was_written_costs_itself(seconds: float) -> None:
+    batches = sound_journal()
+    sound = {task.number: task.task_id for task in start(batches).life.tasks.values()}
+    assert len(sound) == 12
+    first = int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if seconds < 60 else str(time.time_ns() % 10**9)))
+    end, seed, missing = time.monotonic() + seconds, first, 0
+    while time.monotonic() < end or seed < first + 50:
+        seed += 1
+        journal, number = damaged(Fuzzer(seed), batches)
+        try:
+            core = start(journal)
+            others = {task.number: task.task_id for task in core.life.tasks.values() if task.number != number}
+            work(core)
+        except FleetError as error:
+            raise AssertionError(f"seed {seed}: refused: {error.message}") from error
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {error!r}") from error
+        # A record without a task's number may be one that forgets tasks.
+        lost = {one: name for one, name in sound.items() if number and one != number and others.get(one) != name}
+        # Two tasks of one id: nobody can say which of the records lies.
+        lost = {one: name for one, name in lost.items() if core.life.tasks[name].number != number}
+        assert not lost, f"seed {seed}: a record of task {number} cost {lost}"
+        missing += len(core.life.tasks) < len(sound)
+    print(f"records: {seed - first} journals, {missing} with a task less")
