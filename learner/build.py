@@ -14,6 +14,7 @@ from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec
 from parlmesh.rpc import FleetServer, Service, open_channel
 from parlmesh.telemetry import get_logger, serve_metrics
+from parlmesh.trainers import check_algorithm, check_device, policy_for, trainer_for
 from parlmesh.types import EnvironmentSpec
 from parlmesh.v1 import (
     experience_service_pb2_grpc,
@@ -39,7 +40,6 @@ from .runs.feasibility import check_feasible
 from .runs.live_run import LiveRun
 from .runs.run import TrainingRun
 from .runs.runs import Runs
-from .runs.trainers import check_algorithm, check_device, policy_for, trainer_for
 from .services.experience_servicer import ExperienceServicer
 from .services.metrics_servicer import MetricsServicer
 from .services.model_servicer import ModelServicer

@@ -3,8 +3,8 @@ import torch
 
 from learner.build import check_training
 from learner.config import LearnerConfig, TrainingConfig
-from learner.runs.trainers import check_device
 from parlmesh.errors import ConfigError
+from parlmesh.trainers import check_device
 from parlmesh.training.devices import torch_device
 
 

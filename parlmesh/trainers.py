@@ -12,6 +12,7 @@ from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.telemetry import get_logger
+from parlmesh.training.config import TrainingConfig
 from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
@@ -22,9 +23,7 @@ from parlmesh.training.q_model import DenseQModel, QModel
 from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
-from ..config import TrainingConfig
-
-log = get_logger("parlmesh.learner")
+log = get_logger("parlmesh.trainers")
 
 # Minibatches are small: more threads wait for each other.
 _MOST_THREADS = 4

@@ -1,0 +1,106 @@
+"""Settings of a run, whoever trains it; the string under a field is its help text."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from parlmesh.config import Config
+
+from .dqn_config import DqnConfig
+from .ppo_config import PpoConfig
+from .q_learning_config import QLearningConfig
+
+
+class EnvironmentConfig(Config):
+    """What the actors step."""
+
+    id: str = Field(default="CartPole-v1", min_length=1)
+    """Gymnasium's name of the environment; module:name imports a module first."""
+    kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor."""
+    observed: tuple[int, ...] | None = None
+    """Positions of the numbers of a flat observation that the policy sees; null = all."""
+    wrappers: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
+    """Gymnasium's wrappers that change what is seen or earned, the innermost first: names with arguments."""
+    image: Literal["auto", "chw", "hwc"] = "auto"
+    """Where an image has its channels; the policy sees them first. auto = last, if that axis is the shortest."""
+    stacked: int = Field(default=1, ge=1, le=64)
+    """How many of the last observations the policy sees together; images are stacked as channels."""
+    threads: int | None = Field(default=None, ge=1, le=1_024)
+    """Threads of a slot that step its environments side by side, where those have no vector form of their own; null =
+    1, or up to 16 once steps are seen to wait for something else than the processor."""
+    float64: bool = False
+    """Keep the precision of float64 observations; else they are float32 from the environment on."""
+
+
+class TrainingConfig(Config):
+    """One run."""
+
+    environment: EnvironmentConfig = EnvironmentConfig()
+    seed: int = Field(default=0, ge=0, lt=2**53)
+    """Decides every random number of the run."""
+    step_budget: int = Field(default=300_000, ge=1)
+    """Environment steps after which the run ends."""
+    goal_return: float | None = 475.0
+    """Mean return of an evaluation at which the run ends; null = go on to the budget."""
+    goal_evaluations: int = Field(default=3, ge=1, le=100)
+    """Evaluations in a row that must reach the goal: one alone may be luck."""
+    num_envs: int = Field(default=64, ge=1, le=65_536)
+    """Environments stepped together by one slot."""
+    fragment_steps: int = Field(default=32, ge=1, le=65_536)
+    """Steps of every environment in one trajectory."""
+    restart_steps: int = Field(default=4_096, ge=0)
+    """Steps, or eight of the longest episodes if those are more, after which environments are started anew from a fresh
+    seed, so that a serial run can be resumed exactly; 0 = never, and a resumed serial run plays other games. A fleet
+    that may lag cannot be resumed exactly and never starts them anew."""
+    batch_fragments: int = Field(default=1, ge=1, le=4_096)
+    """Trajectories in one update."""
+    slots: int = Field(default=0, ge=0, le=100_000)
+    """Slots that are to collect. Where they are more than (max_policy_lag + 1) x batch_fragments, num_envs is divided
+    among them and batch_fragments grows, so that all are busy and a batch stays as large; 0 = both stay as they are."""
+    max_policy_lag: int = Field(default=1, ge=0, le=1_000)
+    """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
+    network: str = Field(default="mlp", min_length=1, max_length=100)
+    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv, minatar (10 x 10) and nature
+    (84 x 84) read images; or a plug-in's."""
+    hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
+    """Hidden layers of the policy and of the value network."""
+    activation: Literal["tanh", "relu"] = "tanh"
+    """Between the layers."""
+    normalise_observations: bool = False
+    """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
+    backend: Literal["auto", "numpy", "torch"] = "auto"
+    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where torch computes gradients; auto = CUDA when there is one. cuda takes torch for perceptrons too."""
+    evaluation_interval_steps: int = Field(default=10_000, ge=1)
+    """Environment steps between two evaluations."""
+    evaluation_episodes: int = Field(default=20, ge=1, le=10_000)
+    """Whole episodes of play in one evaluation."""
+    evaluation_play: Literal["greedy", "sampled"] = "greedy"
+    """Whether evaluations take the likeliest actions, or draw them as in training; where the two differ much a warning
+    names both."""
+    evaluation_seconds: float | None = Field(default=None, gt=0.0, le=1e6)
+    """Longest evaluation; null = 120, or longer where the environment's measured speed asks for it."""
+    checkpoint_interval_versions: int = Field(default=10, ge=1, le=100_000)
+    """Versions between two checkpoints."""
+    kept_checkpoints: int = Field(default=3, ge=1, le=1_000)
+    """Older checkpoints are deleted."""
+    kept_models: int = Field(default=10, ge=1, le=1_000)
+    """Older models are deleted, except the best and the promoted one."""
+    max_bad_updates: int = Field(default=5, ge=1)
+    """Updates in a row that were not finite after which the run fails."""
+    max_failed_rollouts: int = Field(default=20, ge=1)
+    """Rollouts that fail in a row, on every actor and over some seconds, after which the run fails."""
+    algorithm: str = Field(default="ppo", min_length=1, max_length=100)
+    """ppo, dqn, q_learning (a table instead of a network), each with its section; or a plug-in's, with `custom`."""
+    ppo: PpoConfig = PpoConfig()
+    dqn: DqnConfig = DqnConfig()
+    q_learning: QLearningConfig = QLearningConfig()
+    custom: dict[str, Any] = Field(default_factory=dict)
+    """Settings of a plug-in's algorithm."""
+
+    @property
+    def reward_discount(self) -> float | None:
+        """The discount of the sums that collectors carry from fragment to fragment; None when nobody asks for them."""
+        return self.ppo.discount if self.algorithm == "ppo" and self.ppo.normalise_rewards else None
