@@ -9,11 +9,13 @@ EXIT_CONFIGURATION = 2
 # By the name that is imported; where several extras bring it, the smallest.
 _EXTRAS: Mapping[str, str] = {
     "cryptography": "security",
+    "cmaes": "tune",
     "dp_accounting": "federation",
     "gymnasium": "actor",
     "jwt": "security",
     "matplotlib": "learner",
     "onnx": "export",
+    "optuna": "tune",
     "rich": "cli",
     "safetensors": "actor",
     "scipy": "worlds",

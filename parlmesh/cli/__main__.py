@@ -11,6 +11,7 @@ from parlmesh.cli.commands import actors, bench, certs, federation, models, task
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
+from parlmesh.cli.commands.tune import tune
 from parlmesh.cli.commands.up import up
 from parlmesh.errors import FleetError
 from parlmesh.text import visible_lines
@@ -28,6 +29,7 @@ app.command(short_help="Start a fleet on this machine and train.")(up)
 app.command(short_help="Runs, queue and actors of a running fleet.")(status)
 app.command(short_help="A running fleet in a live table.")(top)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
+app.command(short_help="Search for good settings over a fleet.")(tune)
 app.add_typer(train.app, name="train")
 app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")

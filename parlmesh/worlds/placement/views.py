@@ -64,11 +64,15 @@ class ScalingView:
 
 
 class MovingView:
-    """v2: move the farthest pod of the slowest deployment to a node; numbers between 0 and 1, node by node."""
+    """v2: move the farthest pod of the slowest deployment to a node; numbers between 0 and 1, node by node.
+
+    Replicas are those of the start, and what was lost with a node is placed anew first.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         nodes, deployments = simulation.pods.shape[1:]
         self._scale = simulation.cluster.capacity.max(axis=0)
+        self._replicas = simulation.first_replicas()
         self.observation_space = spaces.Box(0.0, 1.0, (nodes * (len(RESOURCES) + 1 + deployments),), np.float32)
         self.action_space = spaces.Discrete(nodes)
 
@@ -82,14 +86,15 @@ class MovingView:
         return _share(joined)
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
-        """Moving onto the node where the farthest pod is already leaves all as it is."""
+        """A pod that was lost with its node is placed there; moving onto the farthest pod's own node leaves all."""
         nodes, deployments = simulation.pods.shape[1:]
         slowest = _slowest(simulation)
         each = np.arange(len(slowest))
         pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
         there = farthest(pods, distance, np.full(len(each), -1)) == actions
+        missing = pods.sum(axis=1) < self._replicas[slowest]
         operations = np.zeros((len(slowest), deployments), np.int64)
-        operations[each, slowest] = np.where(there, 0, 1 + 2 * nodes + actions)
+        operations[each, slowest] = np.where(missing, 1 + actions, np.where(there, 0, 1 + 2 * nodes + actions))
         return apply_operations(simulation, operations)
 
 

@@ -135,6 +135,18 @@ def test_a_node_that_fails_loses_its_pods_and_comes_back_empty():
     assert back
 
 
+def test_in_the_second_version_a_lost_pod_is_placed_where_the_next_action_says():
+    one = {**CLUSTER, "deployments": CLUSTER["deployments"][:1]}
+    env = PlacementEnv(version=2, cluster=one, **CALM)
+    env.reset(seed=0)
+    replicas = env.simulation.pods.sum()
+    env.place(np.array([[1], [0]]))
+    env.step(1)
+    assert env.simulation.pods[0].tolist() == [[1], [1]]
+    env.step(1)
+    assert env.simulation.pods.sum() == min(replicas, 3)
+
+
 def test_a_deployment_without_pods_loses_every_request(env):
     none = PlacementEnv(cluster=CLUSTER, **{**CALM, "min_replicas": 0})
     none.reset(seed=0)

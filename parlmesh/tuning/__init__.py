@@ -1,0 +1,1 @@
+"""Search for good settings: trials are trained on the actors of a fleet, one coordinator asks and tells Optuna."""
