@@ -3,11 +3,13 @@
 `ppo_torch` is the same loss for networks that need autograd; a test holds the two together.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from parlmesh.types import Array
+
+Objective: TypeAlias = Literal["clipped", "log_ratio"]
 
 
 class PpoTerms(NamedTuple):
@@ -43,12 +45,18 @@ def ppo_gradient(
     entropy_coefficient: float,
     old_values: Array | None = None,
     value_clip: float | None = None,
+    objective: Objective = "clipped",
+    log_ratio_penalty: float = 0.0,
 ) -> tuple[PpoGradient, PpoTerms]:
     """Gradient and terms of the loss, for B steps; all inputs [B].
 
     loss = −mean(min(ratio · A, clip(ratio) · A))
            + value_coefficient · ½ mean((V − R)²) − entropy_coefficient · mean(entropy),
     ratio = exp(log_prob − behaviour_log_prob).
+
+    The objective log_ratio is that of Kimi K2.5 (arXiv:2602.02276, eq. 1): a step whose ratio has left 1 ± clip gives
+    no gradient, whatever the sign of its advantage, and its log-ratio's square costs log_ratio_penalty:
+    −mean(inside · ratio · A) + log_ratio_penalty · mean(log_ratio²).
 
     With a value_clip the larger of two errors counts: that of V, and that of V held within it of the old values.
     """
@@ -57,16 +65,20 @@ def ppo_gradient(
     ratio = np.exp(log_ratio)
     unclipped = ratio * advantages
     clipped = np.clip(ratio, 1.0 - clip, 1.0 + clip) * advantages
-    # Where the clipped branch is the smaller, the loss is flat in the ratio.
-    flow = np.where(unclipped <= clipped, unclipped, 0.0)
-    flow *= -1.0 / size
+    if objective == "log_ratio":
+        inside = np.where(np.abs(ratio - 1.0) <= clip, unclipped, 0.0)
+        surrogate, flow = inside - log_ratio_penalty * log_ratio**2, inside - 2.0 * log_ratio_penalty * log_ratio
+    else:
+        # Where the clipped branch is the smaller, the loss is flat in the ratio.
+        surrogate, flow = np.minimum(unclipped, clipped), np.where(unclipped <= clipped, unclipped, 0.0)
+    flow = flow * (-1.0 / size)
     error, held = values - returns, None
     if value_clip is not None:
         assert old_values is not None
         bounded = old_values + np.clip(values - old_values, -value_clip, value_clip) - returns
         held = np.abs(bounded) > np.abs(error)
         error = np.where(held, bounded, error)
-    policy_loss = -float(np.minimum(unclipped, clipped).mean())
+    policy_loss = -float(surrogate.mean())
     value_loss = 0.5 * float(np.dot(error, error)) / size
     mean_entropy = float(entropy.mean())
     terms = PpoTerms(

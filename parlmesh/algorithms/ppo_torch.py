@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from .ppo import PpoTerms
+from .ppo import Objective, PpoTerms
 
 
 def ppo_loss(
@@ -19,11 +19,17 @@ def ppo_loss(
     entropy_coefficient: float,
     old_values: Tensor | None = None,
     value_clip: float | None = None,
+    objective: Objective = "clipped",
+    log_ratio_penalty: float = 0.0,
 ) -> tuple[Tensor, PpoTerms]:
     """The scalar to minimise, and its terms without gradient. Shapes and formula as in `ppo.ppo_gradient`."""
     log_ratio = log_prob - behaviour_log_prob
     ratio = log_ratio.exp()
-    policy = -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
+    if objective == "log_ratio":
+        inside = torch.where((ratio - 1.0).abs() <= clip, ratio * advantages, 0.0)
+        policy = -(inside - log_ratio_penalty * log_ratio.square()).mean()
+    else:
+        policy = -torch.minimum(ratio * advantages, ratio.clamp(1.0 - clip, 1.0 + clip) * advantages).mean()
     squares = (values - returns).square()
     if value_clip is not None:
         assert old_values is not None

@@ -1,7 +1,7 @@
 """The built-in plug-in `parlmesh.orchestration.plugin:plugin`: environment, algorithm and handlers of orchestration."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,7 +11,12 @@ from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
 from .jobs.environment import NAME, Orchestration, OrchestrationJobs
+from .language import environment as language
+from .language.chat import ChatSubAgent
 from .live.handlers import SearchingSubAgent
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def _parl(
@@ -22,8 +27,18 @@ def _parl(
     return ParlTrainer(policy, environment, settings, rng)
 
 
+def _causal_lm(spec: PolicySpec) -> "nn.Module":
+    from .language.network import CausalPolicy
+
+    return CausalPolicy(spec)
+
+
 plugin = Plugin(
-    environments={NAME: {"entry_point": Orchestration, "vector_entry_point": OrchestrationJobs}},
-    handlers={SearchingSubAgent.kind: SearchingSubAgent},
+    environments={
+        NAME: {"entry_point": Orchestration, "vector_entry_point": OrchestrationJobs},
+        language.NAME: {"entry_point": language.LanguageOrchestration, "max_episode_steps": 200},
+    },
+    handlers={SearchingSubAgent.kind: SearchingSubAgent, ChatSubAgent.kind: ChatSubAgent},
     algorithms={"parl": _parl},
+    networks={"causal_lm": _causal_lm},
 )

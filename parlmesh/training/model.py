@@ -129,6 +129,8 @@ class DenseModel:
             entropy_coefficient=steps.entropy_coefficient,
             old_values=minibatch.values,
             value_clip=self._config.value_clip,
+            objective=self._config.objective,
+            log_ratio_penalty=self._config.log_ratio_penalty,
         )
         network.backward(network.distribution.gradient(gradient.log_prob, gradient.entropy), gradient.values)
         norm = clip_norm(network.gradient, self._config.gradient_norm)

@@ -18,8 +18,9 @@ class PpoConfig(Config):
     """Passes over each batch."""
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
-    targets: Literal["auto", "gae", "vtrace"] = "auto"
+    targets: Literal["auto", "gae", "vtrace", "group"] = "auto"
     """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices;
+    group compares whole episodes with those that began with the same observation, and needs no values;
     auto = vtrace where experience may be older than the policy it trains (max_policy_lag > 0)."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
@@ -27,6 +28,11 @@ class PpoConfig(Config):
     """Reach of the advantage estimate (lambda)."""
     clip: float = Field(default=0.2, gt=0.0, le=1.0)
     """Largest change of an action's probability ratio that still pays."""
+    objective: Literal["clipped", "log_ratio"] = "clipped"
+    """What becomes of steps whose ratio has left 1 ± clip: clipped leaves out those that would go on, log_ratio all
+    of them, whatever their advantage."""
+    log_ratio_penalty: float = Field(default=0.0, ge=0.0)
+    """With log_ratio: what the square of a step's log-ratio costs."""
     final_clip_fraction: float = Field(default=1.0, gt=0.0, le=1.0)
     """Share of the clip that is left when the step budget is used up; falls linearly."""
     value_clip: float | None = Field(default=None, gt=0.0)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from parlmesh.algorithms.gae import gae
+from parlmesh.algorithms.group_relative import group_relative
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.schedules import scheduled
 from parlmesh.algorithms.vtrace import vtrace
@@ -158,6 +159,12 @@ class PpoTrainer:
             log_ratios = batch.log_probs - columns[LOG_PROB]
             advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
             weights = _weights(log_ratios, valid)
+        elif config.targets == "group":
+            whole, advantages, returns = group_relative(
+                columns[OBSERVATION][:-1], rewards, valid, *flags, discount=discount
+            )
+            # What is left of episodes that began before the batch or end after it is compared with nothing.
+            weights = whole.astype(np.float32)
         else:
             advantages, returns = gae(rewards, values, *flags, discount=discount, smoothing=smoothing)
         if config.normalise_advantages == "minibatch":

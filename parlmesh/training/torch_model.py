@@ -85,6 +85,8 @@ class TorchModel:
             entropy_coefficient=steps.entropy_coefficient,
             old_values=None if minibatch.values is None else self._tensor(minibatch.values),
             value_clip=self._config.value_clip,
+            objective=self._config.objective,
+            log_ratio_penalty=self._config.log_ratio_penalty,
         )
         for group in self._optimiser.param_groups:
             group["lr"] = steps.learning_rate

@@ -1,6 +1,7 @@
 """`parlmesh/Orchestration-v0`: orchestrating jobs as a gymnasium environment, one or many at once.
 
-The reward is r_perf alone, at the end: the share of the job that was done, if it was finished within the budget.
+The reward is r_perf alone, at the end: the share of the job that was done within the budget. With `credit: finished` a
+job that its budget cut off is worth nothing.
 Auxiliary terms depend on how far the training is, which only the learner knows: the algorithm `parl` adds them there.
 """
 
@@ -38,6 +39,7 @@ class OrchestrationJobs(VectorEnv):
         families: Sequence[str] = (),
         split: Split = "train",
         assigning: Literal["separate", "automatic"] = "separate",
+        credit: Literal["done", "finished"] = "done",
         agent: str = "small",
         critical_steps: int = 160,
         sub_agents: int = 100,
@@ -50,7 +52,7 @@ class OrchestrationJobs(VectorEnv):
         self.action_space = gymnasium.vector.utils.batch_space(self.single_action_space, num_envs)
         self._families, self._split = check_families(families, split), split
         limits = Limits(critical_steps, sub_agents, coordinated_steps)
-        self.world = Simulation(num_envs, sub_agent(agent), limits, assigning)
+        self.world = Simulation(num_envs, sub_agent(agent), limits, assigning, credit)
         self._rng = np.random.default_rng()
         self.families = np.full(num_envs, "", dtype=object)
         """Of the jobs under way."""

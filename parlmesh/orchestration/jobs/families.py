@@ -86,7 +86,7 @@ FAMILIES = {
     family.name: family
     for family in (
         Family("wide_search", (12, 24), (25, 32), _wide),
-        Family("deep_chain", (3, 4), (5, 5), _chain),
+        Family("deep_chain", (4, 5), (6, 6), _chain),
         Family("mixed", (8, 14), (15, 18), _mixed),
         Family("batch", (12, 20), (21, 24), _batch),
         # Never seen in training.

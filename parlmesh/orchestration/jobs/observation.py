@@ -9,7 +9,7 @@ from parlmesh.types import Array
 from .simulation import Simulation
 
 _MANY = 32.0
-_COUNTED = 256.0
+COUNTED = 256.0
 """A power of two, so that whole counts come back exactly from float32."""
 _LONG = 64.0
 _DEEP = 8.0
@@ -22,6 +22,8 @@ class Seen(NamedTuple):
     ready: Array
     ready_share: Array
     """Of what remains: 1 in a wide job, little in a chain."""
+    alone: Array
+    """1 when a single sub-task is ready and nobody works: there is nothing to do side by side."""
     chain: Array
     """Longest chain of sub-tasks that remain."""
     width: Array
@@ -34,17 +36,21 @@ class Seen(NamedTuple):
     longest: Array
     failure_rate: Array
     stages: Array
-    coverage: Array
     own: Array
+    size: Array
+    coverage: Array
     finished: Array
     critical: Array
-    size: Array
+    widest: Array
+    """Most sub-tasks that could be worked on at once so far; 1 in a chain."""
     created: Array
     assigned: Array
     completed: Array
 
 
 FIELDS = Seen._fields
+ENDS = FIELDS[-7:]
+"""The columns that every observation of an orchestrator ends with, whatever it begins with."""
 COLUMN = {name: index for index, name in enumerate(FIELDS)}
 
 
@@ -58,6 +64,7 @@ def observe(world: Simulation) -> Array:
         remaining=remaining / _MANY,
         ready=ready / _MANY,
         ready_share=ready / np.maximum(remaining, 1),
+        alone=(ready == 1) & (world.busy == 0),
         chain=chain / _DEEP,
         width=remaining / np.maximum(chain, 1) / _MANY,
         busy=world.busy / _MANY,
@@ -67,25 +74,21 @@ def observe(world: Simulation) -> Array:
         longest=world.longest / _LONG,
         failure_rate=world.failures / answers,
         stages=world.stages / _DEEP,
-        coverage=world.coverage,
         own=world.own / _MANY,
-        finished=world.finished,
-        critical=world.critical / _COUNTED,
         size=world.size / _MANY,
-        created=world.created / _COUNTED,
-        assigned=world.assigned_ever / _COUNTED,
-        completed=world.completed / _COUNTED,
+        coverage=world.coverage,
+        finished=world.finished,
+        critical=world.critical / COUNTED,
+        widest=world.widest / COUNTED,
+        created=world.created / COUNTED,
+        assigned=world.assigned_ever / COUNTED,
+        completed=world.completed / COUNTED,
     )
     return np.stack([np.asarray(column, np.float32) for column in seen], 1)
 
 
 def counts(observations: Array) -> dict[str, Array]:
-    """Whole numbers back from observations [..., fields]."""
-    found = {
-        name: np.rint(observations[..., COLUMN[name]] * _COUNTED).astype(np.int64)
-        for name in ("critical", "created", "assigned", "completed")
-    }
-    return found | {
-        "coverage": observations[..., COLUMN["coverage"]],
-        "finished": observations[..., COLUMN["finished"]] > 0,
-    }
+    """What a reward is made of, from the last columns of observations: whole numbers, but for the coverage."""
+    ends = {name: observations[..., index - len(ENDS)] for index, name in enumerate(ENDS)}
+    whole = {name: np.rint(ends[name] * COUNTED).astype(np.int64) for name in ENDS[2:]}
+    return {**whole, "coverage": ends["coverage"], "finished": ends["finished"] > 0}

@@ -19,7 +19,7 @@ from .families import MOST_SUB_TASKS, TRIES, Job
 from .sub_agents import SubAgent
 
 SUCCESS_COVERAGE = 0.9
-"""A finished job of which so much was done is a success."""
+"""A job of which so much was done within its budget is a success."""
 HANDOVER_STEPS = 2
 """What a sub-agent needs besides its work: to read what it is asked for, and to tell what it found."""
 
@@ -61,10 +61,15 @@ class Simulation:
         agent: SubAgent,
         limits: Limits,
         assigning: Literal["separate", "automatic"] = "separate",
+        credit: Literal["done", "finished"] = "done",
     ) -> None:
+        """With `credit` finished a job that was cut off by its budget is worth nothing, however much of it was done."""
+        if credit not in ("done", "finished"):
+            raise InvalidInput(f"credit must be done or finished, got {credit!r}")
         if assigning not in ("separate", "automatic"):
             raise InvalidInput(f"assigning must be separate or automatic, got {assigning!r}")
         self.limits, self.agent, self._automatic = limits, agent, assigning == "automatic"
+        self._strict = credit == "finished"
         self._steps, self._found = agent.results
         grid = (count, MOST_SUB_TASKS)
         self.size = np.ones(count, np.int64)
@@ -79,6 +84,7 @@ class Simulation:
         for name in ("created", "assigned_ever", "completed", "critical", "coordinated", "stages", "own", "seen_steps"):
             setattr(self, name, np.zeros(count, np.int64))
         self.longest = np.zeros(count, np.int64)
+        self.widest = np.zeros(count, np.int64)
         self.failures = np.zeros(count, np.int64)
         self.finished = np.zeros(count, np.bool_)
         self.ended = np.zeros(count, np.bool_)
@@ -109,7 +115,7 @@ class Simulation:
         self.assigned[chosen] = False
         for counts in (self.created, self.assigned_ever, self.completed, self.critical, self.coordinated, self.stages):
             counts[chosen] = 0
-        for counts in (self.own, self.seen_steps, self.longest, self.failures):
+        for counts in (self.own, self.seen_steps, self.longest, self.widest, self.failures):
             counts[chosen] = 0
         self.finished[chosen] = False
         self.ended[chosen] = False
@@ -136,8 +142,8 @@ class Simulation:
 
     @property
     def quality(self) -> Array:
-        """What a job is worth: the share that was done, if it was finished within its budget."""
-        return np.where(self.finished, self.coverage, 0.0)
+        """What a job is worth: the share that was done within its budget."""
+        return np.where(self.finished, self.coverage, 0.0) if self._strict else self.coverage
 
     @property
     def success(self) -> Array:
@@ -168,9 +174,10 @@ class Simulation:
         self._wait(np.flatnonzero(allowed & (actions == Action.WAIT)))
         self._spend(refused, np.ones(len(actions), np.int64))
         finishing = allowed & (actions == Action.FINISH)
-        self.finished |= finishing
-        self.ended |= finishing
         self._find_ready()
+        # There is nothing left to decide about a job that is done.
+        self.finished |= finishing | (rows & self.done.all(1))
+        self.ended |= self.finished
 
     def _work(self, rows: Array) -> None:
         if not len(rows):
@@ -246,3 +253,4 @@ class Simulation:
     def _find_ready(self) -> None:
         waits = (self.needs & ~self.done[:, None, :]).any(2)
         self.ready = ~self.done & ~self.assigned & ~waits
+        self.widest = np.maximum(self.widest, self.ready.sum(1) + self.assigned.sum(1))

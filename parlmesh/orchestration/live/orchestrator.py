@@ -85,6 +85,11 @@ class Orchestrator:
         """Sub-agents without an assignment."""
         return [name for name in self._prompts if name not in self._assigned]
 
+    @property
+    def assigned(self) -> list[str]:
+        """Sub-agents that begin when the orchestrator waits."""
+        return list(self._assigned)
+
     def create_subagent(self, name: str, system_prompt: str = "") -> None:
         """One more sub-agent; a step of the orchestrator."""
         self._going_on()

@@ -18,7 +18,7 @@ from parlmesh.training.ppo_trainer import PpoTrainer
 from parlmesh.training.trainer import Update
 from parlmesh.types import OBSERVATION, REWARD, TERMINATED, VALID, Array, EnvironmentSpec, Fragment
 
-from ..jobs.observation import FIELDS, counts
+from ..jobs.observation import ENDS, FIELDS, counts
 from ..jobs.simulation import SUCCESS_COVERAGE
 from ..reward import PARLReward
 from .config import ParlConfig, RewardConfig
@@ -33,13 +33,15 @@ class ParlTrainer(PpoTrainer):
     def __init__(
         self, policy: PolicySpec, environment: EnvironmentSpec, settings: Mapping[str, Any], rng: np.random.Generator
     ) -> None:
-        if environment.observation_shape != (len(FIELDS),):
+        config = settings_of(ParlConfig, settings)
+        if len(environment.observation_shape) != 1 or environment.observation_shape[0] < len(ENDS):
             shape = list(environment.observation_shape)
             raise ConfigError(
-                f"algorithm parl needs parlmesh/Orchestration-v0, whose observations have the shape [{len(FIELDS)}],"
-                f" got {shape}"
+                "algorithm parl needs an orchestrator's environment, such as parlmesh/Orchestration-v0, whose"
+                f" observations end with {', '.join(ENDS)}; got the shape {shape}"
             )
-        config = settings_of(ParlConfig, settings)
+        if config.prior.updates and environment.observation_shape != (len(FIELDS),):
+            raise ConfigError("prior.updates must be 0: there are examples for parlmesh/Orchestration-v0 alone")
         model = model_for(policy, config.ppo, rng)
         if config.prior.updates:
             clone_single_agent(model, config.prior, rng, assigning=config.assigning)
@@ -87,7 +89,7 @@ class Terms:
 
     def _total(self, last: Array, r_perf: Array, step: float) -> Array:
         found = counts(last)
-        total: Array = self.reward.compute_full_reward(
+        terms = self.reward.compute_full_reward(
             num_subagents=found["created"],
             quality=r_perf,
             success=1.0,
@@ -95,7 +97,10 @@ class Terms:
             max_subagents=self._config.cap,
             completed_subtasks=np.minimum(found["completed"], found["assigned"]),
             assigned_subtasks=found["assigned"],
-        )["total_reward"]
+        )
+        total: Array = terms["total_reward"]
+        if self._config.only_where_wide:
+            total = np.where(found["widest"] > 1, total, terms["r_perf"])
         return total
 
 
@@ -103,7 +108,7 @@ def _about(last: Array) -> dict[str, float]:
     if not len(last):
         return {}
     found = counts(last)
-    success = found["finished"] & (found["coverage"] >= SUCCESS_COVERAGE)
+    success = found["coverage"] >= SUCCESS_COVERAGE
     rate = found["completed"].sum() / max(1, found["assigned"].sum())
     return {
         "orchestration/critical_steps": float(found["critical"].mean()),

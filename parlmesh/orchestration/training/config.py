@@ -21,6 +21,9 @@ class RewardConfig(Config):
     """How they fall; constant = never."""
     form: Literal["report", "blog"] = "report"
     """Three terms as in the report, or two as in the blog."""
+    only_where_wide: bool = True
+    """Pay the auxiliary terms for jobs alone that had more than one sub-task to work on at once: a chain has nothing to
+    parallelise, and an orchestrator that is paid for sub-agents there forgets how to work itself."""
     cap: int = Field(default=50, ge=1, le=1_000)
     """Sub-agents at which r_parallel is 1; more earn nothing more."""
 

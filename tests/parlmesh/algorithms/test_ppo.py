@@ -9,6 +9,8 @@ from parlmesh.algorithms.ppo import ppo_gradient
 from parlmesh.algorithms.ppo_torch import ppo_loss
 
 COEFFICIENTS = {"clip": 0.2, "value_coefficient": 0.5, "entropy_coefficient": 0.01}
+LOG_RATIO = {**COEFFICIENTS, "objective": "log_ratio", "log_ratio_penalty": 0.3}
+both_objectives = pytest.mark.parametrize("coefficients", [COEFFICIENTS, LOG_RATIO], ids=["clipped", "log_ratio"])
 
 
 def case(seed, size):
@@ -18,15 +20,16 @@ def case(seed, size):
     return log_prob, entropy, values, behaviour, advantages, returns
 
 
+@both_objectives
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 20))
-def test_the_gradient_by_hand_equals_autograd_of_the_same_loss(seed, size):
+def test_the_gradient_by_hand_equals_autograd_of_the_same_loss(coefficients, seed, size):
     arrays = case(seed, size)
-    gradient, terms = ppo_gradient(*arrays, **COEFFICIENTS)
+    gradient, terms = ppo_gradient(*arrays, **coefficients)
     tensors = [torch.from_numpy(array) for array in arrays]
     for tensor in tensors[:3]:
         tensor.requires_grad_()
-    loss, torch_terms = ppo_loss(*tensors, **COEFFICIENTS)
+    loss, torch_terms = ppo_loss(*tensors, **coefficients)
     loss.backward()
     np.testing.assert_allclose(gradient.log_prob, tensors[0].grad, atol=1e-5)
     np.testing.assert_allclose(np.full(size, gradient.entropy), tensors[1].grad, atol=1e-6)
@@ -34,15 +37,16 @@ def test_the_gradient_by_hand_equals_autograd_of_the_same_loss(seed, size):
     np.testing.assert_allclose(terms, torch_terms, rtol=1e-3, atol=1e-4)
 
 
+@both_objectives
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000))
-def test_the_gradient_equals_finite_differences(seed):
+def test_the_gradient_equals_finite_differences(coefficients, seed):
     log_prob, *rest = (array.astype(np.float64) for array in case(seed, 4))
 
     def loss(changed):
-        return ppo_gradient(changed, *rest, **COEFFICIENTS)[1].total
+        return ppo_gradient(changed, *rest, **coefficients)[1].total
 
-    gradient, _ = ppo_gradient(log_prob, *rest, **COEFFICIENTS)
+    gradient, _ = ppo_gradient(log_prob, *rest, **coefficients)
     ratio = np.exp(log_prob - rest[2])
     for row in range(4):
         if np.abs(np.abs(ratio[row] - 1.0) - 0.2) < 1e-3:
@@ -67,6 +71,15 @@ def test_a_clipped_step_has_no_policy_gradient(log_prob, advantage):
     gradient, terms = ppo_gradient(*arrays, **COEFFICIENTS)
     assert terms.clip_fraction == 1.0
     assert gradient.log_prob[0] == 0.0
+
+
+@pytest.mark.parametrize("advantage", [1.0, -1.0])
+@pytest.mark.parametrize("log_prob", [0.0, -4.0])
+def test_outside_the_range_of_log_ratios_only_the_penalty_pulls_whatever_the_advantage(log_prob, advantage):
+    arrays = [np.array([value], np.float32) for value in (log_prob, 0.0, 0.0, -2.0, advantage, 0.0)]
+    gradient, terms = ppo_gradient(*arrays, **LOG_RATIO)
+    assert gradient.log_prob[0] == pytest.approx(2 * 0.3 * (log_prob + 2.0))
+    assert terms.policy == pytest.approx(0.3 * (log_prob + 2.0) ** 2)
 
 
 @settings(max_examples=20, deadline=None)

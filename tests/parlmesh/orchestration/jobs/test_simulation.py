@@ -69,7 +69,8 @@ class SlowJob:
             self.stages.append((1, group))
         else:
             self.over = True
-        self.over = self.over or self.spent >= self.limits.critical_steps
+        used_up = self.spent >= self.limits.critical_steps
+        self.over = self.over or used_up or len(self.done) == self.job.size
 
 
 @settings(max_examples=30, deadline=None)

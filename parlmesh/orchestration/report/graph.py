@@ -1,0 +1,87 @@
+"""Who had to wait for whom: dependencies that were declared, and those that show in when tasks were submitted."""
+
+from collections.abc import Mapping
+
+from .trace import JobTrace
+
+
+def edges_of(job: JobTrace) -> dict[str, list[str]]:
+    """For each task those that it waited for.
+
+    A task that was submitted after others had ended follows the last of them: whoever submitted it had seen that one.
+    """
+    ends = sorted((attempt.end, name) for name, attempt in job.tasks.items())
+    found: dict[str, list[str]] = {}
+    position = 0
+    last = ""
+    for name, attempt in sorted(job.tasks.items(), key=lambda item: item[1].submit):
+        while position < len(ends) and ends[position][0] <= attempt.submit:
+            last = ends[position][1]
+            position += 1
+        declared = [parent for parent in attempt.dependencies if parent in job.tasks]
+        found[name] = [*declared, last] if last and last not in declared else declared
+    return found
+
+
+def in_order(edges: Mapping[str, list[str]]) -> list[str]:
+    """Parents before children."""
+    found: dict[str, None] = {}
+    for name in edges:
+        stack = [(name, iter(edges[name]))]
+        entered = {name}
+        while stack:
+            top, parents = stack[-1]
+            parent = next((each for each in parents if each not in found and each not in entered), None)
+            if parent is None:
+                found.setdefault(top)
+                stack.pop()
+            else:
+                entered.add(parent)
+                stack.append((parent, iter(edges[parent])))
+    return list(found)
+
+
+def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) -> tuple[float, list[str]]:
+    """The time that no number of workers can go below, and the tasks that make it."""
+    best: dict[str, tuple[float, str]] = {}
+    for name in in_order(edges):
+        before, parent = max(((best[each][0], each) for each in edges[name]), default=(0.0, ""))
+        best[name] = (before + seconds[name], parent)
+    name = max(best, key=lambda each: best[each][0])
+    total, chain = best[name][0], []
+    while name:
+        chain.append(name)
+        name = best[name][1]
+    return total, chain[::-1]
+
+
+def with_workers(
+    edges: Mapping[str, list[str]], seconds: Mapping[str, float], delays: Mapping[str, float], workers: int
+) -> float:
+    """How long the job takes on so many slots when whatever is ready starts at once, in the given order.
+
+    `delays` is what passed between the last parent's end and the moment a task could start, however many slots.
+    """
+    children: dict[str, list[str]] = {name: [] for name in edges}
+    waits = {name: len(set(parents)) for name, parents in edges.items()}
+    for name, parents in edges.items():
+        for parent in set(parents):
+            children[parent].append(name)
+    rank = {name: number for number, name in enumerate(seconds)}
+    ready = {name: delays[name] for name, count in waits.items() if count == 0}
+    free = [0.0] * workers
+    ends: dict[str, float] = {}
+    while ready:
+        slot = min(range(workers), key=free.__getitem__)
+        startable = [name for name, at in ready.items() if at <= free[slot]]
+        name = (
+            min(startable, key=rank.__getitem__)
+            if startable
+            else min(ready, key=lambda each: (ready[each], rank[each]))
+        )
+        ends[name] = free[slot] = max(free[slot], ready.pop(name)) + seconds[name]
+        for child in children[name]:
+            waits[child] -= 1
+            if waits[child] == 0:
+                ready[child] = max(ends[parent] for parent in edges[child]) + delays[child]
+    return max(ends.values())
