@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.faults import shim
-from tools.faults.chaos import leaks, run_chaos
+from tools.faults import memory, shim
+from tools.faults.chaos import run_chaos
+from tools.faults.memory import Sample
 from tools.faults.schedule import FAULTS, make_plan
 
 pytestmark = [
@@ -68,9 +69,19 @@ def test_many_seeds_vary_what_there_is_to_vary() -> None:
 
 
 def test_memory_that_grows_is_noticed_and_a_restart_is_not_taken_for_it() -> None:
-    flat = [(5.0 * number, 60.0 if number % 40 else 20.0) for number in range(200)]
-    growing = [(at, value + at / 10) for at, value in flat]
-    assert leaks({"scheduler": flat, "learner": growing}) == ["learner grew from 82 to 158 MiB"]
+    flat = [Sample(5.0 * number, 60.0 if number % 100 > 3 else 20.0, 1 + number // 100) for number in range(200)]
+    stepped = [sample._replace(mib=sample.mib + 40.0 * (sample.at % 500 > 200)) for sample in flat]
+    growing = [sample._replace(mib=sample.mib + sample.at / 20) for sample in flat]
+    assert memory.leaks("scheduler", flat) == memory.leaks("learner", stepped) == []
+    found = memory.leaks("learner", growing)
+    assert [leak.partition(":")[0] for leak in found] == [
+        "learner grew from 65 to 83 MiB in life 1",
+        "learner grew from 90 to 108 MiB in life 2",
+    ]
+    assert "3.0 MiB a minute over 435 s; the bound is 1" in found[0]
+    assert memory.leaks("scheduler", growing, memory.allowed_mib(100_000)) == []
+    assert "at most 110 MiB in 2 lives, +3.00 MiB a minute in the longest of 435 s" in memory.text("learner", growing)
+    assert "none long enough for a slope" in memory.text("learner", growing[:10])
 
 
 def test_an_unknown_fault_is_named() -> None:

@@ -5,23 +5,19 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from parlmesh.testing.history import History, Journal, now
 from parlmesh.testing.history_rules import Limits, Violation, check
 
+from . import memory
 from .clients import RawClient, SdkClient, StalledReader
 from .fleet import ChaosFleet
 from .injector import Injector
+from .memory import Sample
 from .observer import Observer
 from .schedule import Plan
 
 _SETTLE_SECONDS = 150.0
-# With fewer samples in a quarter of the run nothing is said of memory.
-_FEW = 30
-_GROWTH = 1.3
-
-Samples: TypeAlias = list[tuple[float, float]]
 
 
 @dataclass(slots=True)
@@ -39,31 +35,41 @@ class Report:
     starts: dict[str, int] = field(default_factory=dict)
     starved_seconds: float = 0.0
     """For so long the machine gave this process no time; whoever else it starved then cannot be blamed."""
-    memory: dict[str, Samples] = field(default_factory=dict)
+    memory: dict[str, list[Sample]] = field(default_factory=dict)
+    kept_tasks: int = 0
+    """Of a scheduler; it may grow until it has as many."""
     findings: list[str] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
 
     @property
     def problems(self) -> list[str]:
         """Empty when every promise was kept."""
-        return [*self.findings, *map(str, self.violations), *leaks(self.memory)]
+        return [*self.findings, *map(str, self.violations), *self._leaks()]
 
     def text(self) -> str:
         """For people, and for the log of a soak."""
         faults = ", ".join(f"{name} {count}" for name, count in sorted(self.faults.items()))
-        memory = "; ".join(f"{name} {_growth(samples)}" for name, samples in self.memory.items())
+        lives = "\n    ".join(memory.text(name, samples) for name, samples in self.memory.items())
         return (
             f"seed {self.seed}: {self.seconds:.0f} s, {sum(self.faults.values())} faults, "
             f"{self.acknowledged} acknowledged tasks, {self.effects} effects, {self.finished_runs} runs finished, "
             f"{self.steps} steps, {self.scrapes} scrapes, {self.starved_seconds:.1f} s starved, "
             f"{len(self.problems)} violations\n"
-            f"  faults: {faults}\n  starts: {self.starts}\n  memory: {memory}"
+            f"  faults: {faults}\n  starts: {self.starts}\n  memory:\n    {lives}"
         )
+
+    def _leaks(self) -> list[str]:
+        allowed = {"scheduler": memory.allowed_mib(self.kept_tasks)}
+        return [
+            leak
+            for name, samples in self.memory.items()
+            for leak in memory.leaks(name, samples, allowed.get(name, 0.0))
+        ]
 
 
 async def run_chaos(plan: Plan, folder: Path) -> Report:
     """Runs the plan in an empty folder; the report says whether every promise was kept."""
-    report = Report(plan.seed)
+    report = Report(plan.seed, kept_tasks=plan.scheduler["retention.max_tasks"])
     start = now()
     async with ChaosFleet(plan, folder) as fleet:
         with Journal(fleet.history / "clients.jsonl") as journal:
@@ -139,27 +145,3 @@ async def _end(*tasks: "asyncio.Task[None]") -> None:
 
 async def _awaited(task: Awaitable[None]) -> None:
     await task
-
-
-def _growth(samples: Samples) -> str:
-    """Resident memory of a process over all its lives."""
-    quarter = max(1, len(samples) // 4)
-    most = max(value for _, value in samples)
-    return f"{_high(samples[:quarter]):.0f} to {_high(samples[-quarter:]):.0f} MiB, most {most:.0f}"
-
-
-def leaks(memory: dict[str, Samples]) -> list[str]:
-    """Processes that have more in the last quarter of a run than in the first."""
-    found = []
-    for name, samples in memory.items():
-        quarter = len(samples) // 4
-        before, after = _high(samples[:quarter]), _high(samples[-quarter:])
-        if quarter >= _FEW and after > _GROWTH * before:
-            found.append(f"{name} grew from {before:.0f} to {after:.0f} MiB")
-    return found
-
-
-def _high(samples: Samples) -> float:
-    """What it has most of the time but for moments; a process that has just been started again has less."""
-    values = sorted(value for _, value in samples)
-    return values[len(values) * 9 // 10] if values else 0.0

@@ -17,6 +17,7 @@ from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
 from .fleet import ChaosFleet
+from .memory import Sample
 
 _CALL_SECONDS = 3.0
 _SCRAPE_SECONDS = 0.25
@@ -44,7 +45,7 @@ class Observer:
         self.finished_runs = 0
         self.failed_runs: list[str] = []
         self.steps = 0
-        self.memory: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.memory: dict[str, list[Sample]] = defaultdict(list)
         self.stopping = False
 
     async def scrape(self) -> None:
@@ -102,7 +103,8 @@ class Observer:
                         resident = psutil.Process(member.process.pid).memory_info().rss / _MEBIBYTE
                     except psutil.Error:
                         continue
-                    self.memory[member.name].append((round(now() - start, 1), round(resident, 1)))
+                    sample = Sample(round(now() - start, 1), round(resident, 1), member.starts)
+                    self.memory[member.name].append(sample)
             await asyncio.sleep(_MEMORY_SECONDS)
 
     async def _one_run(self, stub: Any, run_id: str) -> pb.Training:
