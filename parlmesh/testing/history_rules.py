@@ -71,7 +71,9 @@ class _Books:
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         for fault in history.of(Fault):
             self._faults[fault.target].append(fault)
+        # Of any kind: nobody was there to take a result or to tell an actor anything.
         self._outages = sorted(self._faults.get(SCHEDULER, []), key=lambda fault: fault.start)
+        self._deaths = [outage for outage in self._outages if outage.kind.startswith("kill")]
         self._accepted = {task_id for each in self._submits if each.answer == "accepted" for task_id in each.task_ids}
 
     def acknowledged_ends_once(self) -> Iterable[Violation]:
@@ -164,7 +166,7 @@ class _Books:
         with it; the assignment may have been on its way at that moment."""
         earliest = began.at - self._limits.on_its_way_seconds
         latest = began.at + self._limits.unrecorded_seconds
-        return began.attempt == 1 and any(earliest <= outage.start <= latest for outage in self._outages)
+        return began.attempt == 1 and any(earliest <= death.start <= latest for death in self._deaths)
 
     def _succeeded_or_was_cancelled(self, task_id: str) -> bool:
         """An attempt that failed or was stopped is no end: whoever forgets its task has lost it."""

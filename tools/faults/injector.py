@@ -17,6 +17,7 @@ _LOOK_SECONDS = 0.1
 _LATEST_SECONDS = 5.0
 # A good part of a lease.
 _STARVED_SECONDS = 2.0
+_AWAY = ("kill_scheduler", "terminate_scheduler", "stop_scheduler")
 _FAULTS_OF_DISKS = {
     "slow_disk": ("fsync_delay_ms", "slow_fsyncs"),
     "full_disk": ("bytes_left", "full_writes"),
@@ -172,7 +173,7 @@ class Injector:
         self.performed[fault.name] += 1
 
     def _record(self, fault: PlannedFault, start: float, lingers: float) -> None:
-        # Disks and clocks excuse nothing, and of a scheduler only its death.
-        if fault.name.startswith("clock") or (fault.target == "scheduler" and fault.name != "kill_scheduler"):
+        # Disks and clocks excuse nothing. When a scheduler was away is written down: the rules say what follows.
+        if fault.name.startswith("clock") or (fault.target == "scheduler" and fault.name not in _AWAY):
             return
         self._journal.add(Fault(fault.target, fault.name, start, now(), lingers))

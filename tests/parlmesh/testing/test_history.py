@@ -110,6 +110,7 @@ def test_a_lease_of_the_schedulers_last_moment_may_have_died_with_it() -> None:
     assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == []
     assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 1.9, 1.9)) == [], "the assignment was on its way"
     assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 3.1, 3.1)) == ["live work is not repeated"]
+    assert rules(*TWICE, Fault("scheduler", "terminate_scheduler", 2.2, 2.2)) == ["live work is not repeated"]
     later = attempt("x", 2.0, number=2), attempt("y", 2.5, actor="b", number=3), Delivered("t", 4.0, "succeeded", "y")
     assert rules(ACCEPTED, *later, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == ["live work is not repeated"]
 
@@ -133,7 +134,8 @@ def test_a_fault_long_after_its_success_excuses_no_repetition() -> None:
     dies = Fault("a", "kill", 40.0, 40.0)
     assert rules(ACCEPTED, attempt("x", 2.0), *late, dies) == ["live work is not repeated"]
     # Nobody was there to take the result.
-    assert rules(ACCEPTED, attempt("x", 2.0), *late, dies, Fault("scheduler", "kill_scheduler", 10.0, 41.0)) == []
+    for kind in ("kill_scheduler", "terminate_scheduler"):
+        assert rules(ACCEPTED, attempt("x", 2.0), *late, dies, Fault("scheduler", kind, 10.0, 41.0)) == []
     assert rules(ACCEPTED, attempt("x", 2.0), *late, Fault("a", "kill", 10.0, 10.0)) == []
 
 
