@@ -154,9 +154,9 @@ class _Books:
         return until
 
     def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
-        """Whether it was taken from a full actor for an idle one, in the moment in which it began there. What came to
-        its end there is not moved: rebalancing waits for a heartbeat that names it."""
-        if end is not None and end.how == "succeeded":
+        """Whether it was taken from a full actor for an idle one, in the moment in which it began there. A short one
+        may have come to its end there before it heard of it."""
+        if before.actor == after.actor:
             return False
         over = end.at if end is not None and end.how == "stopped" else after.at
         return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
