@@ -13,6 +13,7 @@ _EXTRAS: Mapping[str, str] = {
     "dp_accounting": "federation",
     "gymnasium": "actor",
     "jwt": "security",
+    "kubernetes": "kubernetes",
     "matplotlib": "learner",
     "onnx": "export",
     "optuna": "tune",

@@ -82,6 +82,20 @@ class Simulation:
         self.deployment_latency[which] = shown[0]
         self._reserve()
 
+    def show(self, pods: Array, alive: Array, load: Array, latency_ms: Array, site: Array) -> Served:
+        """Takes what was measured elsewhere for the state of the first episode, and says what it costs."""
+        self.pods[0], self.alive[0], self.load[0], self.deployment_latency[0] = pods, alive, load, latency_ms
+        self.distance = self.users_distance[:, site][None].repeat(len(self.pods), axis=0)
+        self.backlog[0] = 0.0
+        zero = np.zeros(len(self.pods))
+        return self._cost(self._reserve(), zero, zero)
+
+    def expected_latency(self, pods: Array, load: Array, distance: Array) -> Array:
+        """Milliseconds of each deployment [D] with pods [N, D] that all serve, and nothing waiting from before."""
+        milliseconds, _, _ = self._latency(pods[None], np.zeros_like(load)[None], load[None], distance[None])
+        found: Array = milliseconds[0]
+        return found
+
     @property
     def ended(self) -> Array:
         """Episodes that have had all their steps [E]."""
@@ -126,11 +140,14 @@ class Simulation:
         serving = np.where(alive, serving, 0)
         load = self.load
         self.deployment_latency, self.backlog, lost = self._latency(serving, self.backlog, load, self.distance)
-        total = np.maximum(load.sum(axis=1), 1e-12)
-        mean = (self.deployment_latency * load).sum(axis=1) / total
-        resource, balance = self._reservation(self._reserve())
+        asked = np.maximum(load.sum(axis=1), 1e-12) * self.settings.step_seconds
+        return self._cost(self._reserve(), np.minimum(lost.sum(axis=1) / asked, 1.0), refused)
+
+    def _cost(self, reserved: Array, gone: Array, refused: Array) -> Served:
+        total = np.maximum(self.load.sum(axis=1), 1e-12)
+        mean = (self.deployment_latency * self.load).sum(axis=1) / total
+        resource, balance = self._reservation(reserved)
         weights = self.settings.weights
-        gone = np.minimum(lost.sum(axis=1) / (total * self.settings.step_seconds), 1.0)
         return Served(
             latency=-weights.latency * mean / 100.0,
             resource=-weights.resource * resource,

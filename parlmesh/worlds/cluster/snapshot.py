@@ -1,0 +1,137 @@
+"""A live cluster as the simulator's arrays, so that views, masks and the reward are the same code."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.types import Array
+
+from ..placement.cluster import Cluster
+from .gateway import Gateway
+from .prometheus import instant
+from .settings import LiveConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod of one of the deployments."""
+
+    name: str
+    uid: str
+    version: str
+    node: int
+    deployment: int
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was read; N nodes and D deployments in the order of the world."""
+
+    pods: Array
+    """[N, D]."""
+    alive: Array
+    """[N]."""
+    load: Array
+    """Requests a second [D]."""
+    latency_ms: Array
+    """[D]."""
+    replicas: Array
+    """That are asked for [D]."""
+    versions: tuple[str, ...]
+    """Of the deployments."""
+    preferred: tuple[frozenset[str], ...]
+    """Nodes that a deployment's pods prefer by its template."""
+    members: tuple[Pod, ...]
+    usage: Mapping[str, Mapping[str, str]]
+    """Measured use by node; empty where metrics.k8s.io is not there."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the log."""
+        return {
+            "pods": self.pods.tolist(),
+            "alive": self.alive.tolist(),
+            "load": self.load.tolist(),
+            "latency_ms": self.latency_ms.tolist(),
+            "replicas": self.replicas.tolist(),
+        }
+
+
+def read_snapshot(gateway: Gateway, config: LiveConfig, cluster: Cluster) -> Snapshot:
+    """Reads nodes, deployments, pods, and load and latency from Prometheus. NotFound for what the world names and the
+    cluster has not."""
+    nodes = {node.name: index for index, node in enumerate(cluster.nodes)}
+    seen = {node.metadata.name: node for node in gateway.nodes()}
+    missing = [name for name in nodes if name not in seen]
+    if missing:
+        raise NotFound(f"the cluster has no node {', '.join(missing)}; the world's nodes must be those of the cluster")
+    alive = np.array([_ready(seen[name]) and not seen[name].spec.unschedulable for name in nodes], np.bool_)
+    found = [gateway.deployment(config.namespace, each.name) for each in cluster.deployments]
+    members = _members(gateway, config, found, nodes)
+    pods = np.zeros((len(nodes), len(found)), np.int64)
+    for pod in members:
+        pods[pod.node, pod.deployment] += 1
+    names = [deployment.name for deployment in cluster.deployments]
+    return Snapshot(
+        pods=pods,
+        alive=alive,
+        load=_measured(config, config.load_query, "load_query", names),
+        latency_ms=_measured(config, config.latency_query, "latency_query", names),
+        replicas=np.array([deployment.spec.replicas or 0 for deployment in found]),
+        versions=tuple(str(deployment.metadata.resource_version) for deployment in found),
+        preferred=tuple(_preferred(deployment) for deployment in found),
+        members=tuple(members),
+        usage=_usage(gateway),
+    )
+
+
+def _members(gateway: Gateway, config: LiveConfig, deployments: list[Any], nodes: Mapping[str, int]) -> list[Pod]:
+    """Pods that are not ending and are on a node of the world, by the labels that their deployment selects."""
+    found = []
+    for pod in gateway.pods(config.namespace)[0]:
+        if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
+            continue
+        labels = pod.metadata.labels or {}
+        for index, deployment in enumerate(deployments):
+            wanted = deployment.spec.selector.match_labels or {}
+            if wanted and all(labels.get(key) == value for key, value in wanted.items()):
+                if pod.spec.node_name in nodes:
+                    meta = pod.metadata
+                    node = nodes[pod.spec.node_name]
+                    found.append(Pod(meta.name, meta.uid, str(meta.resource_version), node, index, _ready(pod)))
+                break
+    return found
+
+
+def _ready(thing: Any) -> bool:
+    conditions = thing.status.conditions or []
+    return any(condition.type == "Ready" and condition.status == "True" for condition in conditions)
+
+
+def _preferred(deployment: Any) -> frozenset[str]:
+    affinity = deployment.spec.template.spec.affinity
+    node = affinity.node_affinity if affinity else None
+    terms = (node.preferred_during_scheduling_ignored_during_execution if node else None) or []
+    expressions = [each for term in terms for each in term.preference.match_expressions or []]
+    return frozenset(name for each in expressions if each.key == "kubernetes.io/hostname" for name in each.values or [])
+
+
+def _measured(config: LiveConfig, query: str, name: str, deployments: list[str]) -> Array:
+    if not config.prometheus or not query:
+        raise FailedPrecondition(f"{name} and prometheus must be set: without it nothing is known", reason="PROMETHEUS")
+    found = instant(config.prometheus, query)
+    missing = [deployment for deployment in deployments if deployment not in found]
+    if missing:
+        # An unknown latency is not 0, which would look perfect.
+        raise FailedPrecondition(f"{name} says nothing of {', '.join(missing)}", reason="PROMETHEUS")
+    return np.array([max(found[deployment], 0.0) for deployment in deployments])
+
+
+def _usage(gateway: Gateway) -> Mapping[str, Mapping[str, str]]:
+    try:
+        return gateway.node_usage()
+    except NotFound:
+        return {}

@@ -1,0 +1,89 @@
+"""`parlmesh placement` from its files to what it prints."""
+
+import json
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from parlmesh.cli.__main__ import app
+from parlmesh.errors import FleetError
+from parlmesh.testing.kubernetes_api import KubernetesState, kubernetes_api
+from parlmesh.worlds.placement.queueing import per_pod_response
+
+CLUSTER = {
+    "nodes": [{"name": name, "cpu": 8, "ram": 16000} for name in ("edge-a", "edge-b")],
+    "deployments": [{"name": "web", "cpu": 1, "ram": 500, "service_rate": 50, "request_rate": 60}],
+    "distance_ms": [[0.0, 30.0]],
+}
+
+
+@pytest.fixture
+def world(tmp_path):
+    file = tmp_path / "world.yaml"
+    kwargs = {"cluster": CLUSTER, "episode_steps": 10}
+    file.write_text(yaml.safe_dump({"training": {"environment": {"id": "parlmesh/Placement-v3", "kwargs": kwargs}}}))
+    return file
+
+
+def run(*words):
+    return CliRunner().invoke(app, ["placement", *map(str, words)])
+
+
+def test_every_baseline_is_in_the_table_the_best_first(world):
+    answer = run("evaluate", "--config", world, "--episodes", 4, "--json")
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.output)
+    assert len(found) == 5
+    assert "success" in found["static"]
+    table = run("evaluate", "--config", world, "--episodes", 4)
+    assert "greedy-latency" in table.output
+
+
+def test_a_fit_writes_a_world_that_can_be_trained_on(world, tmp_path):
+    rng = np.random.default_rng(0)
+    load = rng.uniform(5, 60, 200)
+    latency = 1000 * per_pod_response(load, np.full(200, 35.0), np.full(200, 2)) + 12
+    rows = "\n".join(f"{n},web,2,{load[n]},{latency[n]}" for n in range(200))
+    (tmp_path / "m.csv").write_text(f"time,deployment,replicas,requests_per_second,latency_ms\n{rows}\n")
+    answer = run("fit", tmp_path / "fitted.yaml", "--config", world, "--csv", tmp_path / "m.csv", "--json")
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.output)["web"]["service_rate"] == pytest.approx(35, rel=0.05)
+    again = run("evaluate", "--config", tmp_path / "fitted.yaml", "--episodes", 2, "--json")
+    assert again.exit_code == 0, again.output
+    kept = yaml.safe_load((tmp_path / "fitted.yaml").read_text())["training"]["environment"]["kwargs"]
+    assert kept["episode_steps"] == 10
+    assert kept["cluster"]["deployments"][0]["request_rate"] == pytest.approx(load.mean(), rel=1e-3)
+
+
+def test_metrics_of_other_deployments_are_refused(world, tmp_path):
+    (tmp_path / "m.csv").write_text("deployment,replicas,requests_per_second,latency_ms\nshop,1,1,1\n")
+    answer = run("fit", tmp_path / "fitted.yaml", "--config", world, "--csv", tmp_path / "m.csv")
+    assert isinstance(answer.exception, FleetError)
+    assert "no metrics of web; they have shop" in answer.exception.message
+    assert not (tmp_path / "fitted.yaml").exists()
+
+
+def test_a_recommendation_names_changes_and_latency_and_touches_nothing(world, tmp_path):
+    pytest.importorskip("kubernetes")
+    state = KubernetesState()
+    state.add_node("edge-a")
+    state.add_node("edge-b")
+    state.add_deployment("shop", "web", ["edge-b", "edge-b"])
+    state.metrics = {"latency": {"web": 80.0}, "load": {"web": 95.0}}
+    with kubernetes_api(state) as address:
+        live = {"namespace": "shop", "server": address, "prometheus": address}
+        live |= {"latency_query": "latency", "load_query": "load", "log": str(tmp_path / "w.jsonl")}
+        (tmp_path / "live.yaml").write_text(yaml.safe_dump(live))
+        words = ("recommend", "--live", tmp_path / "live.yaml", "--config", world, "--baseline", "greedy-latency")
+        answer = run(*words, "--json")
+        shown = run(*words)
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.output)
+    assert found["measured_ms"] == pytest.approx(80.0)
+    assert any(change["node"] == "edge-a" and change["to"] > change["from"] for change in found["changes"])
+    assert found["predicted_then_ms"] < found["predicted_now_ms"]
+    assert "web on edge-a" in shown.output
+    assert {method for method, _ in state.requests} == {"GET"}
+    assert not (tmp_path / "w.jsonl").exists()
