@@ -4,7 +4,8 @@ import os
 import sys
 
 from parlmesh.config import parse_arguments
-from parlmesh.extras import EXIT_CONFIGURATION, require
+from parlmesh.engine import choose_engine
+from parlmesh.extras import EXIT_CONFIGURATION, SERVER, require
 
 from .config import ActorConfig
 
@@ -16,7 +17,8 @@ _SWITCH_SECONDS = 0.001
 def main() -> int:
     """Runs an actor until it is told to stop; the result is the exit code."""
     config = parse_arguments("actor", ActorConfig, description="Runs tasks and collects experience for a fleet.")
-    require("parlmesh-actor", "actor", "gymnasium", "safetensors", "xxhash")
+    require("parlmesh-actor", "actor", *SERVER, "gymnasium", "safetensors", "xxhash")
+    choose_engine()
     for name in _ONE_THREAD:
         os.environ.setdefault(name, "1")
 

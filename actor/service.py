@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import Unavailable
 from parlmesh.processes import IMPORTING
-from parlmesh.telemetry import get_logger, serve_metrics
-from parlmesh.telemetry.metrics import MetricsServer
+from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.metrics import MetricsServer, serve_metrics
 
 from .build import build
 from .config import METRICS_PORT, ActorConfig

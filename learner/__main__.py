@@ -5,7 +5,8 @@ import sys
 from collections.abc import Sequence
 
 from parlmesh.config import parse_arguments
-from parlmesh.extras import require
+from parlmesh.engine import choose_engine
+from parlmesh.extras import SERVER, require
 
 from .config import LearnerConfig
 
@@ -15,10 +16,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = parse_arguments(
         "learner", LearnerConfig, argv, description="Serves policies, takes in experience, trains."
     )
-    require("parlmesh-learner", "learner", "gymnasium", "safetensors", "tensorboard", "xxhash")
+    require("parlmesh-learner", "learner", *SERVER, "gymnasium", "safetensors", "tensorboard", "xxhash")
     # Small matrices are fastest on one thread, and the other cores belong to the actors.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    choose_engine()
     # Imported after parsing, so that --help is instant.
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging

@@ -12,8 +12,10 @@ from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec
-from parlmesh.rpc import FleetServer, Service, open_channel
-from parlmesh.telemetry import get_logger, serve_metrics
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer, Service
+from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.metrics import serve_metrics
 from parlmesh.trainers import check_algorithm, check_device, policy_for, trainer_for
 from parlmesh.types import EnvironmentSpec
 from parlmesh.v1 import (

@@ -2,15 +2,23 @@
 
 gRPC hands every read from the thread of its event engine to a pool, and from there to the completion queue; the older
 path reads in the thread that waits for the queue, which takes a message there and back in two thirds of the time
-(decision 0010). gRPC reads the variable once, when it is imported.
+(decision 0010). gRPC reads the variable once, when it is imported, and it holds for the whole process: so the binaries
+choose, and a program that uses the SDK chooses for itself (decision 0024).
 """
 
 import os
+import sys
+from collections.abc import MutableMapping
 
 VARIABLE = "GRPC_EXPERIMENTS"
 OLDER_PATH = "-event_engine_client,-event_engine_listener"
 
 
-def choose_engine() -> None:
-    """Takes the quicker path. What the variable says already stands."""
-    os.environ.setdefault(VARIABLE, OLDER_PATH)
+def choose_engine(environment: MutableMapping[str, str] = os.environ) -> bool:
+    """Takes the quicker path, unless the variable is set already; False when gRPC is imported and it is too late.
+
+    Call it before anything imports grpc, `parlmesh.client` included. Another environment than this process's own is
+    one for a child.
+    """
+    environment.setdefault(VARIABLE, OLDER_PATH)
+    return environment is not os.environ or "grpc" not in sys.modules

@@ -5,18 +5,23 @@ import sys
 from collections.abc import Mapping
 
 EXIT_CONFIGURATION = 2
+SERVER = ("grpc_health", "grpc_reflection", "prometheus_client")
+"""What every service imports and the SDK does not."""
 
 # By the name that is imported; where several extras bring it, the smallest.
 _EXTRAS: Mapping[str, str] = {
     "cryptography": "security",
     "cmaes": "tune",
     "dp_accounting": "federation",
+    "grpc_health": "server",
+    "grpc_reflection": "server",
     "gymnasium": "actor",
     "jwt": "security",
     "kubernetes": "kubernetes",
-    "matplotlib": "learner",
+    "matplotlib": "charts",
     "onnx": "export",
     "optuna": "tune",
+    "prometheus_client": "server",
     "rich": "cli",
     "safetensors": "actor",
     "scipy": "worlds",

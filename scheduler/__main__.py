@@ -3,6 +3,8 @@
 import sys
 
 from parlmesh.config import parse_arguments
+from parlmesh.engine import choose_engine
+from parlmesh.extras import SERVER, require
 
 from .config import SchedulerConfig
 
@@ -11,6 +13,8 @@ def main() -> int:
     config = parse_arguments(
         "scheduler", SchedulerConfig, description="Takes tasks, gives them to actors by priority, keeps their outcomes."
     )
+    require("parlmesh-scheduler", "scheduler", *SERVER)
+    choose_engine()
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
     from parlmesh.rpc import run_service
 

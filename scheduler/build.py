@@ -4,8 +4,9 @@ import asyncio
 import time
 
 from parlmesh.config import effective
-from parlmesh.rpc import FleetServer
-from parlmesh.telemetry import configure_logging, get_logger, serve_metrics
+from parlmesh.rpc.server import FleetServer
+from parlmesh.telemetry import configure_logging, get_logger
+from parlmesh.telemetry.metrics import serve_metrics
 
 from .config import SchedulerConfig, StoreConfig
 from .core.core import Core

@@ -1,12 +1,16 @@
-"""Before anything imports numpy: small matrices are fastest on one thread, and the tests share the cores."""
+"""Before anything imports numpy or gRPC: small matrices are fastest on one thread, since the tests share the cores, and
+servers in a test's own process use the engine that the binaries choose."""
 
 import os
 
 import pytest
 from hypothesis import settings
 
+from parlmesh.engine import choose_engine
+
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
+choose_engine()
 
 # How long an example takes says more about the other processes of the machine than about the code.
 settings.register_profile("without deadline", deadline=None)

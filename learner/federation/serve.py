@@ -8,8 +8,10 @@ import grpc.aio
 
 from parlmesh.config import to_yaml
 from parlmesh.errors import NotFound
-from parlmesh.rpc import FleetServer, Service, open_channel
-from parlmesh.telemetry import get_logger, serve_metrics
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer, Service
+from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.metrics import serve_metrics
 
 from ..config import LearnerConfig
 from ..files.folder_lock import FolderLock

@@ -9,7 +9,8 @@ import grpc.aio
 from google.protobuf.message_factory import GetMessageClass
 
 from parlmesh.errors import FleetError, InvalidInput
-from parlmesh.rpc import Service, caller
+from parlmesh.rpc import caller
+from parlmesh.rpc.server import Service
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire

@@ -8,7 +8,8 @@ import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.rpc import caller, message_limit_metadata, metered, status_from_error
+from parlmesh.rpc import caller, message_limit_metadata, status_from_error
+from parlmesh.rpc.server import metered
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer

@@ -13,7 +13,9 @@ from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
 from parlmesh.cli.commands.tune import tune
 from parlmesh.cli.commands.up import up
+from parlmesh.engine import choose_engine
 from parlmesh.errors import FleetError
+from parlmesh.extras import EXIT_CONFIGURATION, missing_extra
 from parlmesh.text import visible_lines
 
 EXIT_BROKEN_PIPE = 141
@@ -74,6 +76,7 @@ def root(
 
 def main() -> None:
     """Run the command of the command line."""
+    choose_engine()
     try:
         app()
     except FleetError as error:
@@ -85,6 +88,12 @@ def main() -> None:
         if found is None:
             raise
         _end(found)
+    except ModuleNotFoundError as error:
+        absent = missing_extra(error)
+        if not absent:
+            raise
+        sys.stderr.write(f"parlmesh: {absent}\n")
+        sys.exit(EXIT_CONFIGURATION)
     except BrokenPipeError:
         # Whoever read has gone; the interpreter must not stumble over the rest when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

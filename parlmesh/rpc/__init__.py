@@ -1,4 +1,4 @@
-"""gRPC servers and channels as the whole fleet uses them: errors, health, keepalive, identity, drain."""
+"""gRPC as the whole fleet uses it: channels, errors, identity. What only servers need is in `parlmesh.rpc.server`."""
 
 from .caller import caller
 from .channel.backoff import Backoff
@@ -7,20 +7,15 @@ from .errors import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .paging import pages
 from .process import run_service
-from .server.pacing import metered
-from .server.server import FleetServer, Service
 from .task_group import together
 
 __all__ = [
     "UNTOLD_MESSAGE_BYTES",
     "Backoff",
-    "FleetServer",
-    "Service",
     "caller",
     "error_from_rpc",
     "error_from_status",
     "message_limit_metadata",
-    "metered",
     "open_channel",
     "pages",
     "run_service",

@@ -1,7 +1,7 @@
-"""Logs on stderr and metrics for Prometheus."""
+"""Logs on stderr, and what is measured of waiting. Metrics for Prometheus are in `parlmesh.telemetry.metrics`, which
+needs the `server` extra."""
 
 from .logging import Logger, bind, configure_logging, get_logger
-from .metrics import MetricsServer, serve_metrics
 from .waiting import Waiting
 
-__all__ = ["Logger", "MetricsServer", "Waiting", "bind", "configure_logging", "get_logger", "serve_metrics"]
+__all__ = ["Logger", "Waiting", "bind", "configure_logging", "get_logger"]

@@ -12,7 +12,8 @@ import numpy as np
 
 from parlmesh.errors import FleetError
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.rpc import Service, message_limit_metadata, status_from_error
+from parlmesh.rpc import message_limit_metadata, status_from_error
+from parlmesh.rpc.server import Service
 from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer, Service
+from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
 
 NO_SECURITY = SecurityConfig()

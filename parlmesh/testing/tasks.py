@@ -9,7 +9,8 @@ import grpc.aio
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, NotFound
-from parlmesh.rpc import Service, status_from_error
+from parlmesh.rpc import status_from_error
+from parlmesh.rpc.server import Service
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server

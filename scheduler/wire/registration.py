@@ -7,7 +7,7 @@ import grpc.aio
 from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from parlmesh.rpc import Service
+from parlmesh.rpc.server import Service
 from parlmesh.v1 import fleet_service_pb2, scheduler_service_pb2
 
 from .fleet_servicer import FleetServicer

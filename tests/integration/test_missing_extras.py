@@ -37,6 +37,11 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     ("module", "missing", "sentence"),
     [
         ("parlmesh.cli", "typer", "error: parlmesh needs typer: pip install 'parlmesh[cli]'"),
+        (
+            "scheduler",
+            "prometheus_client",
+            "error: parlmesh-scheduler needs prometheus_client: pip install 'parlmesh[scheduler]'",
+        ),
         ("actor", "safetensors", "error: parlmesh-actor needs safetensors: pip install 'parlmesh[actor]'"),
         (
             "learner",

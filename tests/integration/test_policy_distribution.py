@@ -15,7 +15,8 @@ from actor.metrics import ActorMetrics
 from learner.policies.registry import PolicyRegistry
 from learner.services.policy_servicer import PolicyServicer
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
-from parlmesh.rpc import Service, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.types import ActionSpec
 

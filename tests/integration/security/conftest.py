@@ -10,7 +10,8 @@ import grpc.aio
 import pytest
 from prometheus_client import REGISTRY
 
-from parlmesh.rpc import Service, caller, error_from_rpc, open_channel
+from parlmesh.rpc import caller, error_from_rpc, open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.security.certificate_files import read_pair, write_authority, write_certificate
 from parlmesh.security.certificates import Pair

@@ -9,8 +9,9 @@ import pytest
 from parlmesh.client import ClientConfig, PARLController
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, Unauthenticated
-from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.rpc import open_channel
 from parlmesh.rpc.errors import exit_code
+from parlmesh.rpc.server import FleetServer
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.testing import free_port
 from tests.integration.security.conftest import LIST, SUBMIT, Material, fleet, refusals, unary

@@ -13,7 +13,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from parlmesh.errors import PermissionDenied, Unauthenticated
-from parlmesh.rpc import Service, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.security.assertions import TYPE, audience
 from parlmesh.security.certificate_files import write_pair

@@ -21,7 +21,8 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
 import parlmesh.v1
-from parlmesh.rpc import Service, error_from_rpc, open_channel
+from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.assertions import ALGORITHM, LIFETIME_SECONDS, TYPE, audience, proof_of
 from parlmesh.security.certificate_files import read_pair, write_authority, write_certificate, write_pair

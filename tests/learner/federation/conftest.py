@@ -16,7 +16,8 @@ from learner.federation.nodes import NodesFound
 from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer, Service, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb

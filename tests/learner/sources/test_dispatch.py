@@ -8,7 +8,8 @@ import pytest
 
 from learner.sources.dispatch import Dispatcher
 from parlmesh.errors import InvalidInput
-from parlmesh.rpc import Service, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2

@@ -19,7 +19,7 @@ from parlmesh.errors import (
     Unauthenticated,
     Unavailable,
 )
-from parlmesh.rpc import FleetServer
+from parlmesh.rpc.server import FleetServer
 from parlmesh.security import SecurityConfig
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.tasks import FakeTasks, succeeded

@@ -4,7 +4,8 @@ import asyncio
 import sys
 
 from parlmesh.config import ListenConfig, LogConfig
-from parlmesh.rpc import FleetServer, run_service
+from parlmesh.rpc import run_service
+from parlmesh.rpc.server import FleetServer
 from parlmesh.security import SecurityConfig
 from parlmesh.telemetry import configure_logging, get_logger
 

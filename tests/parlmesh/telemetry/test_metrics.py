@@ -11,8 +11,7 @@ from prometheus_client import REGISTRY, Counter
 
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import ConfigError, Unavailable
-from parlmesh.telemetry import serve_metrics
-from parlmesh.telemetry.metrics import MOST_CONNECTIONS
+from parlmesh.telemetry.metrics import MOST_CONNECTIONS, serve_metrics
 
 
 def page(port: int) -> str:
@@ -60,7 +59,7 @@ def test_closing_frees_the_port() -> None:
 def test_the_page_does_not_keep_the_process_alive() -> None:
     code = (
         "from parlmesh.config import MetricsConfig\n"
-        "from parlmesh.telemetry import serve_metrics\n"
+        "from parlmesh.telemetry.metrics import serve_metrics\n"
         "assert serve_metrics(MetricsConfig(port=0)).port > 0"
     )
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)

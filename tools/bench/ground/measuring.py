@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from parlmesh.engine import choose_engine
+
 from .machine import QUIET_CORES, OthersWatch, wait_until_quiet
 from .places import ROOT
 from .samples import Samples
@@ -132,10 +134,14 @@ def in_turns(measurements: Sequence[Measurement]) -> Iterator[tuple[int, Measure
 
 
 def run_once(measurement: Measurement, python: Path, turn: int) -> Result:
-    """One process in a group of its own, ended with all it started."""
+    """One process in a group of its own, ended with all it started. Ours uses the engine that the binaries choose."""
+    environment = dict(os.environ)
+    if not measurement.peer:
+        choose_engine(environment)
     process = subprocess.Popen(
         [str(python), *measurement.arguments, *(("--seed", str(turn)) if measurement.seeded else ())],
         cwd=ROOT,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -18,7 +18,8 @@ from learner.build import build_runs, build_services
 from learner.config import LearnerConfig, TrainingConfig
 from learner.runs.run import TrainingRun
 from parlmesh.config import ListenConfig
-from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer
 
 from .bare import BareServer
 from .children import Children

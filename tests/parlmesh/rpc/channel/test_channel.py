@@ -9,7 +9,8 @@ from pydantic import SecretStr
 
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError
-from parlmesh.rpc import FleetServer, open_channel
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer
 from parlmesh.security import SecurityConfig
 from parlmesh.testing import free_port, serve
 

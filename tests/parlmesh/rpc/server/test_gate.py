@@ -13,7 +13,8 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import REGISTRY
 
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
-from parlmesh.rpc import Service, caller, error_from_rpc, open_channel
+from parlmesh.rpc import caller, error_from_rpc, open_channel
+from parlmesh.rpc.server import Service
 from parlmesh.security import ANYONE
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
