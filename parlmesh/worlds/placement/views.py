@@ -77,12 +77,18 @@ class MovingView:
         self.action_space = spaces.Discrete(nodes)
 
     def observe(self, simulation: Simulation) -> Array:
-        """Of each node: free resources by the largest node's, distance by the timeout's share, pods by the most."""
+        """Of each node: free resources by the largest node's, latency of a request of the slowest deployment there by
+        200 ms, pods by the most."""
         free = simulation.free / self._scale
         slowest = _slowest(simulation)
-        distance = np.take_along_axis(simulation.distance, slowest[:, None, None], axis=2) / 100.0
-        pods = simulation.pods / simulation.settings.max_replicas
-        joined = np.concatenate((free, distance, pods), axis=2).reshape(len(free), -1)
+        each = np.arange(len(slowest))
+        pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
+        # What it has now, without its network's part: the same at all nodes.
+        network = (pods * distance).sum(axis=1) / np.maximum(pods.sum(axis=1), 1)
+        waited = np.maximum(simulation.deployment_latency[each, slowest] - network, 0.0)
+        latency = (distance + waited[:, None]) / 200.0
+        shares = simulation.pods / simulation.settings.max_replicas
+        joined = np.concatenate((free, latency[:, :, None], shares), axis=2).reshape(len(free), -1)
         return _share(joined)
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:

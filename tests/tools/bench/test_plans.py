@@ -15,6 +15,7 @@ from tools.bench import learning as learning_benchmark
 from tools.bench import memory as memory_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import train as train_benchmark
+from tools.bench import worlds as worlds_benchmark
 from tools.bench.ground.measuring import Findings
 from tools.bench.ground.places import BENCH, PEERS
 from tools.bench.ground.venvs import torch_requirement
@@ -27,6 +28,7 @@ BENCHMARKS = [
     environments_benchmark,
     learning_benchmark,
     memory_benchmark,
+    worlds_benchmark,
 ]
 PROMISED = {
     train_benchmark: {
@@ -71,6 +73,18 @@ PROMISED = {
         "waiting_fleet_over_serial",
         "pictures_fleet_over_serial",
         "images_cpu_over_sb3",
+    },
+    worlds_benchmark: {
+        "placement_v3_steps_per_second",
+        "placement_v3_100x50_steps_per_second",
+        "ppo_v3_reward",
+        "ppo_v3_kubernetes_reward",
+        "ppo_v3_over_best_baseline",
+        "sb3_v3_reward",
+        "small_gap",
+        "routing_failing_policy_delivered",
+        "tuned_better_of_three",
+        "tune_two_over_one",
     },
     memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
     dataplane_benchmark: {

@@ -1,0 +1,111 @@
+"""A world's preset trained by `parlmesh up` as a user starts it, then judged beside the baselines, held out."""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from parlmesh.plugins import load_plugins
+from parlmesh.policies import Policy, load_policy
+from parlmesh.worlds.placement import baselines as placement
+from parlmesh.worlds.placement.environment import PlacementVectorEnv
+from parlmesh.worlds.placement.evaluation import evaluate_baseline, evaluate_policy
+from parlmesh.worlds.placement.optimum import best_possible
+from parlmesh.worlds.routing import evaluation as routing
+from parlmesh.worlds.routing.baselines import BASELINES as ROUTES
+
+from .learning import up_command
+from .training import PRESETS
+
+# No run's seed leads here: runs derive theirs from small numbers by hashing, conditions are seeded one by one.
+HELD_OUT = 1_000_000
+EPISODES, PACKETS = 64, 4000
+TARGETS = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+# Meshes that no run has seen.
+OTHER_MESHES = 9
+SMALL = {"nodes": 3, "deployments": 2, "max_replicas": 5, "episode_steps": 40, "cluster_seed": 1}
+SMALL_EPISODES = 4
+ROUTING_CONDITIONS: Mapping[str, dict[str, float]] = {
+    "calm": {"load": 0.0, "link_failures": 0.0},
+    "loaded": {"load": 0.8, "link_failures": 0.0},
+    "failing": {"load": 0.3, "link_failures": 0.03},
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--preset", required=True, help="a file of presets/, without .yaml")
+    parser.add_argument("--small", action="store_true", help="a cluster so small that the optimum is known")
+    parser.add_argument("--steps", type=int, default=0, help="0 = the preset's")
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    environment = yaml.safe_load((PRESETS / f"{arguments.preset}.yaml").read_text())["training"]["environment"]
+    name, kwargs = environment["id"], SMALL if arguments.small else environment.get("kwargs") or {}
+    policy, seconds = trained(arguments.preset, arguments.seed, arguments.steps, kwargs)
+    if name == "parlmesh/MeshRouting-v0":
+        result = judged_routing(policy, arguments.seed)
+    else:
+        result = judged_placement(policy, int(name[-1]), kwargs, arguments.seed)
+    print(json.dumps({**result, "train_seconds": seconds}))
+
+
+def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tuple[Policy, float]:
+    """The best policy of a run, and how long it took."""
+    load_plugins(("parlmesh.worlds.plugin:plugin",))
+    with tempfile.TemporaryDirectory() as folder:
+        command = up_command(preset, seed, Path(folder), fleet=True)
+        command += ["--steps", str(steps)] if steps else []
+        command += ["--set", f"training.environment.kwargs={json.dumps(kwargs)}"] if kwargs else []
+        began = time.perf_counter()
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"parlmesh up ended with code {done.returncode}: {(done.stderr or done.stdout)[-1000:]}")
+        return load_policy((Path(folder) / "run" / "policy.safetensors").read_bytes()), time.perf_counter() - began
+
+
+def judged_placement(policy: Policy, version: int, kwargs: Mapping[str, Any], seed: int) -> dict[str, float]:
+    """Mean rewards of a step; baselines with an autoscaler have the target that suits them best."""
+    conditions = HELD_OUT + 1000 * seed
+    episodes = SMALL_EPISODES if kwargs == SMALL else EPISODES
+    found = {"reward": evaluate_policy(policy, version, kwargs, episodes, conditions).reward}
+    for name, kind in placement.BASELINES.items():
+        targets = TARGETS if issubclass(kind, placement.Scaled) else (placement.TARGET_UTILISATION,)
+        rewards = [evaluate_baseline(name, version, kwargs, episodes, conditions, target=one).reward for one in targets]
+        found[name.replace("-", "_")] = max(rewards)
+    if kwargs == SMALL:
+        bound = optimum(episodes, conditions)
+        found |= {"optimum": bound, "gap": (bound - found["reward"]) / abs(bound)}
+    return found
+
+
+def optimum(episodes: int, conditions: int) -> float:
+    """What no policy can exceed."""
+    envs = PlacementVectorEnv(episodes, **SMALL)  # type: ignore[arg-type]
+    envs.reset(seed=conditions)
+    world = envs.simulation
+    bounds = [best_possible(world.cluster, world.settings, world.coming(one)).rewards.mean() for one in range(episodes)]
+    return float(sum(bounds) / len(bounds))
+
+
+def judged_routing(policy: Policy, seed: int) -> dict[str, float]:
+    """Delivered shares and stretch of policy and baselines in meshes that were never seen."""
+    found: dict[str, float] = {}
+    for condition, settings in ROUTING_CONDITIONS.items():
+        world = {**settings, "topology_seed": OTHER_MESHES + seed}
+        judged = {"policy": routing.evaluate_policy(policy, world, PACKETS, HELD_OUT + seed)}
+        judged |= {name: routing.evaluate_baseline(name, world, PACKETS, HELD_OUT + seed) for name in ROUTES}
+        for name, one in judged.items():
+            key = f"{condition}_{name.replace('-', '_')}"
+            found |= {f"{key}_delivered": one.delivered, f"{key}_etx": one.etx, f"{key}_reward": one.reward}
+    return found
+
+
+if __name__ == "__main__":
+    main()
