@@ -1,5 +1,8 @@
 """Settings that cannot work are refused with a sentence."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from parlmesh.config import load
@@ -12,7 +15,10 @@ def configured(*overrides: str) -> SchedulerConfig:
 
 
 def test_the_ports_are_those_of_the_documents() -> None:
-    assert (configured().listen.port, configured().metrics.port) == (50051, 9101)
+    root = Path(__file__).parents[2]
+    listen, metrics = configured().listen.port, configured().metrics.port
+    assert re.findall(r"grpcurl -plaintext localhost:(\d+)", (root / "README.md").read_text()) == [str(listen)]
+    assert f"the scheduler on port {metrics}," in (root / "docs/metrics.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -14,18 +14,20 @@ def test_at_lag_zero_nothing_is_asked_for_while_a_batch_is_under_way():
 @given(st.integers(1, 5), st.integers(0, 4), st.data())
 def test_in_order_no_trajectory_is_ever_trained_past_the_limit(batch, lag, data):
     """Actors finish in order, each starting with whatever version is newest at some moment after it was asked for."""
-    version, outstanding, queued = 1, deque(), deque()
+    version, outstanding, queued, taken = 1, deque(), deque(), []
     for _ in range(60):
+        # Also while a batch is trained on, which is when experience is asked for most.
         wanted = rollouts_wanted(
-            batch=batch, max_policy_lag=lag, outstanding=len(outstanding), queued=len(queued), training=0
+            batch=batch, max_policy_lag=lag, outstanding=len(outstanding), queued=len(queued), training=len(taken)
         )
         outstanding.extend([version] * wanted)
         for _ in range(data.draw(st.integers(0, len(outstanding)))):
             queued.append(outstanding.popleft())
-        if len(queued) >= batch:
+        if taken and data.draw(st.booleans()):
+            taken, version = [], version + 1
+        if not taken and len(queued) >= batch:
             taken = [queued.popleft() for _ in range(batch)]
             assert all(version - started <= lag for started in taken)
-            version += 1
 
 
 def test_an_evaluation_has_as_long_as_the_environment_needs():

@@ -28,7 +28,13 @@ def test_impossible_settings_are_refused_when_configured(values, sentence):
         FederationConfig.model_validate(values)
 
 
-def test_possible_settings_pass():
-    FederationConfig.model_validate(
-        {"rule": {"name": "krum", "liars": 2}, "quorum": 7, "selection": {"min_nodes": 7}, "privacy": {"mode": "local"}}
-    )
+def test_possible_settings_pass_and_one_node_fewer_does_not():
+    def configured(nodes):
+        rule, privacy = {"name": "krum", "liars": 2}, {"mode": "local"}
+        values = {"rule": rule, "quorum": nodes, "selection": {"min_nodes": nodes}, "privacy": privacy}
+        return FederationConfig.model_validate(values)
+
+    config = configured(7)
+    assert (config.rule.name, config.rule.liars, config.quorum, config.privacy.mode) == ("krum", 2, 7, "local")
+    with pytest.raises(ValidationError):
+        configured(6)
