@@ -26,7 +26,7 @@ from parlmesh.v1 import (
 )
 
 from . import metrics
-from .config import LearnerConfig, TrainingConfig
+from .config import MEBIBYTE, LearnerConfig, TrainingConfig
 from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
 from .experience.pacing import shares
 from .federation.directory import Federations
@@ -38,7 +38,7 @@ from .files.recorder import Recorder
 from .files.tracking import open_tracker
 from .policies.registry import PolicyRegistry
 from .policies.versions import Versions
-from .runs.feasibility import check_feasible
+from .runs.feasibility import MOST_TRAJECTORY_BYTES, changed_settings, check_feasible, trajectory_bytes
 from .runs.live_run import LiveRun
 from .runs.run import TrainingRun
 from .runs.runs import Runs
@@ -49,6 +49,8 @@ from .services.policy_servicer import PolicyServicer
 from .services.training_servicer import TrainingServicer
 
 log = get_logger("parlmesh.learner")
+
+EFFECTIVE = "learner.effective.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,9 @@ def build_run(
         except Exception as error:
             recorder.close()
             folder = checkpoints.path / f"v{found.version:08d}"
+            why = changed_settings(config.run_dir / EFFECTIVE, settings) or f"{type(error).__name__}: {error}"
             message = (
-                f"the checkpoint {folder} is of another configuration ({type(error).__name__}: {error}):"
+                f"the checkpoint {folder} is of another configuration ({why}):"
                 " choose another run_dir, or the settings it was made with"
             )
             raise ConfigError(message, key="run_dir") from error
@@ -169,6 +172,27 @@ def divided(config: LearnerConfig) -> LearnerConfig:
     return config.model_copy(update={"training": training.model_copy(update=update)})
 
 
+def roomy(config: LearnerConfig) -> LearnerConfig:
+    """With limits that its own run keeps to, where nobody has set others: sizes are known at the start."""
+    try:
+        load_plugins(config.plugins)
+        environment = environment_spec(config.training.environment.model_dump())
+        policy = policy_for(config.training, environment)
+        needed = trajectory_bytes(schema_for(divided(config), environment, policy))
+    except Exception:
+        # Told by whoever builds the run.
+        return config
+    if not config.experience.max_trajectory_bytes < needed <= MOST_TRAJECTORY_BYTES:
+        return config
+    update: dict[str, Any] = {}
+    if "max_trajectory_bytes" not in config.experience.model_fields_set:
+        update["experience"] = config.experience.model_copy(update={"max_trajectory_bytes": needed})
+    if "max_message_bytes" not in config.listen.model_fields_set:
+        message_bytes = max(config.listen.max_message_bytes, needed + MEBIBYTE)
+        update["listen"] = config.listen.model_copy(update={"max_message_bytes": message_bytes})
+    return config.model_copy(update=update)
+
+
 def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
     """The runs of a learner that asks its scheduler over `channel`."""
 
@@ -182,6 +206,8 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
 
 async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     """Trains and serves until `stop`; policies stay served after the training has ended."""
+    if config.mode == "fleet":
+        config = await asyncio.to_thread(roomy, config)
     log.info("configured", config=effective(config))
     if config.mode == "federation":
         await serve_federations(config, build_federations, stop)
@@ -190,7 +216,7 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
     runs = build_runs(config, channel)
     runs.open()
     config.run_dir.mkdir(parents=True, exist_ok=True)
-    (config.run_dir / "learner.effective.yaml").write_text(to_yaml(config))
+    (config.run_dir / EFFECTIVE).write_text(to_yaml(config))
     stopping = asyncio.Event()
     federations = build_federations(config, channel)
     server = FleetServer(

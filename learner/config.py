@@ -17,7 +17,8 @@ class ExperienceConfig(Config):
     """What the learner takes in."""
 
     max_trajectory_bytes: int = Field(default=4 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE)
-    """Largest trajectory."""
+    """Largest trajectory. Left out, it follows the run that starts by itself, up to 256 MiB, and so does
+    listen.max_message_bytes."""
     max_queued_trajectories: int = Field(default=1_024, ge=1)
     """Trajectories that may wait for an update; more are refused."""
     max_reward: float = Field(default=1e8, gt=0.0, le=3.4e38)

@@ -2,6 +2,11 @@
 
 import itertools
 import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec
@@ -12,6 +17,10 @@ from ..experience import TrajectorySchema
 # The names, types and shapes of a trajectory's columns, its origin and its episodes.
 _ENVELOPE_BYTES = 4096
 _FLOAT_BYTES = 4
+# No limit grows beyond this by itself.
+MOST_TRAJECTORY_BYTES = 256 * 1024 * 1024
+# What decides the shape of all that a checkpoint holds.
+_SHAPING = ("algorithm", "environment", "network", "hidden", "activation", "normalise_observations", "dqn")
 
 
 def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: TrajectorySchema) -> None:
@@ -20,6 +29,11 @@ def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: Trajectory
     _check_policy(config, policy)
     if config.mode == "fleet":
         _check_trajectory(config, schema)
+
+
+def trajectory_bytes(schema: TrajectorySchema) -> int:
+    """Of one as it travels."""
+    return schema.size_bytes + _ENVELOPE_BYTES
 
 
 def _check_batch(config: LearnerConfig) -> None:
@@ -45,7 +59,7 @@ def _check_policy(config: LearnerConfig, policy: PolicySpec) -> None:
 
 
 def _check_trajectory(config: LearnerConfig, schema: TrajectorySchema) -> None:
-    size, most = schema.size_bytes + _ENVELOPE_BYTES, config.experience.max_trajectory_bytes
+    size, most = trajectory_bytes(schema), config.experience.max_trajectory_bytes
     if schema.size_bytes > most:
         training = config.training
         message = (
@@ -54,3 +68,13 @@ def _check_trajectory(config: LearnerConfig, schema: TrajectorySchema) -> None:
             " and limits.message_bytes of the actors)"
         )
         raise ConfigError(message, key="training.fragment_steps")
+
+
+def changed_settings(file: Path, training: Mapping[str, Any]) -> str:
+    """What was otherwise when a run wrote its settings down, of what shapes a checkpoint; empty when nobody knows."""
+    try:
+        before = yaml.safe_load(file.read_text(encoding="utf-8"))["training"]
+        changed = [name for name in _SHAPING if before[name] != training[name]]
+    except (OSError, KeyError, TypeError, UnicodeDecodeError, yaml.YAMLError):
+        return ""
+    return ", ".join(f"training.{name} was {before[name]}, is {training[name]}" for name in changed)

@@ -183,7 +183,8 @@ class FleetSource:
         message, traceback = told(failure)
         timed_out = failure.reason == "DEADLINE_EXCEEDED"
         if timed_out:
-            message += "; the environment hangs, or needs more than experience.rollout_timeout_seconds"
+            steps = f"{self._config.num_envs} x {self._config.fragment_steps} steps"
+            message += f"; the environment hangs, or {steps} need more than experience.rollout_timeout_seconds"
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
         if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
             # An actor of an older release: it does not need to know.

@@ -193,6 +193,15 @@ def test_a_resumed_run_goes_on_and_repeats_no_incarnation(finished: tuple[Up, st
     assert json.loads((first.root / "summary.json").read_text())["steps"] >= 12_000
 
 
+def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_go_on(finished: tuple[Up, str]) -> None:
+    first, _ = finished
+    settings = (first.root / "up.yaml").read_bytes()
+    with Up(first.root.parents[1], "--resume", "one", "--steps", "12000", "--set", "training.hidden=[7]") as second:
+        text = second.ends(2)
+    assert re.search(r"another configuration \(training\.hidden was \[.*\], is \[7\]\)", text), text
+    assert (first.root / "up.yaml").read_bytes() == settings
+
+
 def test_whatever_is_killed_comes_back_and_training_goes_on(endless: Up) -> None:
     # One fleet for the three: a fleet that survived one death must survive the next.
     kill_an_actor(endless)

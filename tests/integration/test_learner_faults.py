@@ -11,6 +11,7 @@ import pytest
 from learner.build import build_run, build_runs, serve
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState
+from parlmesh.config import to_yaml
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
@@ -111,6 +112,15 @@ async def test_a_checkpoint_of_another_configuration_is_refused_in_one_sentence(
         await trains(runs)
     with pytest.raises(ConfigError, match=r"checkpoint .*v\d+ is of another configuration .*: choose another run_dir"):
         build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, **changes}))
+
+
+async def test_what_differs_from_the_settings_of_a_checkpoint_is_named(tmp_path):
+    async with learner(tmp_path) as runs:
+        await trains(runs)
+    before = LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, "hidden": [8]})
+    (tmp_path / "learner.effective.yaml").write_text(to_yaml(before))
+    with pytest.raises(ConfigError, match=r"another configuration \(training\.hidden was \[8\], is \[16\]\)"):
+        build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training={**ENDLESS, "hidden": [16]}))
 
 
 @pytest.mark.parametrize("content", ["[]", "null", '{"version": 1}', '{"version": 1, "sha256": "", "counters": 7}'])

@@ -125,6 +125,7 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
     from parlmesh.cli.local.session import train
     from parlmesh.errors import AlreadyExists
     from parlmesh.processes import write_settings
+    from parlmesh.rpc.errors import EXIT_CONFIGURATION
     from parlmesh.rpc.process import keep_files_private
 
     refuse_busy_ports(settings)
@@ -135,5 +136,10 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
         raise AlreadyExists(
             f"{paths.root} exists; go on with it by --resume {paths.root.name} or choose another --run-id"
         ) from None
+    before = paths.settings.read_bytes() if resumed else None
     write_settings(paths.settings, up_settings(settings, paths.root.name))
-    return asyncio.run(train(settings, paths, session))
+    code = asyncio.run(train(settings, paths, session))
+    if code == EXIT_CONFIGURATION and before is not None:
+        # A run that cannot go on with these settings can still go on with its own.
+        paths.settings.write_bytes(before)
+    return code
