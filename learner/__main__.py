@@ -21,6 +21,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
     choose_engine()
+    # Threads of torch that wait for each other must not spin on cores that the actors need.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported after parsing, so that --help is instant.
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging
