@@ -67,6 +67,10 @@ def checked(training: Mapping[str, Any]) -> TrainingConfig:
 def check_search(config: TuneConfig) -> None:
     """InvalidInput when a searched key is none of a training, or its ends can never be its value."""
     for key, wanted in config.search.items():
+        if key == "step_budget":
+            raise InvalidInput(
+                "search.step_budget: all trials have as many steps, `steps` of the study", reason="SEARCH"
+            )
         ends = list(wanted.choices) if wanted.choices else [wanted.low, wanted.high]
         for value in ends:
             try:

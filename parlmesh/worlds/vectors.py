@@ -56,9 +56,12 @@ class WorldVectorEnv(VectorEnv[Any, Any, Any]):
     def reset(self, *, seed: int | list[int | None] | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         """Begins all episodes. Without a seed they go on with the generators they have. `options` may hold a
         `reset_mask` [E], as gymnasium has it: the other episodes go on."""
-        seeds = seed if isinstance(seed, list) else [None if seed is None else seed + i for i in range(self.num_envs)]
+        several = isinstance(seed, list | tuple)
+        seeds = list(seed) if several else [None if seed is None else seed + i for i in range(self.num_envs)]  # type: ignore[operator, arg-type]
         if len(seeds) != self.num_envs:
             raise InvalidInput(f"seed must be one number or {self.num_envs}, got {len(seeds)}", reason="ENVIRONMENT")
+        if any(given is not None and not (isinstance(given, int | np.integer) and given >= 0) for given in seeds):
+            raise InvalidInput(f"seeds must be whole numbers >= 0, got {seed}", reason="ENVIRONMENT")
         mask = self._everyone if options is None else np.asarray(options.get("reset_mask", self._everyone), np.bool_)
         kept: Sequence[np.random.Generator | None] = self.rngs or [None] * self.num_envs
         self.rngs = [

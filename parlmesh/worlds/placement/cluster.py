@@ -77,6 +77,9 @@ class Cluster(Config):
                 raise ValueError(f"{kind} must have different names")
         if any(len(row) != len(self.nodes) for row in self.distance_ms):
             raise ValueError(f"every row of distance_ms must have {len(self.nodes)} numbers, one for each node")
+        for deployment in self.deployments:
+            if not (self.capacity >= np.array(deployment.vector)).all(axis=1).any():
+                raise ValueError(f"a pod of the deployment {deployment.name} fits on no node")
         return self
 
     @cached_property

@@ -1,6 +1,7 @@
 """How load changes over an episode: factors of a deployment's mean request rate, drawn from a generator."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -50,10 +51,19 @@ def _cut(trace: Array, steps: int, rng: np.random.Generator) -> Array:
     return found
 
 
-def read_trace(given: Path | tuple[float, ...], part: str) -> Array:
+def read_trace(given: str | Path | Sequence[float], part: str) -> Array:
     """The numbers of a trace, divided by the mean of all of it."""
-    values: Array = _numbers(given) if isinstance(given, Path) else np.array(given, np.float64)
-    if len(values) < 3 or not np.isfinite(values).all() or values.min() < 0.0 or values.mean() <= 0.0:
+    try:
+        values: Array = _numbers(Path(given)) if isinstance(given, str | Path) else np.array(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"trace must be a file or a list of numbers: {error}", reason="TRACE") from None
+    if (
+        values.ndim != 1
+        or len(values) < 3
+        or not np.isfinite(values).all()
+        or values.min() < 0.0
+        or values.mean() <= 0.0
+    ):
         raise InvalidInput("trace must have at least 3 finite numbers >= 0 that are not all 0", reason="TRACE")
     values = values / values.mean()
     middle = int(len(values) * _FIRST_PART)

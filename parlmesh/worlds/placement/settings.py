@@ -42,7 +42,7 @@ class PlacementSettings(Config):
     """A cluster of one's own instead: nodes, deployments, distance_ms."""
     profile: Literal["mixed", "steady", "daily", "bursty", "trace"] = "mixed"
     """How load changes; mixed draws one of steady, daily and bursty for every deployment and episode."""
-    trace: Path | tuple[float, ...] | None = None
+    trace: Any = None
     """A CSV file whose last column is the load over time, or the numbers; its mean becomes the mean request rate."""
     trace_part: Literal["all", "first", "last"] = "all"
     """Which part of the trace episodes are cut from: train on the first two thirds, test on the last."""
@@ -91,6 +91,8 @@ def read_settings(given: Mapping[str, Any]) -> PlacementSettings:
     if settings.min_replicas > settings.max_replicas:
         least, most = settings.min_replicas, settings.max_replicas
         raise InvalidInput(f"min_replicas must be at most max_replicas, {most}, got {least}", reason="ENVIRONMENT")
+    if not isinstance(settings.trace, str | Path | list | tuple | None):
+        raise InvalidInput(f"trace must be a file or a list of numbers, got {settings.trace!r}", reason="TRACE")
     if (settings.trace is None) == (settings.profile == "trace"):
         asked = "needs a trace" if settings.trace is None else "must be trace when a trace is given"
         raise InvalidInput(f"profile {asked}, got profile {settings.profile!r}", reason="ENVIRONMENT")

@@ -28,7 +28,7 @@ class RoutingSettings(Config):
     """Courses of load and failures drawn for every mesh; every packet meets one of them."""
     neighbours: int = Field(default=8, ge=2, le=64)
     """Choices at a node: the neighbours that are best for the destination by ETX when all links are up."""
-    load: float | tuple[float, float] = (0.0, 0.9)
+    load: Any = (0.0, 0.9)
     """Utilisation that a packet on a shortest path meets on average, or the least and the most of it."""
     link_failures: float = Field(default=0.01, ge=0.0, le=1.0)
     """Probability, for a link and step, that it fails."""
@@ -50,7 +50,8 @@ class RoutingSettings(Config):
     @property
     def load_range(self) -> tuple[float, float]:
         """The least and the most load."""
-        return self.load if isinstance(self.load, tuple) else (self.load, self.load)
+        low, high = self.load if isinstance(self.load, list | tuple) else (self.load, self.load)
+        return float(low), float(high)
 
 
 def read_settings(given: Mapping[str, Any]) -> RoutingSettings:
@@ -59,9 +60,13 @@ def read_settings(given: Mapping[str, Any]) -> RoutingSettings:
         settings = RoutingSettings.model_validate(dict(given))
     except ValidationError as error:
         raise InvalidInput(describe_errors(RoutingSettings, error).message, reason="ENVIRONMENT") from None
-    low, high = settings.load_range
+    try:
+        low, high = settings.load_range
+    except (TypeError, ValueError):
+        low, high = -1.0, -1.0
     if not 0.0 <= low <= high <= 10.0:
-        raise InvalidInput(f"load must lie in 0 to 10, the least first, got {low} and {high}", reason="ENVIRONMENT")
+        said = f"load must lie in 0 to 10: a number, or the least and the most, got {settings.load!r}"
+        raise InvalidInput(said, reason="ENVIRONMENT")
     if settings.topologies and settings.topology is None:
         raise InvalidInput("topologies names files of a folder; topology must name the folder", reason="ENVIRONMENT")
     return settings

@@ -57,6 +57,7 @@ def test_the_settings_as_they_are_are_a_trial_of_their_own():
     [
         ({"ppo.learning_rat": {"low": 0.1, "high": 0.2}}, "learning_rat"),
         ({"ppo.discount": {"low": 0.1, "high": 1.2}}, "discount"),
+        ({"step_budget": {"low": 1, "high": 2}}, "as many steps"),
         ({"network": {"choices": ["mlp", 3]}}, "network"),
     ],
 )

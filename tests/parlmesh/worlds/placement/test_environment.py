@@ -18,6 +18,13 @@ VERSIONS = [1, 2, 3]
 TERMS = ("latency", "resource", "balance", "refused")
 
 
+TOO_SMALL = {
+    "nodes": [{"name": "a", "cpu": 1, "ram": 1000}],
+    "deployments": [{"name": "d", "cpu": 4, "ram": 100, "service_rate": 1, "request_rate": 10}],
+    "distance_ms": [[1]],
+}
+
+
 def leaves(seen):
     return list(seen.values()) if isinstance(seen, dict) else [seen]
 
@@ -110,6 +117,16 @@ def test_seeds_can_be_given_one_by_one_and_no_seed_goes_on():
     assert not np.array_equal(again["deployments"], first["deployments"])
     with pytest.raises(InvalidInput, match="one number or 2, got 3"):
         envs.reset(seed=[1, 2, 3])
+    with pytest.raises(InvalidInput, match="whole numbers >= 0"):
+        envs.reset(seed=-3)
+
+
+def test_episodes_that_are_not_to_be_reset_go_on():
+    envs = PlacementVectorEnv(2)
+    envs.reset(seed=1)
+    envs.step(np.zeros((2, 4), np.int64))
+    envs.reset(seed=5, options={"reset_mask": np.array([True, False])})
+    assert envs.simulation.time.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -143,6 +160,10 @@ def test_the_engine_steps_the_native_vector_form():
         ({"profile": "trace", "trace": [0.0, 0.0, 0.0]}, "not all 0"),
         ({"profile": "trace", "trace": [1.0, -2.0, 3.0]}, "numbers >= 0"),
         ({"profile": "trace", "trace": "/no/such.csv"}, "cannot be read"),
+        ({"profile": "trace", "trace": [1.0, float("nan"), 2.0]}, "finite numbers"),
+        ({"profile": "trace", "trace": ["much", 1, 2]}, "a list of numbers"),
+        ({"profile": "trace", "trace": 7}, "a list of numbers, got 7"),
+        ({"cluster": TOO_SMALL}, "deployment d fits on no node"),
         ({"noodles": 3}, "noodles"),
         ({"version": 4}, "1, 2 or 3, got 4"),
         ({"version": 1, "deployments": 2}, "has 1 deployment, got 2"),

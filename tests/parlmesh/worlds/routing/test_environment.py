@@ -139,7 +139,9 @@ def test_a_bounded_queue_behaves_as_its_formulas_say():
     ("arguments", "said"),
     [
         ({"load": -0.1}, "load must lie in 0 to 10"),
-        ({"load": [0.9, 0.1]}, "the least first"),
+        ({"load": [0.9, 0.1]}, "the least and the most"),
+        ({"load": [0.1, 0.2, 0.3]}, "the least and the most"),
+        ({"load": "much"}, "a number"),
         ({"ttl": 1}, "ttl"),
         ({"topologies": ["Abilene"]}, "must name the folder"),
         ({"topology": "/no/such/place.gml"}, "cannot be read"),
