@@ -16,7 +16,7 @@ from .task import NO_LEASE, Failure, LeaseName, Task
 # Labels with such names are the operator's word, not the actor's.
 ATTESTED = "attested/"
 # Unknown leases of one heartbeat that are answered.
-MAX_REVOKED = 10_000
+MAX_REVOKED = 1_000
 MAX_CREDITS = int(limits.CREDITS.most)
 
 

@@ -144,7 +144,7 @@ async def honest_p99(guarded: Guarded, calls: int) -> Turn:
         stub: Any = SchedulerServiceStub(channel)
         for _ in range(calls):
             started, worked = time.perf_counter(), guarded.loop_seconds()
-            await stub.GetStatistics(GetStatisticsRequest(), timeout=SECONDS, wait_for_ready=True)
+            await stub.GetStatistics(GetStatisticsRequest(), timeout=60.0, wait_for_ready=True)
             took.append(time.perf_counter() - started)
             loop.append(guarded.loop_seconds() - worked)
     return Turn(statistics.quantiles(took, n=100)[98], statistics.quantiles(loop, n=100)[98])
