@@ -182,3 +182,9 @@ def test_a_task_runs_from_a_fresh_installation(scheduler_address: str, tmp_path:
         [python, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
     assert ran.stdout == "{'word': 'hello'}\n", ran.stderr
+
+
+def test_the_oldest_grpc_that_is_allowed_is_one_that_the_stubs_take() -> None:
+    stub = (ROOT / "parlmesh/v1/scheduler_service_pb2_grpc.py").read_text()
+    (generated,) = re.findall(r"GRPC_GENERATED_VERSION = '([\d.]+)'", stub)
+    assert f"grpcio>={generated}" in PROJECT["dependencies"]
