@@ -27,7 +27,7 @@ def main() -> int:
     from parlmesh.telemetry.profiling import profiled
 
     from .profile_phases import PHASES
-    from .service import serve
+    from .serve import serve
 
     configure_logging(config.log, "actor")
     # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.

@@ -14,6 +14,7 @@ from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
 from parlmesh.failures import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
+from parlmesh.handlers import Handler, RunsIn
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
@@ -23,11 +24,9 @@ from parlmesh.security.extra import require_extra
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
-from .federation.learning_tasks import LearningTasks
 from .federation.link import FederationLink
-from .federation.nodes import Participants
+from .federation.nodes import LearningTasks, Participants
 from .federation.privacy_floor import PrivacyFloor
-from .handlers import Handler, RunsIn
 from .handlers.demo import Echo, Fail, Noop, Sleep
 from .handlers.evaluate import Evaluate
 from .handlers.federated import FederatedEvaluate, FederatedFit
@@ -42,7 +41,7 @@ from .worker.worker import ActorIdentity, Worker
 
 
 @dataclass(frozen=True, slots=True)
-class Equipment:
+class HandlerResources:
     """What a handler may need of its actor."""
 
     identity: ActorIdentity
@@ -51,20 +50,20 @@ class Equipment:
     participants: Participants
 
 
-HANDLERS: Mapping[str, Callable[[Equipment], Handler]] = {
-    "echo": lambda equipment: Echo(),
-    "evaluate": lambda equipment: Evaluate(equipment.learner),
-    "fail": lambda equipment: Fail(),
-    "federated_evaluate": lambda equipment: FederatedEvaluate(equipment.participants),
-    "federated_fit": lambda equipment: FederatedFit(equipment.participants),
-    "noop": lambda equipment: Noop(),
-    "rollout": lambda equipment: Rollout(
-        equipment.learner,
-        actor_id=equipment.identity.actor_id,
-        incarnation=lambda: equipment.identity.incarnation,
-        metrics=equipment.metrics,
+HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
+    "echo": lambda resources: Echo(),
+    "evaluate": lambda resources: Evaluate(resources.learner),
+    "fail": lambda resources: Fail(),
+    "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
+    "federated_fit": lambda resources: FederatedFit(resources.participants),
+    "noop": lambda resources: Noop(),
+    "rollout": lambda resources: Rollout(
+        resources.learner,
+        actor_id=resources.identity.actor_id,
+        incarnation=lambda: resources.identity.incarnation,
+        metrics=resources.metrics,
     ),
-    "sleep": lambda equipment: Sleep(),
+    "sleep": lambda resources: Sleep(),
 }
 
 
@@ -93,9 +92,9 @@ def _certified(security: SecurityConfig) -> str:
     return identity.name if identity is not None else ""
 
 
-def make_handlers(config: ActorConfig, equipment: Equipment) -> dict[str, Handler]:
+def make_handlers(config: ActorConfig, resources: HandlerResources) -> dict[str, Handler]:
     """The handlers to offer, by kind; ConfigError names a kind or a module that is not there."""
-    known: dict[str, Callable[[], Handler]] = {kind: partial(make, equipment) for kind, make in HANDLERS.items()}
+    known: dict[str, Callable[[], Handler]] = {kind: partial(make, resources) for kind, make in HANDLERS.items()}
     known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
     for kind, found in load_plugins(config.plugins).handlers.items():
         if kind in known:
@@ -162,7 +161,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
         worker = await stack.enter_async_context(
             Worker(
                 identity,
-                make_handlers(config, Equipment(identity, link, metrics, participants)),
+                make_handlers(config, HandlerResources(identity, link, metrics, participants)),
                 slots=config.slots,
                 labels=labels,
                 limits=config.limits,

@@ -8,7 +8,7 @@ from parlmesh.rpc import error_from_rpc
 STREAM_ERRORS = (grpc.aio.AioRpcError, FleetError, ExceptionGroup)
 
 
-def meaning_of(error: Exception) -> FleetError:
+def fleet_error_of(error: Exception) -> FleetError:
     """The first error of a stream's tasks. A group that holds anything else is a defect and raised again."""
     if isinstance(error, FleetError):
         return error
@@ -17,5 +17,5 @@ def meaning_of(error: Exception) -> FleetError:
     if isinstance(error, ExceptionGroup):
         known, unknown = error.split((grpc.aio.AioRpcError, FleetError))
         if known is not None and unknown is None:
-            return meaning_of(known.exceptions[0])
+            return fleet_error_of(known.exceptions[0])
     raise error

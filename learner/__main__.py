@@ -28,8 +28,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from parlmesh.telemetry import configure_logging
     from parlmesh.telemetry.profiling import profiled
 
-    from .build import serve
     from .profile_phases import PHASES
+    from .serve import serve
 
     configure_logging(config.log, "learner")
     with profiled(config.profile, PHASES):

@@ -7,30 +7,22 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.config import effective, to_yaml
+from parlmesh.config import effective
 from parlmesh.environments import environment_spec
-from parlmesh.errors import ConfigError
+from parlmesh.errors import ConfigError, NotFound
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec
-from parlmesh.rpc import open_channel
-from parlmesh.rpc.server import FleetServer, Service
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.metrics import serve_metrics
 from parlmesh.trainers import check_algorithm, check_device, policy_for, trainer_for
 from parlmesh.types import EnvironmentSpec
-from parlmesh.v1 import (
-    experience_service_pb2_grpc,
-    metrics_service_pb2_grpc,
-    model_service_pb2_grpc,
-    training_service_pb2_grpc,
-)
+from parlmesh.v1 import experience_service_pb2, metrics_service_pb2, model_service_pb2, training_service_pb2
 
-from . import metrics
 from .config import MEBIBYTE, LearnerConfig, TrainingConfig
 from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
 from .experience.pacing import shares
 from .federation.directory import Federations
-from .federation.serve import serve_federations
 from .federation.servicer import FederationServicer
 from .files.checkpoint import Checkpoint, CheckpointFolder
 from .files.models import ModelFolder
@@ -204,76 +196,34 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
     return Runs(config, launch=launch, check=partial(check_training, config))
 
 
-async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
-    """Trains and serves until `stop`; policies stay served after the training has ended."""
-    if config.mode == "fleet":
-        config = await asyncio.to_thread(roomy, config)
-    log.info("configured", config=effective(config))
-    if config.mode == "federation":
-        await serve_federations(config, build_federations, stop)
-        return
-    channel = open_channel(config.scheduler, config.security)
-    runs = build_runs(config, channel)
-    runs.open()
-    config.run_dir.mkdir(parents=True, exist_ok=True)
-    (config.run_dir / EFFECTIVE).write_text(to_yaml(config))
-    stopping = asyncio.Event()
-    federations = build_federations(config, channel)
-    server = FleetServer(
-        listen=config.listen,
-        security=config.security,
-        services=(*build_services(config, runs, stopping, federations), FederationServicer(federations).service),
-    )
-    page = serve_metrics(config.metrics)
-    watcher = metrics.watch_runs(runs)
-    try:
-        port = await server.start()
-        log.info("serving", address=f"{config.listen.host}:{port}", port=port, run_id=config.run_id, mode=config.mode)
-        server.set_serving(True)
-        async with federations:
-            await runs.keep(stop)
-    finally:
-        stopping.set()
-        await server.drain()
-        await channel.close()
-        metrics.unwatch_runs(watcher)
-        if page is not None:
-            page.close()
-
-
 def build_federations(config: LearnerConfig, channel: grpc.aio.Channel) -> Federations:
     """The federations of a learner, those on disk included."""
     return Federations(config.run_dir / "federations", channel, config.federations)
 
 
 def build_services(
-    config: LearnerConfig, runs: Runs, stopping: asyncio.Event, federations: Federations | None = None
+    config: LearnerConfig, runs: Runs | None, stopping: asyncio.Event, federations: Federations | None = None
 ) -> tuple[Service, ...]:
-    """The learner's services; `stopping` ends their streams. Federations have policies too."""
-    found = partial(federations.policies, otherwise=runs.registry) if federations is not None else runs.registry
-    policies = PolicyServicer(found, stopping)
-    experience = ExperienceServicer(
-        runs, config.experience.max_trajectory_bytes, stopping, message_bytes=config.listen.max_message_bytes
-    )
-    trainings = TrainingServicer(runs, stopping)
-    models = ModelServicer(runs)
-    curves = MetricsServicer(runs)
-    return (
-        Service("parlmesh.v1.PolicyService", policies.register),
-        Service(
-            "parlmesh.v1.ExperienceService",
-            lambda server: experience_service_pb2_grpc.add_ExperienceServiceServicer_to_server(experience, server),
-        ),
-        Service(
-            "parlmesh.v1.TrainingService",
-            lambda server: training_service_pb2_grpc.add_TrainingServiceServicer_to_server(trainings, server),
-        ),
-        Service(
-            "parlmesh.v1.ModelService",
-            lambda server: model_service_pb2_grpc.add_ModelServiceServicer_to_server(models, server),
-        ),
-        Service(
-            "parlmesh.v1.MetricsService",
-            lambda server: metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(curves, server),
-        ),
-    )
+    """The learner's services, without those of runs when there are none; `stopping` ends their streams."""
+    found = runs.registry if runs is not None else _no_run
+    if federations is not None:
+        # Federations have policies too.
+        found = partial(federations.policies, otherwise=found)
+    services = [PolicyServicer(found, stopping).service]
+    if federations is not None:
+        services.append(FederationServicer(federations).service)
+    if runs is not None:
+        experience = ExperienceServicer(
+            runs, config.experience.max_trajectory_bytes, stopping, message_bytes=config.listen.max_message_bytes
+        )
+        services += (
+            service_of(experience_service_pb2.DESCRIPTOR, "ExperienceService", experience),
+            service_of(training_service_pb2.DESCRIPTOR, "TrainingService", TrainingServicer(runs, stopping)),
+            service_of(model_service_pb2.DESCRIPTOR, "ModelService", ModelServicer(runs)),
+            service_of(metrics_service_pb2.DESCRIPTOR, "MetricsService", MetricsServicer(runs)),
+        )
+    return tuple(services)
+
+
+def _no_run(run_id: str) -> PolicyRegistry:
+    raise NotFound(f"run {run_id!r} is not here; this learner has no runs, and no federation of that name has a policy")

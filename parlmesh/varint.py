@@ -1,4 +1,4 @@
-"""Protobuf's variable-length numbers, written from tables: every task and every lease passes here."""
+"""Protobuf's variable-length numbers. They are written from tables: every task and every lease passes here."""
 
 SMALL_NUMBERS = 1 << 14
 SMALL = [bytes((number,)) for number in range(1 << 7)] + [
@@ -7,6 +7,8 @@ SMALL = [bytes((number,)) for number in range(1 << 7)] + [
 """The varint of each number below SMALL_NUMBERS, for those who know theirs to be one."""
 LOW = [bytes((low | 0x80, high | 0x80)) for high in range(1 << 7) for low in range(1 << 7)]
 """The lowest 14 bits of a larger number, with a sign that more follow."""
+
+_LONGEST_BITS = 70
 
 # Lease ids are large and close together, so their upper parts repeat.
 _HIGH_PARTS_KEPT = 1024
@@ -26,3 +28,19 @@ def varint(number: int) -> bytes:
             _high_parts.clear()
         encoded = _high_parts[high] = varint(high)
     return LOW[number & 0x3FFF] + encoded
+
+
+def read_varint(data: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The number at a position, and the position after it; ValueError when it does not end in time."""
+    value = shift = 0
+    try:
+        while shift < _LONGEST_BITS:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value, position
+            shift += 7
+    except IndexError:
+        pass
+    raise ValueError("a varint has no end")

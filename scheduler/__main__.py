@@ -18,7 +18,7 @@ def main() -> int:
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
     from parlmesh.rpc import run_service
 
-    from .build import serve
+    from .serve import serve
 
     return run_service(lambda stop: serve(config, stop))
 

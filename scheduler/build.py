@@ -1,21 +1,20 @@
 """The one place where the scheduler's parts are chosen and put together."""
 
 import asyncio
+import gc
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from parlmesh.config import effective
 from parlmesh.rpc.server import FleetServer
-from parlmesh.telemetry import configure_logging, get_logger
-from parlmesh.telemetry.metrics import serve_metrics
+from parlmesh.telemetry import get_logger
 
 from .config import SchedulerConfig, StoreConfig
 from .core.core import Core
-from .garbage import calm_collector, keep_present, paused_collector
 from .shell import Shell
 from .store import MemoryStore, SqliteStore, Store
 from .store.committer import Committer
 from .wire.fleet_servicer import FleetServicer
-from .wire.registration import services
 from .wire.scheduler_servicer import SchedulerServicer
 
 log = get_logger("parlmesh.scheduler")
@@ -41,10 +40,10 @@ class Scheduler:
         started, wall_time = time.monotonic(), time.time()
         opened = self._store.open(wall_time)
         self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
-        with paused_collector():
-            left_out = self.core.recover(opened.batches, started)
-        left_out.tell(str(config.store.path))
-        if left_out.count:
+        with garbage_collection_paused():
+            unreadable = self.core.recover(opened.batches, started)
+        unreadable.tell(str(config.store.path))
+        if unreadable.count:
             # Clients are to see that this is another memory, and send again what it may have lost.
             self._store.renew_identity()
         log.info(
@@ -69,8 +68,9 @@ class Scheduler:
         self.server = FleetServer(
             listen=config.listen,
             security=config.security,
-            services=services(
-                SchedulerServicer(self.shell, config.retries.run_timeout_seconds), FleetServicer(self.shell)
+            services=(
+                SchedulerServicer(self.shell, config.retries.run_timeout_seconds).service,
+                FleetServicer(self.shell).service,
             ),
         )
 
@@ -98,21 +98,13 @@ class Scheduler:
         self.server.set_serving(healthy)
 
 
-async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
-    """Serves until `stop` is set."""
-    configure_logging(config.log, "scheduler")
-    log.info("configured", config=effective(config))
-    calm_collector()
-    scheduler = Scheduler(config)
-    page = serve_metrics(config.metrics)
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Where very much is built at once and nothing is thrown away."""
+    was_enabled = gc.isenabled()
+    gc.disable()
     try:
-        await scheduler.start()
-        keep_present()
-        server = scheduler.server
-        log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
-        await scheduler.shell.run(stop)
+        yield
     finally:
-        await scheduler.stop()
-        if page is not None:
-            page.close()
-    log.info("stopped")
+        if was_enabled:
+            gc.enable()

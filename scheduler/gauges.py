@@ -47,7 +47,7 @@ class Exporter:
         self._tell(metrics.SUBMITTED, statistics.accepted)
         self._tell(metrics.RETRIES, statistics.retried)
         self._tell(metrics.LOST_LEASES, statistics.lost_leases)
-        strikes = self._core.sessions.confinement.strikes
+        strikes = self._core.sessions.quarantine.strikes
         metrics.QUARANTINED_NODES.set(len(strikes.quarantines))
         self._tell(metrics.STRIKES, strikes.total)
         self._tell(metrics.STALE_RESULTS, statistics.stale_results)

@@ -13,10 +13,10 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from parlmesh.cli.local.fleet import first_of
 from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
 from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.cli.screen.live_table import WIDTH, render
+from parlmesh.rpc.task_group import first_of
 from parlmesh.security import SecurityConfig
 from parlmesh.testing import wait_until
 

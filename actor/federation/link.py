@@ -13,12 +13,12 @@ import grpc.aio
 
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.federation.model_file import ModelFile
+from parlmesh.handlers import Cancelled, Context
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.v1 import federation_service_pb2 as pb
 
 from ..config import LimitsConfig
-from ..handlers.protocol import Cancelled, Context
-from .model_watch import ModelWatch, arriving_models
+from .models import ModelWatch, arriving_models
 from .update_uploads import Receipt, Update, UpdateStream
 
 _T = TypeVar("_T")

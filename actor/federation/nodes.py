@@ -1,18 +1,42 @@
-"""The nodes that an actor stands for in federations, usually one, and what federations left on each."""
+"""The nodes that an actor stands for in federations, usually one: their learning tasks, and what was left on each."""
 
+import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.compression import ErrorFeedback
+from parlmesh.federation.learning import LearningTask, make_task
 from parlmesh.types import Array
 
 from ..config import PrivacyFloorConfig
-from .learning_tasks import LearningTasks
 from .link import FederationLink
 from .privacy_floor import PrivacyFloor
+
+_KEPT = 8
+
+
+class LearningTasks:
+    """Tasks by name and settings; used from any thread."""
+
+    def __init__(self, installed: Mapping[str, str]) -> None:
+        self._installed = installed
+        self._lock = threading.Lock()
+        self._made: OrderedDict[str, LearningTask] = OrderedDict()
+
+    def get(self, name: str, settings: Mapping[str, Any]) -> LearningTask:
+        """InvalidInput when it is not installed or refuses its settings."""
+        key = json.dumps([name, settings], sort_keys=True)
+        with self._lock:
+            if key not in self._made:
+                self._made[key] = make_task(name, settings, self._installed)
+                while len(self._made) > _KEPT:
+                    self._made.popitem(last=False)
+            return self._made[key]
+
 
 _FEDERATIONS_KEPT = 4
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.federation.privacy import SENSITIVITY, gaussian_epsilon
-from parlmesh.files import write_whole
+from parlmesh.files import PRIVATE, replace_file
 
 from ..config import PrivacyFloorConfig
 
@@ -58,7 +58,7 @@ class PrivacyFloor:
                 )
             spent[node_id] = total
             try:
-                write_whole(config.ledger, json.dumps(spent).encode())
+                replace_file(config.ledger, json.dumps(spent).encode(), mode=PRIVATE)
             except OSError as error:
                 text = f"{config.ledger} cannot be written: {error.strerror}; nothing is sent"
                 raise Unavailable(text, reason="PRIVACY_LEDGER") from error

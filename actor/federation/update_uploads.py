@@ -13,7 +13,7 @@ from parlmesh.rpc import Backoff, error_from_status
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import part_to_wire
 
-from ..stream_errors import STREAM_ERRORS, meaning_of
+from ..stream_errors import STREAM_ERRORS, fleet_error_of
 
 _CHUNK_BYTES = 1 << 19
 
@@ -157,8 +157,8 @@ class _Session:
 
 
 def _cause(error: Exception) -> FleetError:
-    """A refusal of the caller is final; anything else that ends a stream may pass."""
-    meant = meaning_of(error)
+    """A refusal of the caller is final; anything else that ends a stream may be over soon."""
+    meant = fleet_error_of(error)
     return meant if isinstance(meant, (PermissionDenied, Unauthenticated, Unavailable)) else Unavailable(meant.message)
 
 

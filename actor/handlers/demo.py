@@ -5,10 +5,10 @@ from typing import Any
 
 from pydantic import Field
 
+from parlmesh.handlers import EMPTY, Context, HandlerError, Result, RunsIn
 from parlmesh.types import Array
 
 from .parameters import Parameters, parse_parameters
-from .protocol import EMPTY, Context, HandlerError, Result, RunsIn
 
 _LONGEST_SLEEP_SECONDS = 24 * 3600.0
 

@@ -5,12 +5,12 @@ from typing import Any
 from pydantic import Field
 
 from parlmesh.errors import Unavailable
+from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
 from ..learner.link import LearnerLink
 from .parameters import Parameters, parse_parameters
-from .protocol import Context, Result, RunsIn
 
 
 class EvaluateParameters(Parameters):

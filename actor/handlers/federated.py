@@ -13,6 +13,7 @@ from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.learning import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import clip, noise_stream
+from parlmesh.handlers import Cancelled, Context, Result, RunsIn, Tail
 from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
@@ -20,7 +21,6 @@ from parlmesh.wire import struct_to_proto
 from ..federation.nodes import Kept, Participants
 from ..federation.update_uploads import Update
 from .parameters import Parameters, parse_parameters
-from .protocol import Cancelled, Context, Result, RunsIn, Tail
 
 _MOST_MEMBERS = 1_000
 _LONGEST_FAILURE = 300

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.telemetry import Waiting
 from parlmesh.types import Array, Trajectory
@@ -24,7 +25,6 @@ from ..learner.link import LearnerLink
 from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics
 from .parameters import Parameters, parse_parameters
-from .protocol import Context, HandlerError, Result, RunsIn, Tail
 
 _Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
 # Uploads of a slot that may be under way while its next fragment is collected.

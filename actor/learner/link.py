@@ -5,9 +5,9 @@ import concurrent.futures
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from parlmesh.handlers import Cancelled, Context
 from parlmesh.wire import EncodedTrajectory
 
-from ..handlers.protocol import Cancelled, Context
 from .policy_cache import HeldPolicy, PolicyCache
 from .trajectory_uploads import Receipt, Uploads
 

@@ -20,7 +20,7 @@ from parlmesh.wire import EncodedTrajectory
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from ..stream_errors import STREAM_ERRORS, meaning_of
+from ..stream_errors import STREAM_ERRORS, fleet_error_of
 
 log = get_logger("parlmesh.actor")
 
@@ -152,7 +152,7 @@ class Uploads:
             try:
                 await self._session()
             except STREAM_ERRORS as error:
-                cause = meaning_of(error)
+                cause = fleet_error_of(error)
             self._last_error = cause.message
             self._in_flight.clear()
             self._unsent = deque(sorted(self._pending))

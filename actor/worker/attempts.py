@@ -5,12 +5,11 @@ from typing import Any
 
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.failures import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
+from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
 from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto
-
-from ..handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
 
 HANDLER_ERROR = "HANDLER_ERROR"
 INVALID_PARAMETERS = "INVALID_PARAMETERS"

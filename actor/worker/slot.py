@@ -5,11 +5,11 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
+from parlmesh.handlers import Context, Handler, HandlerError, RunsIn, Tail
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import Assignment
 from parlmesh.v1.task_pb2 import Payload
 
-from ..handlers import Context, Handler, HandlerError, RunsIn, Tail
 from ..metrics import ActorMetrics
 from .attempts import AttemptTimeout, call_async, call_in_thread
 from .slot_process import SlotProcess

@@ -1,6 +1,7 @@
 """The process that runs one slot's attempts of one handler.
 
-Started as `python -m actor.worker.slot_child module:Class actor_id slot`.
+Started as `python -m actor.worker.slot_child module:Class actor_id slot`. Messages on its pipes are
+four bytes of length, little-endian, then the message.
 """
 
 import importlib
@@ -10,12 +11,23 @@ import threading
 from queue import SimpleQueue
 from typing import BinaryIO
 
+from parlmesh.handlers import Context, Handler
 from parlmesh.processes import IMPORTING
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 
-from ..handlers import Context, Handler
 from .attempts import call, failure_of
-from .framing import HEADER_BYTES, frame, length_of
+
+HEADER_BYTES = 4
+
+
+def frame(message: bytes) -> bytes:
+    """A message as it goes over the pipe."""
+    return len(message).to_bytes(HEADER_BYTES, "little") + message
+
+
+def length_of(header: bytes) -> int:
+    """Length of the message behind a header."""
+    return int.from_bytes(header, "little")
 
 
 def main(source: str, actor_id: str, slot: str) -> None:

@@ -6,12 +6,12 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 
+from parlmesh.handlers import Handler, HandlerError
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 from parlmesh.v1.task_pb2 import Payload
 
-from ..handlers import Handler, HandlerError
 from .attempts import ACTOR_LOST
-from .framing import HEADER_BYTES, frame, length_of
+from .slot_child import HEADER_BYTES, frame, length_of
 
 _CHILD = f"{__package__}.slot_child"
 # From the closing of its pipe to the end of a process.

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TypeAlias
 
+from parlmesh.handlers import Tail
 from parlmesh.v1.task_pb2 import Payload
-
-from ..handlers import Tail
 
 _Call: TypeAlias = tuple[Callable[[], Payload | Tail], "asyncio.Future[Payload | Tail]"]
 

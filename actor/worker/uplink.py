@@ -15,7 +15,7 @@ from parlmesh.v1.fleet_service_pb2 import ConnectRequest, ConnectResponse, Welco
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from ..stream_errors import STREAM_ERRORS, meaning_of
+from ..stream_errors import STREAM_ERRORS, fleet_error_of
 from .worker import Worker
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Uplink:
             try:
                 await self._session()
             except STREAM_ERRORS as error:
-                cause = meaning_of(error)
+                cause = fleet_error_of(error)
             if self._closing.is_set():
                 break
             await self._check(cause)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from parlmesh.handlers import Context, Handler, Resettable, RunsIn
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import (
@@ -22,7 +23,6 @@ from parlmesh.v1.scheduler_service_pb2 import ActorCommand
 from parlmesh.v1.task_pb2 import Failure
 
 from ..config import LimitsConfig
-from ..handlers import Context, Handler, Resettable, RunsIn
 from ..metrics import ActorMetrics
 from .attempts import CANCELLED, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
 from .failure_log import FailureLog

@@ -69,7 +69,7 @@ class ExperienceQueue:
             return [self._queue.popleft() for _ in range(count)]
 
     def finish(self, count: int, *, applied: bool) -> None:
-        """Accounts for a batch that `take` gave out."""
+        """Throughput for a batch that `take` gave out."""
         with self.books:
             self.training -= count
             if applied:

@@ -12,7 +12,7 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.learning import FirstModel
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.files import sync_folder, write_whole
+from parlmesh.files import PRIVATE, replace_file, sync_folder
 
 from .models import ModelFiles
 from .noise_key import NOISE_KEY, NoiseKey
@@ -50,7 +50,7 @@ def create(folder: Path, federation_id: str, config: FederationConfig, first: Fi
     if config.privacy.mode == "central":
         # There from the beginning: however often a federation is resumed, its noise is the same.
         NoiseKey(partial / NOISE_KEY).seed(1)
-    write_whole(partial / ABOUT, json.dumps(about, indent=2).encode())
+    replace_file(partial / ABOUT, json.dumps(about, indent=2).encode(), mode=PRIVATE)
     partial.rename(folder)
     sync_folder(folder.parent)
 

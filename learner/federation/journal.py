@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition
-from parlmesh.files import sync_folder, write_all, write_whole
+from parlmesh.files import PRIVATE, replace_file, sync_folder, write_all
 
 from .rules import events
 from .rules.events import Event
@@ -72,7 +72,7 @@ class Journal:
 
     def condense(self, line: bytes) -> None:
         """The line takes the place of all others; OSError leaves the journal as it was."""
-        write_whole(self._path, line)
+        replace_file(self._path, line, mode=PRIVATE)
         self.close()
         self._open()
         self._condensed = len(line)

@@ -9,7 +9,7 @@ import json
 import secrets
 from pathlib import Path
 
-from parlmesh.files import write_whole
+from parlmesh.files import PRIVATE, replace_file
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.learner")
@@ -53,7 +53,7 @@ class NoiseKey:
         return (step, key) if len(key) == _KEY_BYTES else (-1, b"")
 
     def _write(self, version: int, key: bytes) -> None:
-        write_whole(self._path, json.dumps({"version": version, "key": key.hex()}).encode())
+        replace_file(self._path, json.dumps({"version": version, "key": key.hex()}).encode(), mode=PRIVATE)
 
 
 def _onward(key: bytes, steps: int) -> bytes:

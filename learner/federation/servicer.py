@@ -4,13 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
-import grpc
 import grpc.aio
-from google.protobuf.message_factory import GetMessageClass
 
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
@@ -35,13 +34,14 @@ class FederationServicer:
     @property
     def service(self) -> Service:
         """To be served."""
-        descriptor = pb.DESCRIPTOR.services_by_name["FederationService"]
-        handlers = {method.name: _handler(method, getattr(self, method.name)) for method in descriptor.methods}
-
-        def register(server: grpc.aio.Server) -> None:
-            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(descriptor.full_name, handlers),))
-
-        return Service(descriptor.full_name, register)
+        return service_of(
+            pb.DESCRIPTOR,
+            "FederationService",
+            self,
+            # Streams carry large messages, which their methods read and write without protobuf.
+            reads_encoded=("SubmitUpdate", "SubmitUpdates"),
+            writes_encoded=("SubmitUpdates", "GetFederatedModel", "WatchFederatedModel"),
+        )
 
     async def StartFederation(self, request: pb.StartFederationRequest, context: Context) -> pb.StartFederationResponse:
         federation = await self._federations.start(request.federation_id, struct_from_proto(request.configuration))
@@ -111,21 +111,6 @@ async def _send(context: Context, federation_id: str, model: StoredModel) -> Non
     for message in model.encoded():
         await context.write(before + message if before else message)
         before = b""
-
-
-def _handler(method: Any, behaviour: Any) -> Any:
-    make = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[method.client_streaming, method.server_streaming]
-    # Streams carry large messages, which their methods read and write without protobuf.
-    return make(
-        behaviour,
-        request_deserializer=None if method.client_streaming else GetMessageClass(method.input_type).FromString,
-        response_serializer=None if method.server_streaming else GetMessageClass(method.output_type).SerializeToString,
-    )
 
 
 async def _feed(arrival: Arrival, chunks: AsyncIterator[memoryview]) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 
 import safetensors.numpy
 
+from parlmesh.files import partial_path, remove, sync_folder, write_synced
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
-
-from .durable import partial_path, remove, sync_folder, write_synced
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."

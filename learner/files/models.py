@@ -1,7 +1,7 @@
 """The policies of one run that are kept for use: those that were evaluated, and the one the run ended with.
 
 A model is v<version>.safetensors, the policy as actors read it, and v<version>.json, what is known of it. The second is
-written last and deleted first, so that a model is there whole or not at all.
+written last and deleted first, so that a model is there whole or not at all. Others may want it as an ONNX file.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from pydantic import Field, ValidationError
 
 from parlmesh.config import Config
 from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.files import replace_file
+from parlmesh.policies import unpack_policy
 from parlmesh.telemetry import get_logger
-
-from .durable import replace_file
 
 _PROMOTED = "promoted.json"
 log = get_logger("parlmesh.learner")
@@ -149,3 +149,21 @@ class ModelFolder:
 
     def _weights(self, version: int) -> Path:
         return self._path / f"v{version:08d}.safetensors"
+
+
+def to_safetensors(blob: bytes, observation_dtype: str) -> bytes:
+    """As it is kept: weights by name, the policy's specification as JSON in the metadata."""
+    return blob
+
+
+def to_onnx(blob: bytes, observation_dtype: str) -> bytes:
+    """One graph from the raw observation to the greedy action."""
+    try:
+        # Needed by few, and not by a learner that exports nothing.
+        from .onnx_export import to_onnx as write
+    except ImportError as error:
+        message = (
+            f"exporting to ONNX needs a package that is not installed here ({error}): pip install parlmesh[export]"
+        )
+        raise FailedPrecondition(message, reason="NOT_INSTALLED") from error
+    return write(*unpack_policy(blob), observation_dtype)

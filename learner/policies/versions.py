@@ -9,9 +9,8 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from parlmesh.config import Config
+from parlmesh.files import replace_file
 from parlmesh.telemetry import get_logger
-
-from ..files.durable import replace_file
 
 VERSIONS_FILE = "versions.json"
 # One write to disk covers this many updates.

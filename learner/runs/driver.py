@@ -13,10 +13,9 @@ from ..experience.strikes import Strikes
 from ..files.disk import sentence_of
 from ..files.models import ModelFolder
 from ..policies.registry import PolicyRegistry
-from .entry import Entry, Totals
+from .entry import Entry, Totals, progress_summary
 from .live_run import LiveRun
 from .progress import RunState
-from .standing import standing_of
 
 log = get_logger("parlmesh.learner")
 
@@ -30,11 +29,17 @@ class Driver:
     """`past` takes over the counters of runs that have ended. While `closing` no end is written down."""
 
     def __init__(self, launch: Launch, past: Totals, strikes: Strikes, clock: Callable[[], float]) -> None:
-        self.launch = launch
+        self._launch = launch
         self.closing = False
         self._past = past
         self._strikes = strikes
         self._clock = clock
+
+    def launch(self, entry: Entry) -> LiveRun:
+        """Makes a run ready; may take long."""
+        live = self._launch(entry.config, entry.registry, entry.models)
+        live.run.on_strike = self._strikes.add
+        return live
 
     async def go_on(self, entry: Entry, group: asyncio.TaskGroup) -> None:
         """Trains a run from wherever it is; one that cannot even be built has failed."""
@@ -45,7 +50,7 @@ class Driver:
     async def _made_ready(self, entry: Entry) -> bool:
         """False when it has failed. One that the disk holds up is tried again by `_drive`."""
         try:
-            entry.live = await asyncio.to_thread(self.launch, entry.config, entry.registry, entry.models)
+            entry.live = await asyncio.to_thread(self.launch, entry)
             entry.held_up = ""
         except OSError as error:
             entry.held_up = sentence_of(error)
@@ -71,11 +76,10 @@ class Driver:
         def on_end(state: RunState, reason: str) -> None:
             if not self.closing:
                 changes = {"state": state, "reason": reason, "end_time": self._clock()}
-                entry.rewrite(**changes, standing=standing_of(live.run))
+                entry.rewrite(**changes, standing=progress_summary(live.run))
 
         live.run.on_change = entry.tell
         live.run.on_end = on_end
-        live.run.on_strike = self._strikes.add
         await live.drive(paused=entry.record.state is RunState.PAUSED)
 
     async def _fail(self, entry: Entry, error: Exception) -> None:

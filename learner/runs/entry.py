@@ -14,7 +14,35 @@ from ..policies.registry import PolicyRegistry
 from .live_run import LiveRun
 from .progress import RunState
 from .record import RunRecord
-from .standing import standing_of
+from .run import TrainingRun
+
+
+def progress_summary(run: TrainingRun) -> dict[str, Any]:
+    """How far the run has come, under the names of TrainingProgress and TrainingResult, as JSON can hold it."""
+    progress, queue, throughput = run.progress, run.queue, run.throughput
+    return {
+        "steps": progress.steps,
+        "policy_version": progress.version,
+        "steps_per_second": throughput.rate.per_second(),
+        "episode_return": progress.episode_return,
+        "evaluation_return": progress.evaluation_return,
+        "policy_lag": progress.policy_lag,
+        "max_policy_lag_seen": progress.max_policy_lag_seen,
+        "queued_trajectories": len(queue),
+        "received_trajectories": queue.received,
+        "dropped_trajectories": dict(queue.dropped),
+        "elapsed_seconds": progress.elapsed_seconds,
+        "episodes": progress.episodes,
+        "learner_idle_ratio": throughput.learner_waiting.ratio(),
+        "actor_idle_ratio": throughput.actors_waiting.ratio(),
+        "best_evaluation_return": progress.best_evaluation_return,
+        "best_version": progress.best_version,
+        "failed_rollouts": progress.failed_rollouts,
+        "failed_evaluations": progress.failed_evaluations,
+        "last_failure": progress.last_failure,
+        "last_failure_traceback": progress.last_failure_traceback,
+        "policy_digest": run.registry.get("").blob.digest.hex() if run.registry.version else "",
+    }
 
 
 @dataclass(slots=True)
@@ -68,7 +96,7 @@ class Entry:
     @property
     def standing(self) -> Mapping[str, Any]:
         """How far it has come."""
-        return standing_of(self.live.run) if self.live is not None else self.record.standing
+        return progress_summary(self.live.run) if self.live is not None else self.record.standing
 
     def tell(self) -> None:
         """Lets watchers look again."""

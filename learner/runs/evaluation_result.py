@@ -8,7 +8,7 @@ from parlmesh.types import PolicyBlob
 
 from ..files.models import ModelFolder
 from ..files.recorder import Recorder
-from ..sources.source import Evaluation
+from ..sources.experience_source import Evaluation
 from .progress import Progress
 
 

@@ -13,10 +13,10 @@ from ..experience.pacing import evaluation_seconds
 from ..files.disk import Disk
 from ..files.recorder import Recorder
 from ..policies.registry import PolicyRegistry
-from ..sources.source import Evaluation, Source
-from .accounts import Accounts
+from ..sources.experience_source import Evaluation, ExperienceSource
 from .evaluation_result import Candidate, Judge
 from .progress import Progress
+from .throughput import Throughput
 
 log = get_logger("parlmesh.learner")
 
@@ -28,7 +28,7 @@ class Evaluations:
         self,
         config: TrainingConfig,
         progress: Progress,
-        accounts: Accounts,
+        throughput: Throughput,
         registry: PolicyRegistry,
         judge: Judge,
         recorder: Recorder,
@@ -39,7 +39,7 @@ class Evaluations:
     ) -> None:
         self._config = config
         self._progress = progress
-        self._accounts = accounts
+        self._throughput = throughput
         self._registry = registry
         self._judge = judge
         self._recorder = recorder
@@ -64,7 +64,7 @@ class Evaluations:
         """Whether another should begin."""
         return self._task is None and self._progress.steps >= self._progress.next_evaluation
 
-    def start(self, source: Source) -> None:
+    def start(self, source: ExperienceSource) -> None:
         """Begins one of the newest policy, which is kept whatever the registry forgets meanwhile."""
         progress = self._progress
         progress.next_evaluation = progress.steps + self._config.evaluation_interval_steps
@@ -104,10 +104,10 @@ class Evaluations:
         return self._config.evaluation_seconds or evaluation_seconds(
             episodes=self._config.evaluation_episodes,
             longest_episode=self._progress.longest_episode,
-            step_seconds=self._accounts.step_seconds,
+            step_seconds=self._throughput.step_seconds,
         )
 
-    async def _evaluate(self, source: Source, version: int, seed: int) -> Evaluation | None:
+    async def _evaluate(self, source: ExperienceSource, version: int, seed: int) -> Evaluation | None:
         seconds = self.seconds
         try:
             found = await source.evaluate(version, seed, seconds)

@@ -4,8 +4,6 @@ import asyncio
 
 import grpc.aio
 
-from parlmesh.types import Trajectory
-
 from ..config import LearnerConfig
 from ..files.checkpoint import Checkpoint
 from ..files.recorder import Recorder
@@ -46,6 +44,7 @@ class LiveRun:
                 ),
             )
             run.queue.admission.asked = self._fleet.check
+            run.on_admitted = self._fleet.delivered
 
     async def drive(self, *, paused: bool) -> None:
         """Returns when the run has ended; a run that was paused waits to be resumed."""
@@ -61,12 +60,6 @@ class LiveRun:
     def close(self) -> None:
         """Frees the files of a run that is not driven any more."""
         self._recorder.close()
-
-    def receive(self, trajectory: Trajectory) -> None:
-        """Queues a trajectory, or raises why not."""
-        self.run.receive(trajectory)
-        if self._fleet is not None:
-            self._fleet.delivered(trajectory)
 
     async def _by(self, fleet: FleetSource, *, paused: bool) -> None:
         async with asyncio.TaskGroup() as group:

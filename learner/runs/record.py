@@ -7,9 +7,9 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from parlmesh.config import Config
+from parlmesh.files import replace_file
 from parlmesh.telemetry import get_logger
 
-from ..files.durable import replace_file
 from .progress import RunState
 
 RUN_FILE = "run.json"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from parlmesh.errors import FailedPrecondition, FleetError, ResourceExhausted
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, ResourceExhausted
 from parlmesh.failures import frames_of, sentence, tell
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
@@ -20,18 +20,19 @@ from .. import metrics
 from ..config import TrainingConfig
 from ..experience import ExperienceQueue
 from ..experience.pacing import rollouts_wanted
+from ..experience.strikes import UNASKED
 from ..files.checkpoint import Checkpoint, CheckpointFolder
 from ..files.disk import Disk, DiskRefuses
 from ..files.models import ModelFolder
 from ..files.recorder import Recorder
 from ..policies.registry import PolicyRegistry
 from ..policies.versions import Versions
-from ..sources.source import Source
-from .accounts import Accounts
+from ..sources.experience_source import ExperienceSource
 from .evaluation_result import Candidate, Judge
 from .evaluations import Evaluations
 from .obstacles import Obstacles
 from .progress import Progress, RunState
+from .throughput import Throughput
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
@@ -65,7 +66,7 @@ class TrainingRun:
         self.registry = registry
         self.queue = queue
         self.progress = Progress(version=versions.first - 1)
-        self.accounts = Accounts(self.progress, queue, recorder, clock, wall_clock)
+        self.throughput = Throughput(self.progress, queue, recorder, clock, wall_clock)
         self._trainer = trainer
         self._versions = versions
         self._checkpoints = checkpoints
@@ -88,7 +89,7 @@ class TrainingRun:
         self._evaluations = Evaluations(
             config,
             self.progress,
-            self.accounts,
+            self.throughput,
             registry,
             self._judge,
             recorder,
@@ -99,6 +100,7 @@ class TrainingRun:
         # Set by the run's owner. `on_end` is called in the training thread, before the end is announced.
         self.on_change: Callable[[], None] = lambda: None
         self.on_end: Callable[[RunState, str], None] = lambda state, reason: None
+        self.on_admitted: Callable[[Trajectory], None] = lambda trajectory: None
         self.on_strike: Callable[[str, str, str], None] = lambda sender, reason, why: None
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -118,11 +120,11 @@ class TrainingRun:
         """The policy in training."""
         return self._trainer.policy_blob()
 
-    async def train(self, source: Source, *, paused: bool = False) -> None:
+    async def train(self, source: ExperienceSource, *, paused: bool = False) -> None:
         """Runs to the end; `progress` says how it ended. A run that was paused before waits to be resumed."""
         self._set_state(RunState.PAUSED if paused else RunState.RUNNING)
         self._ticked = self._clock()
-        self.accounts.begin()
+        self.throughput.begin()
         if not self.progress.next_evaluation:
             self.progress.next_evaluation = self.config.evaluation_interval_steps
         try:
@@ -165,9 +167,10 @@ class TrainingRun:
         try:
             self.queue.put(trajectory, self.progress.version)
         except FleetError as error:
-            self._note_refusal(error)
+            self._note_refusal(trajectory, error)
             raise
         else:
+            self.on_admitted(trajectory)
             if self._refused_in_a_row:
                 self._refused_in_a_row = 0
                 self.obstacles.clear("experience")
@@ -175,8 +178,10 @@ class TrainingRun:
             # Also when it was refused: another may have to be asked for.
             self.wake()
 
-    def _note_refusal(self, error: FleetError) -> None:
+    def _note_refusal(self, trajectory: Trajectory, error: FleetError) -> None:
         """A run that takes nothing it is sent must not look as if it were only waiting."""
+        if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
+            self.on_strike(trajectory.sender, error.reason, error.message)
         if not isinstance(error, ResourceExhausted):
             self._refused_in_a_row += 1
         if self._refused_in_a_row >= _REFUSALS:
@@ -242,7 +247,7 @@ class TrainingRun:
         """Waits for the next change of progress; the caller's deadline bounds the wait."""
         await self._changed.wait()
 
-    async def _loop(self, source: Source) -> None:
+    async def _loop(self, source: ExperienceSource) -> None:
         # A run that was killed between a checkpoint and the evaluation due then.
         await self._evaluate_if_due(source)
         while (batch := await self._next_batch(source)) is not None:
@@ -266,7 +271,7 @@ class TrainingRun:
             self._evaluations.start(source)
         await self._await_evaluation()
 
-    async def _next_batch(self, source: Source) -> list[Trajectory] | None:
+    async def _next_batch(self, source: ExperienceSource) -> list[Trajectory] | None:
         """A batch, or None when the run is over."""
         started = self._clock()
         try:
@@ -297,7 +302,7 @@ class TrainingRun:
             self._waited_seconds = self._clock() - started
             metrics.IDLE_SECONDS.inc(self._waited_seconds)
 
-    async def _top_up(self, source: Source) -> None:
+    async def _top_up(self, source: ExperienceSource) -> None:
         wanted = rollouts_wanted(
             batch=self.config.batch_fragments,
             max_policy_lag=self._max_lag,
@@ -330,12 +335,12 @@ class TrainingRun:
                 )
             return
         # Counted before the next version is served: lags are those to the version that was trained.
-        self.accounts.count(batch, update)
+        self.throughput.count(batch, update)
         self.publish()
-        self.accounts.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
+        self.throughput.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
         self._notify()
 
-    async def _evaluate_if_due(self, source: Source) -> None:
+    async def _evaluate_if_due(self, source: ExperienceSource) -> None:
         """At lag 0 the run waits for the result, so that it ends where a serial run ends."""
         if self._evaluations.due:
             self._evaluations.start(source)
@@ -361,7 +366,7 @@ class TrainingRun:
         if self._recorder.unwritten:
             await self._disk.write(self._recorder.write)
 
-    async def _close(self, source: Source) -> None:
+    async def _close(self, source: ExperienceSource) -> None:
         progress = self.progress
         self._evaluations.give_up()
         await self._save(source)
@@ -381,12 +386,12 @@ class TrainingRun:
         await self._disk.write(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))
         await self._end(state, reason)
 
-    async def _save(self, source: Source) -> None:
+    async def _save(self, source: ExperienceSource) -> None:
         # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
         counters = {**self.progress.counters(), "goal_return": self.config.goal_return}
         await self._disk.write(self._write, source, counters, len(self.queue))
 
-    def _write(self, source: Source, counters: Mapping[str, Any], untrained: int) -> None:
+    def _write(self, source: ExperienceSource, counters: Mapping[str, Any], untrained: int) -> None:
         of_source = source.tensors(untrained=untrained)
         checkpoint = Checkpoint.of(self.progress.version, counters, self._trainer.tensors(), of_source)
         self._checkpoints.save(checkpoint)

@@ -5,7 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Never
 
 from pydantic import ValidationError
 
@@ -18,17 +18,15 @@ from parlmesh.errors import (
     FleetError,
     InvalidInput,
     NotFound,
-    PermissionDenied,
     ResourceExhausted,
     Unavailable,
 )
 from parlmesh.failures import sentence_at
 from parlmesh.telemetry import get_logger
-from parlmesh.types import Trajectory
 
 from ..config import RUN_ID, LearnerConfig, TrainingConfig
 from ..experience import ExperienceQueue
-from ..experience.strikes import UNASKED, Strikes
+from ..experience.strikes import Strikes
 from ..files.disk import sentence_of
 from ..files.folder_lock import FolderLock
 from ..files.models import ModelFolder
@@ -39,6 +37,7 @@ from .entry import Entry, Totals
 from .live_run import LiveRun
 from .progress import RunState
 from .record import RunRecord, read_record
+from .run import TrainingRun
 
 log = get_logger("parlmesh.learner")
 
@@ -102,7 +101,7 @@ class Runs:
         changes = {"state": state, "configuration": configuration, "reason": "", "end_time": None, "standing": {}}
         entry = self._enter(record.model_copy(update=changes), config)
         try:
-            entry.live = self._driver.launch(entry.config, entry.registry, entry.models)
+            entry.live = self._driver.launch(entry)
         except (FleetError, OSError):
             # The operator's to mend, who is told before anything is served.
             raise
@@ -166,44 +165,31 @@ class Runs:
 
     # Experience
 
-    def receive(self, trajectory: Trajectory) -> None:
-        """Gives a trajectory to its run, or raises why not; counted either way."""
-        try:
-            self._receive(trajectory)
-        except FleetError as error:
-            if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
-                self.strikes.add(trajectory.sender, error.reason, error.message)
-            raise
-
-    def _receive(self, trajectory: Trajectory) -> None:
-        try:
-            entry = self._entries.get(trajectory.run_id)
-            if entry is None:
-                message = f"run {trajectory.run_id!r} is not trained here; this learner has {self._names()}"
-                raise FailedPrecondition(message, reason="UNKNOWN_RUN")
-            if entry.live is None:
-                message = f"run {trajectory.run_id!r} is {entry.state.value} and takes no trajectories"
-                raise FailedPrecondition(message, reason="RUN_NOT_TRAINING")
-        except FleetError as error:
-            self._refuse(error)
-            raise
-        entry.live.receive(trajectory)
-
-    def room(self, run_id: str) -> tuple[int, int]:
-        """The newest policy version of a run, and how many more of its trajectories fit; zeros when it is not here."""
+    def training(self, run_id: str) -> TrainingRun | None:
+        """The run of this id, if it trains here now."""
         entry = self._entries.get(run_id)
-        if entry is None or entry.live is None:
-            return 0, 0
-        return entry.live.run.progress.version, entry.live.run.queue.room
+        return None if entry is None or entry.live is None else entry.live.run
 
     def refuse(self, run_id: str, error: FleetError, sender: str) -> None:
         """Counts a trajectory that could not even be read."""
         self.strikes.add(sender, error.reason, error.message)
-        entry = self._entries.get(run_id)
-        if entry is not None and entry.live is not None:
-            entry.live.run.queue.refuse(error)
+        run = self.training(run_id)
+        if run is not None:
+            run.queue.refuse(error)
         else:
-            self._refuse(error)
+            self._count_refused(error)
+
+    def refuse_stray(self, run_id: str) -> Never:
+        """Counts a trajectory of a run that does not train here, and raises why."""
+        entry = self._entries.get(run_id)
+        if entry is None:
+            message = f"run {run_id!r} is not trained here; this learner has {self._names()}"
+            error = FailedPrecondition(message, reason="UNKNOWN_RUN")
+        else:
+            message = f"run {run_id!r} is {entry.state.value} and takes no trajectories"
+            error = FailedPrecondition(message, reason="RUN_NOT_TRAINING")
+        self._count_refused(error)
+        raise error
 
     # Life
 
@@ -312,7 +298,7 @@ class Runs:
             message = f"{running} runs are running; the limit is {limit} (max_running_runs): pause or stop one first"
             raise ResourceExhausted(message, reason="TOO_MANY_RUNNING")
 
-    def _refuse(self, error: FleetError) -> None:
+    def _count_refused(self, error: FleetError) -> None:
         with ExperienceQueue.books:
             self.past.received += 1
             self.past.dropped[error.reason] += 1

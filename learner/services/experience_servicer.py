@@ -15,6 +15,7 @@ from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
 
+from ..runs.run import TrainingRun
 from ..runs.runs import Runs
 from .streams import unless
 
@@ -65,21 +66,23 @@ class ExperienceServicer(ExperienceServiceServicer):
         self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
     ) -> None:
         async for request in requests:
-            status = self._receive(request.trajectory, node_id)
-            version, room = self._runs.room(request.trajectory.run_id)
-            receipt = pb.UploadTrajectoriesResponse(
-                sequence=request.trajectory.sequence, status=status, policy_version=version, credits=room
-            )
+            run = self._runs.training(request.trajectory.run_id)
+            status = self._receive(run, request.trajectory, node_id)
+            receipt = pb.UploadTrajectoriesResponse(sequence=request.trajectory.sequence, status=status)
+            if run is not None:
+                receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _receive(self, message: pb.Trajectory, node_id: str) -> status_pb2.Status:
+    def _receive(self, run: TrainingRun | None, message: pb.Trajectory, node_id: str) -> status_pb2.Status:
         try:
             trajectory = trajectory_from_proto(message, self._limits, node_id)
         except FleetError as error:
             self._runs.refuse(message.run_id, error, node_id or message.actor_id)
             return status_from_error(error)
         try:
-            self._runs.receive(trajectory)
+            if run is None:
+                self._runs.refuse_stray(trajectory.run_id)
+            run.receive(trajectory)
         except FleetError as error:
             return status_from_error(error)
         return status_pb2.Status()

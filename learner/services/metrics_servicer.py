@@ -9,8 +9,8 @@ from parlmesh.errors import InvalidInput
 from parlmesh.v1 import metrics_service_pb2 as pb
 from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceServicer
 
+from ..files.curves import read_curves
 from ..files.recorder import METRICS_FILE
-from ..files.series import read_curves
 from ..runs.runs import Runs
 
 _DEFAULT_POINTS, _MOST_POINTS, _MOST_NAMES = 1_000, 10_000, 100

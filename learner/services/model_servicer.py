@@ -11,8 +11,7 @@ from parlmesh.v1 import model_service_pb2 as pb
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceServicer
 from parlmesh.wire import struct_to_proto
 
-from ..files.model_export import to_onnx, to_safetensors
-from ..files.models import Model, ModelFolder
+from ..files.models import Model, ModelFolder, to_onnx, to_safetensors
 from ..runs.runs import Runs
 from .paging import page
 from .streams import CHUNK_BYTES

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies.encodings import Encoding
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
 
@@ -78,18 +79,11 @@ class PolicyServicer(PolicyServiceServicer):
         metrics.POLICY_SENT_BYTES.labels(policy.encoding).inc(policy.size_bytes)
         return policy
 
-    def register(self, server: grpc.aio.Server) -> None:
-        """Like the generated function, except that answers are bytes."""
-        handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-            "GetPolicy": grpc.unary_stream_rpc_method_handler(
-                self.GetPolicy, request_deserializer=pb.GetPolicyRequest.FromString
-            ),
-            "WatchPolicy": grpc.unary_stream_rpc_method_handler(
-                self.WatchPolicy, request_deserializer=pb.WatchPolicyRequest.FromString
-            ),
-        }
-        name = pb.DESCRIPTOR.services_by_name["PolicyService"].full_name
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        methods = ("GetPolicy", "WatchPolicy")
+        return service_of(pb.DESCRIPTOR, "PolicyService", self, writes_encoded=methods)
 
 
 def _encoding(wanted: pb.PolicyEncoding.ValueType) -> Encoding:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 from parlmesh.errors import Unavailable
+from parlmesh.rpc.task_group import first_of
 
 CHUNK_BYTES = 1 << 20
 """Most data in one message of a stream."""
@@ -14,12 +15,9 @@ T = TypeVar("T")
 
 async def unless(stopping: asyncio.Event, waiting: Awaitable[T]) -> T:
     """The awaited value, or Unavailable as soon as the server stops: a drain must not wait for streams without end."""
-    wanted, end = asyncio.ensure_future(waiting), asyncio.ensure_future(stopping.wait())
-    try:
-        await asyncio.wait((wanted, end), return_when=asyncio.FIRST_COMPLETED)
-        if wanted.done():
-            return wanted.result()
+
+    async def stopped() -> T:
+        await stopping.wait()
         raise Unavailable("the learner is stopping", reason="STOPPING")
-    finally:
-        wanted.cancel()
-        end.cancel()
+
+    return await first_of(waiting, stopped())

@@ -19,10 +19,10 @@ from parlmesh.wire import payload_from_proto, payload_to_proto
 from .. import metrics
 from ..config import ExperienceConfig, TrainingConfig
 from ..experience.strikes import UNASKED
-from .crew import Crew
 from .dispatch import Dispatcher
+from .experience_source import Evaluation
+from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
-from .source import Evaluation
 
 log = get_logger("parlmesh.learner")
 
@@ -77,7 +77,7 @@ class FleetSource:
         self._asked: OrderedDict[str, bool] = OrderedDict()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
         self._failures = Failures(config.max_failed_rollouts)
-        self._crew = Crew(channel, _KIND)
+        self._actors = RolloutActors(channel, _KIND)
         self._look_soon = False
         self._last_failure = ""
         self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, listener.obstacle)
@@ -98,7 +98,7 @@ class FleetSource:
         # Failures that come at once are not asked for at once again.
         await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
         avoided = self._failures.avoided(self._clock())
-        specs = [self._rollout(min_version, self._crew.node_without(avoided)) for _ in range(count)]
+        specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
         names = self._dispatcher.submit(specs)
         self._rollouts.update(names)
         self._asked.update((name, False) for name in names)
@@ -109,7 +109,7 @@ class FleetSource:
         """Raises when a proven sender speaks for another, or of what nobody asked it for."""
         if not trajectory.node_id:
             return
-        owner = self._crew.node_of(trajectory.actor_id)
+        owner = self._actors.node_of(trajectory.actor_id)
         if owner not in ("", trajectory.node_id):
             message = f"actor {trajectory.actor_id!r} is of node {owner!r}, and {trajectory.node_id!r} sent this"
             raise PermissionDenied(message, reason="WRONG_NODE")
@@ -156,8 +156,8 @@ class FleetSource:
     async def _look(self) -> None:
         """Keeps an eye on who can collect, and says when more could than are asked."""
         while True:
-            await self._crew.look()
-            self._listener.note(crowded(self._crew.slots, self._config))
+            await self._actors.look()
+            self._listener.note(crowded(self._actors.slots, self._config))
             self._give_up_if_hopeless()
             self._look_soon = False
             for _ in range(_LOOK_SECONDS):
@@ -199,7 +199,7 @@ class FleetSource:
         self._last_failure = message
 
     def _give_up_if_hopeless(self) -> None:
-        if self._failures.hopeless(self._crew.actors, self._clock()):
+        if self._failures.hopeless(self._actors.actors, self._clock()):
             count = self._failures.in_a_row
             self._listener.hopeless(f"rollouts fail on the actors, {count} in a row: {self._last_failure}")
 

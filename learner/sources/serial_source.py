@@ -6,6 +6,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,8 +19,40 @@ from parlmesh.types import Array, Fragment, Trajectory
 
 from ..config import TrainingConfig
 from ..policies.registry import PolicyRegistry
-from .daemon_thread import DaemonThread
-from .source import Evaluation
+from .experience_source import Evaluation
+
+T = TypeVar("T")
+
+
+class DaemonThread:
+    """Runs one function after the other. Unlike an executor's, its thread is not waited for at the end."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> "Future[T]":
+        """The result to come."""
+        future: Future[T] = Future()
+        self._calls.put((future, lambda: function(*arguments)))
+        return future
+
+    def close(self) -> None:
+        """Ends the thread after what it is at."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while (call := self._calls.get()) is not None:
+            future, function = call
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except BaseException as error:
+                future.set_exception(error)
+            # What a result holds is not kept until the next call.
+            del call, future, function
+
 
 # The names under which the first actor of a fleet collects: a fleet of one at lag 0 sees the same games.
 SERIAL_ACTOR, SERIAL_INCARNATION = "actor-0", 1

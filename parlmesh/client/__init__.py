@@ -1,12 +1,11 @@
 """The SDK: hand tasks to a fleet and get their outcomes. Needs numpy and gRPC, never torch."""
 
-from .actors import ActorInfo, ActorState
 from .config import ClientConfig
 from .controller import PARLController
+from .info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
 from .outcomes import Outcome, OutcomeState
 from .policy import PolicyUpdate
 from .requests import Placement, Priority, TaskRequest
-from .statistics import ClientCounts, PARLMetrics, PARLStats
 
 __all__ = [
     "ActorInfo",

@@ -21,17 +21,16 @@ from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .actors import ActorInfo, actor_from_proto
-from .claims import Claims, no_outcome
 from .config import ClientConfig
-from .connection import TASKS_PER_REQUEST, Link
-from .execution import Run, enumerated
+from .connection import Connection
+from .info import ActorInfo, PARLStats, actor_from_proto, stats_from_proto
 from .local_fleet import LocalFleet, check_not_importing
 from .outcomes import Outcome
+from .pending import UnclaimedOutcomes, no_outcome
 from .policy import PolicyUpdate, wait_for_policy
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
-from .retry import passes
-from .statistics import PARLStats, stats_from_proto
+from .retry import TASKS_PER_REQUEST, is_temporary
+from .run import Run, enumerated
 
 IN_FLIGHT = 1500
 NO_SECURITY = SecurityConfig()
@@ -58,9 +57,9 @@ class PARLController:
         self._learner = learner
         self._security = security
         self._config = config
-        self._claims = Claims(most_outcomes=config.unclaimed_outcomes, most_bytes=config.unclaimed_bytes)
+        self._unclaimed = UnclaimedOutcomes(most_outcomes=config.unclaimed_outcomes, most_bytes=config.unclaimed_bytes)
         self._opening = asyncio.Lock()
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fleet: LocalFleet | None = None
         self._learner_channel: grpc.aio.Channel | None = None
@@ -103,7 +102,7 @@ class PARLController:
         self._check_loop()
         check_not_importing()
         async with self._opening:
-            if self._link is None:
+            if self._connection is None:
                 await self._start(num_workers, actor, scheduler, processes)
         return (await self.get_statistics()).ready_workers
 
@@ -113,8 +112,8 @@ class PARLController:
             return  # everything ended with it
         self._check_loop()
         try:
-            if self._link is not None:
-                await self._link.close()
+            if self._connection is not None:
+                await self._connection.close()
             if self._learner_channel is not None:
                 await self._learner_channel.close()
         finally:
@@ -122,7 +121,7 @@ class PARLController:
                 await self._fleet.stop()
 
     async def __aenter__(self) -> Self:
-        if self._address and self._link is None:
+        if self._address and self._connection is None:
             await self._open(self._address)
         return self
 
@@ -162,21 +161,21 @@ class PARLController:
 
     async def submit_tasks(self, requests: Sequence[TaskRequest]) -> list[str]:
         """Submits up to 10,000 tasks, all or none, and returns their ids in the same order."""
-        return await self._connected().submit_whole(requests, self._claims) if requests else []
+        return await self._connected().submit_whole(requests, self._unclaimed) if requests else []
 
     async def result(self, task_id: str, timeout: float | None = None) -> Outcome:  # noqa: ASYNC109
         """The outcome of a task, waited for; also of a task that another client submitted.
 
         NotFound when there is no such task; DeadlineExceeded when it has not ended in time, and then it goes on.
         """
-        link = self._connected()
+        connection = self._connected()
         seconds = self._seconds(timeout)
-        kept = self._claims.claim(task_id)
+        kept = self._unclaimed.claim(task_id)
         if kept is not None:
             return kept
-        if link.pending.waits(self._claims, task_id):
-            return await self._claims.wait(task_id, seconds)
-        return await self._asked(link, task_id, seconds)
+        if connection.pending.waits(self._unclaimed, task_id):
+            return await self._unclaimed.wait(task_id, seconds)
+        return await self._asked(connection, task_id, seconds)
 
     async def execute_parallel(
         self,
@@ -219,28 +218,29 @@ class PARLController:
 
     async def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""
-        link = self._connected()
+        calls = self._connected().calls
         names, cancelled = _names("task_ids", task_ids), list[str]()
         for start in range(0, max(1, len(names)), TASKS_PER_REQUEST):
             request = pb.CancelTasksRequest(task_ids=names[start : start + TASKS_PER_REQUEST])
-            cancelled += (await link.call(link.stub.CancelTasks, request)).cancelled_task_ids
+            cancelled += (await calls.call(calls.stub.CancelTasks, request)).cancelled_task_ids
         return cancelled
 
     async def explain(self, task_id: str) -> str:
         """One sentence that says why a task is where it is."""
-        link = self._connected()
-        return (await link.call(link.stub.ExplainTask, pb.ExplainTaskRequest(task_id=task_id))).explanation
+        calls = self._connected().calls
+        return (await calls.call(calls.stub.ExplainTask, pb.ExplainTaskRequest(task_id=task_id))).explanation
 
     async def get_statistics(self) -> PARLStats:
         """The fleet's numbers, and this client's own."""
-        link = self._connected()
-        message = await link.call(link.stub.GetStatistics, pb.GetStatisticsRequest())
-        return stats_from_proto(message, replace(link.counts, dropped_outcomes=self._claims.dropped))
+        connection = self._connected()
+        calls = connection.calls
+        message = await calls.call(calls.stub.GetStatistics, pb.GetStatisticsRequest())
+        return stats_from_proto(message, replace(connection.counts, dropped_outcomes=self._unclaimed.dropped))
 
     async def list_actors(self) -> list[ActorInfo]:
         """Every worker the scheduler knows, the lost ones of the last minutes included."""
-        link = self._connected()
-        listing = pages(partial(link.call, link.stub.ListActors), pb.ListActorsRequest())
+        calls = self._connected().calls
+        listing = pages(partial(calls.call, calls.stub.ListActors), pb.ListActorsRequest())
         return [actor_from_proto(actor) async for page in listing for actor in page.actors]
 
     async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
@@ -261,8 +261,8 @@ class PARLController:
 
     async def rebalance_load(self) -> int:
         """Takes back what has not started from slow or paused workers; how many tasks moved."""
-        link = self._connected()
-        return (await link.call(link.stub.RebalanceTasks, pb.RebalanceTasksRequest())).moved_tasks
+        calls = self._connected().calls
+        return (await calls.call(calls.stub.RebalanceTasks, pb.RebalanceTasksRequest())).moved_tasks
 
     async def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:  # noqa: ASYNC109
         """Waits until every acting worker acts with the learner's newest policy version. Needs the learner's address.
@@ -282,8 +282,8 @@ class PARLController:
         """The attempts that ended in the last seconds, as Chrome's trace-event JSON."""
         if not 1 <= seconds <= 3600:
             raise InvalidInput(f"seconds is {seconds!r}; it must be 1 to 3600", reason="INVALID_WINDOW")
-        link = self._connected()
-        return (await link.call(link.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
+        calls = self._connected().calls
+        return (await calls.call(calls.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
 
     async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
         """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
@@ -292,12 +292,12 @@ class PARLController:
         await asyncio.to_thread(file.write_text, trace, encoding="utf-8")
         return file
 
-    def _connected(self) -> Link:
-        if self._link is None:
+    def _connected(self) -> Connection:
+        if self._connection is None:
             raise FailedPrecondition("there is no fleet yet; call initialize() or connect()", reason="NOT_CONNECTED")
         self._check_loop()
-        self._link.check()
-        return self._link
+        self._connection.calls.check()
+        return self._connection
 
     def _check_loop(self) -> None:
         """A wait on another loop would never end."""
@@ -314,9 +314,9 @@ class PARLController:
 
     async def _open(self, address: str) -> None:
         channel = open_channel(address, self._security)
-        link = Link(channel, address, self._config)
-        await link.open()
-        self._link, self._loop, self._address = link, asyncio.get_running_loop(), address
+        connection = Connection(channel, address, self._config)
+        await connection.open()
+        self._connection, self._loop, self._address = connection, asyncio.get_running_loop(), address
 
     async def _start(
         self,
@@ -339,7 +339,7 @@ class PARLController:
             await self._until_ready(self._fleet)
         except BaseException:
             await self.close()
-            self._link, self._fleet, self._loop, self._address = None, None, None, ""
+            self._connection, self._fleet, self._loop, self._address = None, None, None, ""
             raise
 
     async def _until_ready(self, fleet: LocalFleet) -> None:
@@ -355,22 +355,22 @@ class PARLController:
             raise DeadlineExceeded(f"{ready} of {fleet.workers} workers are ready after {seconds:g} s") from None
 
     def _fleet_lost(self, reason: str) -> None:
-        if self._link is not None:
-            self._link.fail(Unavailable(reason, reason="LOCAL_FLEET_FAILED"))
+        if self._connection is not None:
+            self._connection.fail(Unavailable(reason, reason="LOCAL_FLEET_FAILED"))
 
-    async def _asked(self, link: Link, task_id: str, seconds: float) -> Outcome:
+    async def _asked(self, connection: Connection, task_id: str, seconds: float) -> Outcome:
         """Follows one task by its id."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
-                    call = link.stub.WatchTasks(pb.WatchTasksRequest(task_ids=[task_id]))
+                    call = connection.calls.stub.WatchTasks(pb.WatchTasksRequest(task_ids=[task_id]))
                     try:
                         async for response in call:
                             for outcome in response.outcomes:
                                 return Outcome(task_id, 0, outcome)
                     except grpc.aio.AioRpcError as rpc_error:
                         error = error_from_rpc(rpc_error)
-                        if not passes(error):
+                        if not is_temporary(error):
                             raise error from None
                     finally:
                         call.cancel()
@@ -379,9 +379,9 @@ class PARLController:
             raise no_outcome(task_id, seconds) from None
 
     async def _command(self, actor_ids: Iterable[str], command: pb.ActorCommand.ValueType) -> list[ActorInfo]:
-        link = self._connected()
+        calls = self._connected().calls
         request = pb.UpdateActorsRequest(actor_ids=_names("actor_ids", actor_ids), command=command)
-        return [actor_from_proto(actor) for actor in (await link.call(link.stub.UpdateActors, request)).actors]
+        return [actor_from_proto(actor) for actor in (await calls.call(calls.stub.UpdateActors, request)).actors]
 
 
 def _names(what: str, given: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ from parlmesh.rpc import error_from_rpc
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 
-from .actors import ActorInfo, ActorState
+from .info import ActorInfo, ActorState
 
 _LOOK_SECONDS = 0.05
 

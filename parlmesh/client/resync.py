@@ -14,7 +14,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .outcomes import forgotten
-from .outgoing import Outgoing, Parcel
+from .parcels import Outgoing, Parcel
 from .pending import Pending
 
 if TYPE_CHECKING:

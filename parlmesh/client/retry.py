@@ -2,21 +2,31 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FleetError, ResourceExhausted, Unavailable
 from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.telemetry import get_logger
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+from .config import ClientConfig
 
 T = TypeVar("T")
+
+log = get_logger("parlmesh.client")
+
+TASKS_PER_REQUEST = 10_000
+"""The contract's limit for one request."""
 
 # Statuses of calls that a connection or a server took down with it.
 _CUT_OFF = frozenset({"CANCELLED", "UNKNOWN", "ABORTED"})
 
 
-def passes(error: FleetError) -> bool:
+def is_temporary(error: FleetError) -> bool:
     """Whether the same call may succeed later."""
     if isinstance(error, ResourceExhausted):
         return error.retry_after_seconds > 0
@@ -42,11 +52,47 @@ async def retried(
         except grpc.aio.AioRpcError as rpc_error:
             error = error_from_rpc(rpc_error)
         pause = pause_after(error, backoff)
-        if not passes(error):
+        if not is_temporary(error):
             raise error
         if loop.time() + pause >= deadline:
             raise unreachable(error, what, address, seconds)
         await asyncio.sleep(pause)
+
+
+class SchedulerCalls:
+    """Single calls to one scheduler, repeated while it is away; none once there is an `error`."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig, rng: random.Random) -> None:
+        self.stub = SchedulerServiceStub(channel)
+        self.error: FleetError | None = None
+        """What ended the connection."""
+        self._address = address
+        self._config = config
+        self._rng = rng
+
+    def check(self) -> None:
+        """Raises what ended the connection."""
+        if self.error is not None:
+            raise self.error
+
+    async def call(self, method: Callable[..., Awaitable[T]], request: Any, seconds: float | None = None) -> T:
+        """One unary call, with a deadline for all its tries."""
+        self.check()
+
+        async def once(left: float) -> T:
+            return await method(request, timeout=left)
+
+        limit = self._config.call_seconds if seconds is None else seconds
+        return await retried(once, what="the scheduler", address=self._address, seconds=limit, rng=self._rng)
+
+    async def cancel(self, task_ids: Sequence[str]) -> None:
+        """Best effort: a task that cannot be cancelled ends by itself."""
+        try:
+            for start in range(0, len(task_ids), TASKS_PER_REQUEST):
+                request = pb.CancelTasksRequest(task_ids=task_ids[start : start + TASKS_PER_REQUEST])
+                await self.call(self.stub.CancelTasks, request)
+        except FleetError as error:
+            log.warning("cancel_failed", tasks=len(task_ids), reason=error.reason, message=error.message)
 
 
 def unreachable(error: FleetError, what: str, address: str, seconds: float) -> FleetError:

@@ -3,19 +3,21 @@
 import asyncio
 import itertools
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from parlmesh.errors import FleetError, NotFound, ResourceExhausted
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES, Backoff
 from parlmesh.telemetry import get_logger
+from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .outcomes import OUTCOME_FORGOTTEN, forgotten, refused
-from .outgoing import Outgoing, Parcel, halves, wanted
+from .parcels import Outgoing, Parcel, halves, wanted
 from .pending import Pending
-from .retry import passes, pause_after
+from .resync import Searcher
+from .retry import SchedulerCalls, is_temporary, pause_after
 from .stream import Request
 
 log = get_logger("parlmesh.client")
@@ -47,17 +49,18 @@ class Sender:
     def __init__(
         self,
         pending: Pending,
+        outgoing: Outgoing,
+        searcher: Searcher,
+        calls: SchedulerCalls,
         config: ClientConfig,
         rng: random.Random,
-        *,
-        search: Callable[[Sequence[str]], None],
-        cancel: Callable[[Sequence[str]], None],
     ) -> None:
         self._pending = pending
+        self._outgoing = outgoing
+        self._searcher = searcher
+        self._calls = calls
         self._config = config
         self._rng = rng
-        self._search = search
-        self._cancel = cancel
         self._group: asyncio.TaskGroup | None = None
         # By identity, until every task in them is accepted or refused.
         self._under_way: dict[int, Parcels] = {}
@@ -67,29 +70,42 @@ class Sender:
         self._given_up: set[str] = set()
         self._nothing_given_up = asyncio.Event()
         self._nothing_given_up.set()
-        self.outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=0)
-        self.limit(0)
-        self.connections = 0
-        """Raised by one whenever outcomes may have been missed."""
-        self.memory_id = 0
-        """The instance of the connected scheduler: a different one has forgotten all tasks."""
-        self.remembers_seconds = 0.0
-        """Whatever ended within this time is known to it."""
+        self._cancellations: set[asyncio.Task[None]] = set()
+        self._limit(0)
+        # Raised by one whenever outcomes may have been missed.
+        self._connections = 0
+        # The instance of the connected scheduler: a different one has forgotten all tasks.
+        self._memory_id = 0
+        # Whatever ended within this time is known to it.
+        self._remembers_seconds = 0.0
+        self.ready = outgoing.ready
+        self.waits_for: FleetError | None = None
+        """Why the scheduler takes no tasks now, while that may pass."""
         self.submitted = 0
         self.refused = 0
         self.forgotten = 0
 
-    def limit(self, server_bytes: int) -> None:
+    def _limit(self, server_bytes: int) -> None:
         """What a request may hold, by the server's word; 0 = it does not say."""
         most = min(self._config.message_bytes, server_bytes or UNTOLD_MESSAGE_BYTES)
-        self.outgoing.most_bytes = max(most - _RESERVE_BYTES, most // 2)
+        self._outgoing.most_bytes = max(most - _RESERVE_BYTES, most // 2)
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """What is sent again belongs to the group."""
         self._group = group
 
+    def connected(self, terms: pb.StreamTerms) -> None:
+        """A stream is open: what was accepted before is searched for, and what has no answer is sent again."""
+        # A server that does not name its memory may have lost it.
+        lost = not terms.memory_id or terms.memory_id != self._memory_id
+        self._connections += 1
+        self._limit(terms.message_bytes)
+        self._memory_id, self._remembers_seconds = terms.memory_id, terms.remembers.ToNanoseconds() / 1e9
+        unanswered = _ids(self._outgoing.parcels) | self._awaiting()
+        self._searcher.search_anew([name for name in self._pending if name not in unanswered], lost=lost)
+
     def next_request(self) -> Request | None:
-        """What is to be sent now; None until `outgoing` is ready."""
+        """What is to be sent now; None until `ready` is set again."""
         while self._repeated:
             request, sent = self._repeated.pop(0)
             if sent is None or not self._may_have_run(sent):
@@ -97,7 +113,7 @@ class Sender:
             request.answer(NotFound(_MAY_HAVE_RUN, reason=OUTCOME_FORGOTTEN))
         if len(self._under_way) >= self._config.requests_in_flight:
             return None
-        parcels = self.outgoing.take(others_in_flight=bool(self._under_way))
+        parcels = self._outgoing.take(others_in_flight=bool(self._under_way))
         if not parcels:
             return None
         # A second request must not wait for the receipt of the first longer than it takes.
@@ -106,15 +122,13 @@ class Sender:
         if self._taken:
             # What is sent once more has no answer again.
             self._taken -= _ids(parcels)
-        return Request(_joined(parcels) + _PATIENT if patient else _joined(parcels), self._answer_to(parcels))
-
-    def unanswered(self) -> set[str]:
-        """Ids of tasks that the scheduler has not yet accepted or refused."""
-        return _ids(self.outgoing.parcels) | self._awaiting()
+        return Request(
+            _joined(parcels) + _PATIENT if patient else _joined(parcels), partial(self._answered, parcels, self._sent())
+        )
 
     def give_up(self, task_ids: Iterable[str]) -> None:
         """Cancels tasks that nobody waits for: at once, or as soon as the request that carries them is answered."""
-        unsent = self.outgoing.prune(self._pending)
+        unsent = self._outgoing.prune(self._pending)
         under_way = self._awaiting()
         accepted = []
         for task_id in task_ids:
@@ -129,20 +143,26 @@ class Sender:
     def _awaiting(self) -> set[str]:
         return _ids(itertools.chain(*self._under_way.values())) - self._taken
 
-    async def nothing_given_up(self) -> None:
-        """Waits until no request is under way that carries tasks to be cancelled."""
+    async def all_cancelled(self) -> None:
+        """Waits until whatever was given up is cancelled."""
         await self._nothing_given_up.wait()
+        if self._cancellations:
+            await asyncio.wait(self._cancellations)
 
-    def _answer_to(self, parcels: Parcels) -> Callable[[FleetError | None], None]:
-        return partial(self._answered, parcels, self._sent())
+    def _cancel(self, task_ids: Sequence[str]) -> None:
+        if self._calls.error is not None:
+            return
+        task = asyncio.create_task(self._calls.cancel(task_ids), name="parlmesh client cancels")
+        self._cancellations.add(task)
+        task.add_done_callback(self._cancellations.discard)
 
     def _sent(self) -> "_Sent":
-        return _Sent(self.connections, self.memory_id, asyncio.get_running_loop().time())
+        return _Sent(self._connections, self._memory_id, asyncio.get_running_loop().time())
 
     def _may_have_run(self, sent: "_Sent") -> bool:
         """Whether what was sent then without an answer may have ended meanwhile, and its end be forgotten."""
         age = asyncio.get_running_loop().time() - sent.time
-        return bool(self.memory_id) and sent.memory_id == self.memory_id and age >= self.remembers_seconds
+        return bool(self._memory_id) and sent.memory_id == self._memory_id and age >= self._remembers_seconds
 
     def _answered(self, parcels: Parcels, sent: "_Sent", error: FleetError | None) -> None:
         if error is not None:
@@ -150,7 +170,7 @@ class Sender:
             self._group.create_task(self._insist(parcels, sent, error))
             return
         for parcel in parcels:
-            self._accepted(parcel, missed=sent.connections != self.connections)
+            self._accepted(parcel, missed=sent.connections != self._connections)
         self._ended(parcels)
 
     async def _insist(self, parcels: Parcels, sent: "_Sent", error: FleetError) -> None:
@@ -163,9 +183,9 @@ class Sender:
         del self._under_way[id(parcels)]
         if self._taken:
             self._taken -= _ids(parcels)
-        if self.outgoing.parcels:
+        if self._outgoing.parcels:
             # They may have waited for these.
-            self.outgoing.ready.set()
+            self._outgoing.ready.set()
         if self._given_up:
             self._cancel_given_up(parcels)
 
@@ -186,7 +206,7 @@ class Sender:
         if refusal is None:
             self._taken |= _ids(parcels)
             for parcel in parcels:
-                self._accepted(parcel, missed=sent.connections != self.connections)
+                self._accepted(parcel, missed=sent.connections != self._connections)
             return
         if refusal.reason == OUTCOME_FORGOTTEN:
             for parcel in parcels:
@@ -210,10 +230,11 @@ class Sender:
                 sent = self._sent()
                 error = await self._repeat(parcels, unanswered)
                 unanswered = unanswered or sent
-            if error is None or not passes(error):
+            if error is None or not is_temporary(error):
                 return error, parcels
             if isinstance(error, ResourceExhausted):
                 unanswered = None  # it was refused, so it did not run
+            self.waits_for = error
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
@@ -226,15 +247,16 @@ class Sender:
         # Whoever waited may have gone.
         request = Request(_joined(parcels), lambda error: None if answer.done() else answer.set_result(error))
         self._repeated.append((request, unanswered))
-        self.outgoing.ready.set()
+        self._outgoing.ready.set()
         return await answer
 
     def _accepted(self, parcel: Parcel, *, missed: bool) -> None:
         self.submitted += len(parcel.tasks)
+        self.waits_for = None
         parcel.accept()
         unsure = parcel.task_ids if missed else parcel.chosen_ids
         if unsure:
-            self._search(unsure)
+            self._searcher.search(unsure)
 
     def _refuse(self, parcel: Parcel, error: FleetError) -> None:
         self.refused += len(parcel.tasks)

@@ -4,7 +4,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import grpc.aio
 
@@ -34,10 +34,25 @@ class Request(NamedTuple):
     answer: Callable[[FleetError | None], None]
 
 
-class Exchange:
-    """Sends what `take` gives whenever `ready` is set, and settles outcomes in `pending`, for as long as `run` runs.
+class Requests(Protocol):
+    """Where a stream gets its requests from."""
 
-    `on_connected` is called with the server's terms whenever a stream is open: no outcome after it is missed.
+    ready: asyncio.Event
+    """Set whenever there may be one."""
+
+    def next_request(self) -> Request | None:
+        """What is to be sent now; None until `ready` is set again."""
+        ...
+
+    def connected(self, terms: StreamTerms) -> None:
+        """A stream is open, on the server's terms: no outcome after this is missed."""
+        ...
+
+
+class Stream:
+    """Sends requests and settles outcomes in `pending`, for as long as `run` runs.
+
+    It is opened again after every break, but for the errors that `is_final` names.
     """
 
     def __init__(
@@ -48,9 +63,8 @@ class Exchange:
         config: ClientConfig,
         rng: random.Random,
         *,
-        take: Callable[[], Request | None],
-        ready: asyncio.Event,
-        on_connected: Callable[[StreamTerms], None],
+        requests: Requests,
+        is_final: Callable[[FleetError], bool],
     ) -> None:
         # Requests are encoded by hand, so they stay bytes.
         self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
@@ -59,17 +73,22 @@ class Exchange:
         self._connect_seconds = config.connect_seconds
         self._receipt_seconds = config.call_seconds
         self._backoff = Backoff(first=_FIRST_PAUSE_SECONDS, limit=config.reconnect_seconds, rng=rng)
-        self._take = take
-        self._ready = ready
-        self._on_connected = on_connected
+        self._requests = requests
+        self._is_final = is_final
         self._call: Any = None
         self._terms = StreamTerms()
         self._connected = asyncio.Event()
         # Without a receipt yet; receipts come in this order.
         self._sent: deque[Request] = deque()
         self._stuck = False
+        self.first_connection = asyncio.Event()
         self.connections = 0
         self.last_error: FleetError | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether requests can be written now."""
+        return self._connected.is_set()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Reconnects until an error comes that no reconnection cures. Its helpers belong to the group."""
@@ -79,7 +98,7 @@ class Exchange:
             received = self._pending.received
             self.last_error = await self._session()
             self._break(self.last_error)
-            if _is_final(self.last_error):
+            if self._is_final(self.last_error):
                 raise self.last_error
             if self._pending.received > received:
                 self._backoff.reset()
@@ -140,7 +159,8 @@ class Exchange:
             raise error
         self.connections += 1
         self._connected.set()
-        self._on_connected(self._terms)
+        self.first_connection.set()
+        self._requests.connected(self._terms)
 
     def _receive(self, response: SubmitTaskStreamResponse) -> None:
         self._pending.take(response.outcomes)
@@ -152,12 +172,12 @@ class Exchange:
 
     async def _write(self) -> None:
         while True:
-            await self._ready.wait()
+            await self._requests.ready.wait()
             if not self._connected.is_set():
                 await self._connected.wait()
-            request = self._take()
+            request = self._requests.next_request()
             if request is None:
-                self._ready.clear()
+                self._requests.ready.clear()
                 continue
             self._sent.append(request)
             call = self._call
@@ -193,5 +213,6 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _is_final(error: FleetError) -> bool:
+def is_final(error: FleetError) -> bool:
+    """Whether no reconnection cures it."""
     return isinstance(error, (Unauthenticated, PermissionDenied, InvalidInput)) or error.reason == "UNIMPLEMENTED"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from . import bound
+from . import parent_death
 from .process import Process
 
 LOG_TAIL_BYTES = 64 * 1024
@@ -18,7 +18,7 @@ LOG_TAIL_BYTES = 64 * 1024
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
     """Start `command` in its own session, bound to this thread's life, stdout and stderr appended to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    wrapper = [sys.executable, "-I", "-S", str(Path(bound.__file__)), str(os.getpid())]
+    wrapper = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
     with log.open("ab") as output:
         return Process([*wrapper, *command], output=output, environment=environment)
 

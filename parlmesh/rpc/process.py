@@ -12,6 +12,7 @@ from parlmesh.telemetry import get_logger
 from parlmesh.text import visible
 
 from .errors import EXIT_OK, EXIT_OTHER, exit_code, fleet_error_in
+from .event_loop import loop_factory
 
 log = get_logger("parlmesh.service")
 
@@ -20,7 +21,7 @@ def run_service(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]]) -> in
     """Runs `main(stop)`; SIGTERM and SIGINT set `stop`, a second one cancels. The result is the exit code."""
     keep_files_private()
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_supervised(main))
     except asyncio.CancelledError:
         sys.stderr.write("error: stopped by a second signal before the drain was over\n")
@@ -80,11 +81,3 @@ async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]])
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     await main(stop)
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -1,8 +1,10 @@
-"""Coroutines that live and end together, for loops that try again after one of them failed."""
+"""Coroutines that live and end together."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
@@ -25,3 +27,16 @@ async def together(*coroutines: Coroutine[Any, Any, None]) -> None:
         if task.cancelling() > cancellations:
             raise asyncio.CancelledError from None
         raise
+
+
+async def first_of(*awaitables: Awaitable[T]) -> T:
+    """The result of whichever ends first, or of the first named when several do; the others are cancelled and have
+    ended when this returns."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task for task in tasks if task in done).result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

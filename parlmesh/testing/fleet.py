@@ -14,6 +14,7 @@ from parlmesh.errors import FleetError
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.rpc import message_limit_metadata, status_from_error
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.task_group import first_of
 from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
@@ -233,7 +234,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         broken = self._broken
         told: tuple[int, bytes] | None = None
         while True:
-            await _either(self._other_than(request.run_id, told), broken.wait())
+            await first_of(self._other_than(request.run_id, told), broken.wait())
             if broken.is_set():
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wishes")
             told = self._newest(request.run_id)
@@ -251,7 +252,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         requests = aiter(request_iterator)
         accepted: list[int] = []
         while True:
-            request = await _either(anext(requests, None), broken.wait())
+            request = await first_of(anext(requests, None), _nothing_after(broken))
             if broken.is_set():
                 await context.abort(grpc.StatusCode.UNAVAILABLE, "as the test wishes")
             if not isinstance(request, experience_pb.UploadTrajectoriesRequest):
@@ -294,13 +295,5 @@ def random_policy(seed: int, *, observation_size: int = 4, action_count: int = 2
     return pack_policy(spec, weights)
 
 
-async def _either(first: Any, second: Any) -> Any:
-    """The first one's value when it ends first; both are over when it returns."""
-    tasks = [asyncio.ensure_future(first), asyncio.ensure_future(second)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return tasks[0].result() if tasks[0].done() else None
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+async def _nothing_after(event: asyncio.Event) -> None:
+    await event.wait()

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from parlmesh.files import write_whole
+from parlmesh.files import PRIVATE, replace_file
 
 from .config import TuneConfig
 from .space import settings_of
@@ -26,7 +26,7 @@ def write_best(folder: Path, config: TuneConfig, study: Study) -> Path | None:
         content = {"plugins": list(config.plugins), **content}
     text = f"# The best of {sum(study.counts().values())} trials: number {number}, {value:g}.\n"
     file = folder / PRESET
-    write_whole(file, (text + str(yaml.safe_dump(content, sort_keys=False))).encode())
+    replace_file(file, (text + str(yaml.safe_dump(content, sort_keys=False))).encode(), mode=PRIVATE)
     return file
 
 

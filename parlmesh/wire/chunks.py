@@ -1,6 +1,6 @@
 """Messages that are one stretch of bytes: a hand codec, since protobuf would copy every chunk once more."""
 
-from parlmesh.varint import varint
+from parlmesh.varint import read_varint, varint
 
 UPDATE_DATA = b"\x1a"
 """Tag of SubmitUpdateRequest.data: field 3, a length and that many bytes."""
@@ -8,8 +8,6 @@ MODEL_DATA = b"\x12"
 """Tag of GetFederatedModelResponse.data and WatchFederatedModelResponse.data: field 2."""
 UPDATE_PART = b"\x0a"
 """Tag of SubmitUpdatesRequest.parts: field 1."""
-
-_LONGEST_VARINT = 10
 
 
 def chunk_to_wire(tag: bytes, data: bytes | memoryview) -> bytes:
@@ -31,11 +29,8 @@ def chunk_from_wire(tag: bytes, message: bytes | memoryview) -> memoryview | Non
     """The field's bytes when the message has nothing else; None when it must be parsed."""
     if message[: len(tag)] != tag:
         return None
-    length = shift = 0
-    for place in range(len(tag), min(len(message), len(tag) + _LONGEST_VARINT)):
-        length |= (message[place] & 0x7F) << shift
-        shift += 7
-        if not message[place] & 0x80:
-            start = place + 1
-            return memoryview(message)[start:] if start + length == len(message) else None
-    return None
+    try:
+        length, start = read_varint(message, len(tag))
+    except ValueError:
+        return None
+    return memoryview(message)[start:] if start + length == len(message) else None

@@ -14,21 +14,18 @@ from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
 
 from ..config import SchedulerConfig
-from ..journal.left_out import LeftOut
 from ..journal.recovery import Recovery
-from . import admission, rebalancing
+from ..journal.unreadable import UnreadableRecords
+from . import admission
 from .actions import Action, Assign, Command, Notify, Revoke
+from .dispatch import Dispatch
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
+from .results import AttemptEnd, take_results
 from .sessions import Hello, Sessions
-from .task import NO_LEASE, NO_RESULT, SUCCEEDED, Failure, LeaseName, Task, TaskState
-
-# (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
-AttemptEnd = tuple[str, int, bytes, Failure | None, float]
+from .task import Failure, LeaseName, Task, TaskState
 
 TRIM_SECONDS = 10.0
-# Into how many parts per actor a large number of ready tasks is divided.
-PARTS = 4
 
 
 class Core:
@@ -48,22 +45,22 @@ class Core:
         entropy = os.urandom if rng is None else rng.randbytes
         self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
         self.sessions = Sessions(self.life)
+        self._dispatch = Dispatch(self.life, self.sessions, now)
         # The floor differs at every start, so ids never repeat.
         self._id_prefix = f"t-{lease_floor >> 32:x}"
         self._ids = count(1)
         self._actions: list[Action] = []
-        self._now = now
         self._last_tick = now
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
 
-    def recover(self, batches: Iterable[bytes], now: float) -> LeftOut:
+    def recover(self, batches: Iterable[bytes], now: float) -> UnreadableRecords:
         """Rebuilds the state from a journal, before any other event; what could not be read."""
         recovery = Recovery(self.life, now)
-        left_out = recovery.recover(batches)
+        unreadable = recovery.recover(batches)
         for standing in recovery.standings:
-            self.sessions.confinement.restore(standing, now)
-        return left_out
+            self.sessions.quarantine.restore(standing, now)
+        return unreadable
 
     def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
@@ -74,9 +71,9 @@ class Core:
                 task.task_id = self._new_id()
         new = admission.select_new(tasks, life.tasks, self.config.queue)
         admission.check_room(new, life.statistics, now, self.config.queue)
-        admission.check_kinds(new, life.kinds, life.fleet, self.config.queue)
+        admission.check_kinds(new, life.roster.kinds, life.fleet, self.config.queue)
         life.admit(new.values(), now)
-        self._dispatch(now)
+        self._dispatch.run(now)
         return [task.task_id for task in tasks]
 
     def cancel(self, task_ids: Sequence[str], now: float) -> list[str]:
@@ -88,21 +85,21 @@ class Core:
             if not task.final:
                 if task.actor is not None:
                     self.life.revoke(task.actor, task.lease)
-                    self._freed(task.actor)
+                    self._dispatch.freed(task.actor)
                 self.life.finish(task, TaskState.CANCELLED, now, Failure("CANCELLED", "cancelled on request"))
                 cancelled.append(task.task_id)
-        self._dispatch(now)
+        self._dispatch.run(now)
         return cancelled
 
     def connect(self, hello: Hello, now: float) -> None:
         """A new stream of an actor; the leases it names and still holds are kept."""
         self._actions += self.sessions.connect(hello, now)
-        self._dispatch(now)
+        self._dispatch.run(now)
 
     def disconnect(self, session: int, now: float) -> None:
         """A stream ended. Its leases wait for the actor's return unless it left in peace."""
         self.sessions.disconnect(session, now)
-        self._dispatch(now)
+        self._dispatch.run(now)
 
     def report(
         self,
@@ -121,17 +118,17 @@ class Core:
         if actor is None:
             return
         if results:
-            self._complete(actor, results, now)
+            take_results(self.life, self.sessions.quarantine, actor, results, now)
         if actor.session != session:
             # A stream that was replaced: its results count, its credits do not.
-            self._freed(actor)
-            self._dispatch(now)
+            self._dispatch.freed(actor)
+            self._dispatch.run(now)
             return
         self.sessions.hear(actor, now, credits=credits, leaving=leaving)
         if heartbeat is not None:
             self.sessions.renew(actor, heartbeat, policy_version, now)
-        self._fill(actor, now)
-        self._dispatch(now)
+        self._dispatch.fill(actor, now)
+        self._dispatch.run(now)
 
     def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
         """Those of an assignment whose leases still stand, at the moment it is sent; the stream's credits for the
@@ -146,15 +143,15 @@ class Core:
         ]
         if len(found) < len(tasks):
             actor.credits += len(tasks) - len(found)
-            self._freed(actor)
+            self._dispatch.freed(actor)
         return found
 
     def strike(self, session: int, reason: str, now: float) -> None:
         """A message of an actor could not be taken as it was."""
         actor = self.sessions.by_number.get(session)
         if actor is not None:
-            self.sessions.confinement.strike(actor.node_id, reason, now)
-            self._dispatch(now)
+            self.sessions.quarantine.strike(actor.node_id, reason, now)
+            self._dispatch.run(now)
 
     def judge(
         self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str, now: float
@@ -169,13 +166,13 @@ class Core:
             limits.NODE_ID.check_text(node_id)
         chosen = self._named(actor_ids, len(node_ids))
         nodes = dict.fromkeys((*node_ids, *(actor.node_id for actor in chosen)))
-        confinement = self.sessions.confinement
+        quarantine = self.sessions.quarantine
         for node_id in nodes:
             if command is ActorCommand.STRIKE:
-                confinement.strike(node_id, reason, now)
+                quarantine.strike(node_id, reason, now)
             else:
-                confinement.confine(node_id, reason, now)
-        self._dispatch(now)
+                quarantine.confine(node_id, reason, now)
+        self._dispatch.run(now)
         return [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
 
     def command(
@@ -194,13 +191,13 @@ class Core:
             self.sessions.command(actor, command, now)
             if actor.session:
                 self._actions.append(Command(actor.session, command))
-        self._dispatch(now)
+        self._dispatch.run(now)
         return actors
 
     def rebalance(self, now: float) -> int:
         """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
-        moved = self._rebalance(now, 0.0)
-        self._dispatch(now)
+        moved = self._dispatch.rebalance(now, 0.0)
+        self._dispatch.run(now)
         return moved
 
     def tick(self, now: float, wall_time: float) -> None:
@@ -213,7 +210,7 @@ class Core:
             self._wake(task, now)
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
-        self._note_endings(now)
+        self._dispatch.foresee(now)
         gone = life.retention.excess(now)
         if gone:
             life.forget(gone)
@@ -222,11 +219,11 @@ class Core:
             for task_class in life.queue.trim():
                 life.fleet.drop_class(task_class)
                 task_class.dissolve()
-            life.forget_kinds(now)
+            life.roster.forget_kinds(now)
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds
-            self._rebalance(now, self.config.dispatch.rebalance_seconds)
-        self._dispatch(now)
+            self._dispatch.rebalance(now, self.config.dispatch.rebalance_seconds)
+        self._dispatch.run(now)
 
     @property
     def next_ending(self) -> float:
@@ -235,8 +232,8 @@ class Core:
 
     def foresee(self, now: float) -> None:
         """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
-        self._note_endings(now)
-        self._dispatch(now)
+        self._dispatch.foresee(now)
+        self._dispatch.run(now)
 
     @property
     def undelivered(self) -> bool:
@@ -247,7 +244,7 @@ class Core:
         """What the last event asks for; to be taken and performed after each."""
         life, actions = self.life, self._actions
         self._actions = []
-        persist = life.take_records(self._now)
+        persist = life.take_records(self._dispatch.last_time)
         if persist is not None:
             actions.insert(0, persist)
         if life.revoked:
@@ -297,141 +294,9 @@ class Core:
             if task_id not in self.life.tasks:
                 return task_id
 
-    def _complete(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> None:
-        life = self.life
-        tasks = life.tasks
-        plain: list[Task] = []
-        latency = 0.0
-        runs: dict[str, list[float]] = {}
-        max_bytes = self.config.queue.max_payload_bytes
-        bad: list[str] = []
-        if sender.quarantined:
-            life.statistics.stale_results += len(results)
-            return
-        for task_id, lease_id, result, failure, ran in results:
-            task = tasks.get(task_id)
-            if (
-                task is None
-                or task.state >= SUCCEEDED
-                or task.lease_id != lease_id
-                or lease_id == NO_LEASE
-                or (task.actor is not sender and not (task.actor is None and sender.had(task)))
-            ):
-                life.statistics.stale_results += 1
-                if task is not None and task.lease_id == lease_id != NO_LEASE and task.actor_id != sender.actor_id:
-                    bad.append(f'actor "{sender.actor_id}" answered for a lease of "{task.actor_id}"')
-                continue
-            task.ran = ran
-            if len(result) > max_bytes:
-                failure, result = _too_large(len(result), max_bytes), b""
-            if failure is NO_RESULT:
-                bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
-            if failure is None and task.actor is not None and task.children is None:
-                # By far the most frequent end, without a call per task.
-                del sender.leases[lease_id]
-                sender.ending.discard(lease_id)
-                task.actor = None
-                task.result = result
-                task.failure = None
-                task.state = SUCCEEDED
-                task.end_time = now
-                task.task_class.unfinished -= 1
-                latency += now - task.submit_time
-                plain.append(task)
-            else:
-                self._end_attempt(task, sender, result, failure, now)
-            if task.kind in runs:
-                runs[task.kind].append(ran)
-            else:
-                runs[task.kind] = [ran]
-        if plain:
-            life.settle_successes(plain, latency, now)
-            sender.completed += len(plain)
-        self._measure(sender, runs)
-        for reason in bad:
-            self.sessions.confinement.strike(sender.node_id, reason, now)
-
-    def _end_attempt(self, task: Task, sender: Actor, result: bytes, failure: Failure | None, now: float) -> None:
-        if failure is None:
-            self.life.succeed(task, result, now)
-            sender.completed += 1
-        else:
-            self.life.fail_attempt(task, failure, now)
-            sender.failed += 1
-
-    def _measure(self, actor: Actor, runs: dict[str, list[float]]) -> None:
-        for kind, seconds in runs.items():
-            count, mean = len(seconds), sum(seconds) / len(seconds)
-            fleet_mean = self.life.statistics.count_runs(kind, count, mean)
-            actor.measure(count, mean, fleet_mean, self.config.dispatch.prefetch_seconds)
-
     def _wake(self, task: Task, now: float) -> None:
         if task.state is TaskState.WAITING:
             self.life.make_ready([task], now)
             return
         failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
         self.life.finish(task, TaskState.FAILED, now, failure)
-
-    def _rebalance(self, now: float, min_age: float) -> int:
-        tasks = rebalancing.to_take_back(self.life.fleet, now, min_age)
-        for task in tasks:
-            actor = task.actor
-            assert actor is not None
-            self.life.revoke(actor, task.lease)
-            self.life.take_back(task, now)
-            self._freed(actor)
-        self.life.statistics.moved += len(tasks)
-        return len(tasks)
-
-    def _note_endings(self, now: float) -> None:
-        for lease_id, actor in self.life.endings.take_due(now):
-            if lease_id in actor.leases:
-                actor.ending.add(lease_id)
-                self._freed(actor)
-
-    def _freed(self, actor: Actor) -> None:
-        """A lease of this actor ends outside its own message; `_dispatch` looks at its room again."""
-        self.sessions.unsettled[actor] = None
-
-    def _fill(self, actor: Actor, now: float) -> None:
-        life = self.life
-        if life.queue.ready and (room := actor.room) > 0:
-            tasks = life.queue.take(actor.classes, room)
-            if tasks:
-                life.grant(tasks, actor, now)
-        life.fleet.settle(actor)
-
-    def _dispatch(self, now: float) -> None:
-        """Brings ready tasks and idle actors together until there is no pair left."""
-        self._now = now
-        fleet = self.life.fleet
-        changed = [actor for actor in self.sessions.unsettled if actor.profile is not None]
-        self.sessions.unsettled.clear()
-        for actor in changed:
-            fleet.settle(actor)
-        if self.life.fresh:
-            self._spread(now)
-        # Last, so that what was taken from an actor goes to a free slot and not back to it.
-        for actor in changed:
-            self._fill(actor, now)
-
-    def _spread(self, now: float) -> None:
-        """Gives tasks that became ready to actors with room."""
-        life = self.life
-        for task_class in life.fresh:
-            while task_class.ready:
-                actor = life.fleet.choose(task_class)
-                if actor is None:
-                    break
-                # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
-                free = actor.slots - len(actor.leases)
-                part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
-                tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
-                assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
-                life.grant(tasks, actor, now)
-                life.fleet.settle(actor)
-        life.fresh.clear()
-
-
-def _too_large(size: int, limit: int) -> Failure:
-    return Failure("INVALID_RESULT", f"the result has {size} bytes; the limit is {limit} (queue.max_payload_bytes)")

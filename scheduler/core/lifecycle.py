@@ -9,18 +9,35 @@ from collections.abc import Callable, Iterable, Sequence
 
 from parlmesh.failures import first_line
 
-from ..config import SchedulerConfig
-from . import dependencies, retries
-from .actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned, Standing
-from .endings import Endings
-from .known_kinds import KnownKinds
+from ..config import RetryConfig, SchedulerConfig
+from . import dependencies
+from .actions import Persist, Returned
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
+from .roster import Roster
 from .statistics import Statistics
 from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Task, TaskState
-from .timers import Timers
+from .timers import Endings, Timers
 from .trace import Trace
+
+
+def may_retry(task: Task, failure: Failure, config: RetryConfig) -> bool:
+    """`task.failures` already counts this failure."""
+    return failure.retryable and task.failures < (task.max_attempts or config.max_attempts)
+
+
+def delay_seconds(failures: int, config: RetryConfig, rng: random.Random) -> float:
+    """Doubles with every failure up to a limit; half of it is random, so that a burst of failures spreads out."""
+    longest = config.longest_delay_seconds
+    # The exponent is capped because a float overflows long before a patient task gives up.
+    whole = min(longest, config.first_delay_seconds * 2.0 ** min(failures - 1, 64))
+    return whole * (0.5 + 0.5 * rng.random())
+
+
+def is_poison(task: Task, config: RetryConfig) -> bool:
+    return task.losses >= config.quarantine_losses
+
 
 # Random numbers fetched at once.
 LEAPS = 512
@@ -48,7 +65,7 @@ class Lifecycle:
         self.retention = Retention(config.retention)
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
-        self.kinds = KnownKinds()
+        self.roster = Roster(self.fleet, config.retention.kind_seconds)
         # What the clock on the wall shows, for people; it may jump.
         self.wall_offset = wall_time - now
         # The journal's own clock: it goes on where the last start left it.
@@ -62,9 +79,6 @@ class Lifecycle:
         self.returned: list[Returned] = []
         self.leased: list[Task] = []
         self.forgotten = 0
-        self.pauses: list[Paused] = []
-        self.actor_notes: list[Introduced | Dismissed | Standing] = []
-        self.kind_notes: list[Kinds] = []
         self.assigned: dict[Actor, list[Task]] = {}
         self.assigned_again: dict[Actor, list[Task]] = {}
         self.revoked: dict[int, list[LeaseName]] = {}
@@ -233,7 +247,7 @@ class Lifecycle:
         self._unlease(task)
         task.losses += 1
         self.statistics.lost_leases += 1
-        if retries.is_poison(task, self.config.retries):
+        if is_poison(task, self.config.retries):
             message = f'lost {task.losses} actors while they ran it, "{actor_id}" the last'
             self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
             return
@@ -247,7 +261,7 @@ class Lifecycle:
         task.lease_id = NO_LEASE
         task.failures += 1
         task.end_time = now
-        if not retries.may_retry(task, failure, self.config.retries):
+        if not may_retry(task, failure, self.config.retries):
             self.finish(task, TaskState.FAILED, now, failure)
             return
         by_state = self.statistics.by_state
@@ -257,7 +271,7 @@ class Lifecycle:
         task.state = WAITING
         task.failure = failure
         self.trace.add_retried(task)
-        task.wake_time = now + retries.delay_seconds(task.failures, self.config.retries, self.rng)
+        task.wake_time = now + delay_seconds(task.failures, self.config.retries, self.rng)
         self.timers.set(task.wake_time, task)
         self._note_return(task, now)
 
@@ -268,6 +282,29 @@ class Lifecycle:
         self._end(task, SUCCEEDED, now)
         if task.children:
             self.make_ready(dependencies.release(task), now)
+
+    def succeed_alone(self, task: Task, result: bytes, now: float) -> None:
+        """The same for a leased task for which no other waits. `count_alone` must follow, for many of them at once."""
+        actor = task.actor
+        assert actor is not None
+        del actor.leases[task.lease_id]
+        actor.ending.discard(task.lease_id)
+        task.actor = None
+        task.result = result
+        task.failure = None
+        task.state = SUCCEEDED
+        task.end_time = now
+        task.task_class.unfinished -= 1
+
+    def count_alone(self, tasks: list[Task], now: float) -> None:
+        """Counts what `succeed_alone` ended."""
+        statistics, count = self.statistics, len(tasks)
+        statistics.by_state[RUNNING] -= count
+        statistics.by_state[SUCCEEDED] += count
+        statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
+        statistics.count_outcomes(count, sum([now - task.submit_time for task in tasks]), now)
+        self.retention.keep(tasks)
+        self.finished += tasks
 
     def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
         """Ends a task that did not succeed, and with it all that depends on it."""
@@ -285,53 +322,6 @@ class Lifecycle:
         if actor.session:
             self.revoked.setdefault(actor.session, []).append(lease)
 
-    def pause(self, actor: Actor, paused: bool) -> None:
-        if actor.paused != paused:
-            actor.paused = paused
-            self.pauses.append(Paused(actor.actor_id, paused))
-
-    def introduce(self, actor: Actor) -> None:
-        """Notes what a restart must know of an actor that connected."""
-        self.actor_notes.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
-
-    def dismiss(self, actor_id: str) -> None:
-        """Lists an actor no longer."""
-        del self.fleet.actors[actor_id]
-        self.actor_notes.append(Dismissed(actor_id))
-
-    def judge(self, node_id: str, strikes: Iterable[float], until: float, reason: str) -> None:
-        """Notes how a node stands; 0 = it is in no quarantine."""
-        times = tuple(time + self.journal_offset for time in strikes)
-        until = until + self.journal_offset if until else 0.0
-        self.actor_notes.append(Standing(node_id, times, until, reason))
-
-    def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
-        fresh, forgotten = self.kinds.announce(kinds, now)
-        self._note_kinds(True, fresh)
-        self._note_kinds(False, forgotten)
-
-    def forget_kinds(self, now: float) -> None:
-        """Those that no actor has announced for long."""
-        before = now - self.config.retention.kind_seconds
-        self._note_kinds(False, self.kinds.expire(before, self.fleet.present_kinds()))
-
-    def _note_kinds(self, known: bool, names: list[str]) -> None:
-        if names:
-            self.kind_notes.append(Kinds(known, tuple(names)))
-
-    def settle_successes(self, tasks: list[Task], latency: float, now: float) -> None:
-        """Counts tasks that the core ended itself in one go: off their actor, with a result, nobody waiting for them.
-
-        `latency` is the sum of their seconds from submit to now.
-        """
-        statistics, count = self.statistics, len(tasks)
-        statistics.by_state[RUNNING] -= count
-        statistics.by_state[SUCCEEDED] += count
-        statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
-        statistics.count_outcomes(count, latency, now)
-        self.retention.keep(tasks)
-        self.finished += tasks
-
     def forget(self, tasks: list[Task]) -> None:
         for task in tasks:
             del self.tasks[task.task_id]
@@ -342,14 +332,7 @@ class Lifecycle:
     def changed(self) -> bool:
         """Whether the last event left something for the journal."""
         return bool(
-            self.submitted
-            or self.returned
-            or self.finished
-            or self.leased
-            or self.forgotten
-            or self.pauses
-            or self.actor_notes
-            or self.kind_notes
+            self.submitted or self.returned or self.finished or self.leased or self.forgotten or self.roster.changed
         )
 
     def take_records(self, now: float) -> Persist | None:
@@ -363,13 +346,13 @@ class Lifecycle:
             self.finished,
             self.leased,
             self.forgotten,
-            self.pauses,
-            self.actor_notes,
-            self.kind_notes,
+            self.roster.pauses,
+            self.roster.actor_notes,
+            self.roster.kind_notes,
         )
-        self.submitted, self.returned, self.leased, self.forgotten, self.pauses = [], [], [], 0, []
-        if self.actor_notes or self.kind_notes:
-            self.actor_notes, self.kind_notes = [], []
+        self.submitted, self.returned, self.leased, self.forgotten = [], [], [], 0
+        if self.roster.changed:
+            self.roster.clear()
         return persist
 
     def _end(self, task: Task, state: TaskState, now: float) -> None:

@@ -73,6 +73,7 @@ class Actor:
         "failed",
         "incarnation",
         "index",
+        "kept_until",
         "kinds",
         "labels",
         "last_seen",
@@ -87,14 +88,14 @@ class Actor:
         "pool",
         "profile",
         "quarantined",
+        "run_deviation",
+        "run_seconds",
         "scan_at",
         "session",
         "silent",
         "since",
         "slots",
         "slowness",
-        "spell",
-        "wobble",
     )
 
     def __init__(self, actor_id: str, node_id: str = "", since: float = 0.0) -> None:
@@ -120,6 +121,8 @@ class Actor:
         # Connected, but its heartbeats stopped.
         self.silent = False
         self.lost_at = 0.0
+        # Until then its leases wait for it, when it is away.
+        self.kept_until = 0.0
         self.last_seen = 0.0
         self.scan_at = 0.0
         self.credits = 0
@@ -133,10 +136,10 @@ class Actor:
         self.failed = 0
         self.policy_version = 0
         # Mean seconds of its runs, 0 until measured; and the same relative to the fleet's mean for each kind.
-        self.spell = 0.0
+        self.run_seconds = 0.0
         self.slowness = 1.0
         # How far its runs are from that mean, in seconds; and whether their ends can be foreseen.
-        self.wobble = 0.0
+        self.run_deviation = 0.0
         self.even = False
         self.depth = 1
         self.pool: Pool | None = None
@@ -173,14 +176,14 @@ class Actor:
         never starves for a round trip, and an urgent task never waits behind more than that. Of longer ones of even
         length the next is given that long before the end."""
         weight = 1.0 - (1.0 - SMOOTHING) ** count
-        if not self.spell:
-            self.spell = mean
-        self.wobble += weight * (abs(mean - self.spell) - self.wobble)
-        self.spell += weight * (mean - self.spell)
-        self.even = self.wobble <= prefetch_seconds < self.spell
+        if not self.run_seconds:
+            self.run_seconds = mean
+        self.run_deviation += weight * (abs(mean - self.run_seconds) - self.run_deviation)
+        self.run_seconds += weight * (mean - self.run_seconds)
+        self.even = self.run_deviation <= prefetch_seconds < self.run_seconds
         if fleet_mean > 0.0:
             self.slowness += weight * (min(100.0, mean / fleet_mean) - self.slowness)
-        self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.spell, SHORTEST_RUN_SECONDS))
+        self.depth = self.slots + int(self.slots * prefetch_seconds / max(self.run_seconds, SHORTEST_RUN_SECONDS))
 
     def had(self, task: Task) -> bool:
         """Whether the last lease of a task was this actor's, lost or not."""

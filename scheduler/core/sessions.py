@@ -8,9 +8,9 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
 from . import admission
 from .actions import Action, Close, Welcome
-from .confinement import Confinement
 from .lifecycle import Lifecycle
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
+from .quarantine import NodeQuarantine
 from .task import NO_LEASE, Failure, LeaseName, Task
 
 # Labels with such names are the operator's word, not the actor's.
@@ -48,7 +48,7 @@ class Sessions:
         self.by_number: dict[int, Actor] = {}
         # Actors whose room may have changed by other means than their own message.
         self.unsettled: dict[Actor, None] = {}
-        self.confinement = Confinement(life, self.unsettled)
+        self.quarantine = NodeQuarantine(life, self.unsettled)
         # From the first sight of a policy version to its use by every READY actor that uses policies; the newest.
         self.policy_update_seconds = 0.0
         self._policy_version = 0
@@ -77,13 +77,13 @@ class Sessions:
         actor.depth = max(actor.depth, actor.slots)
         if restarted:
             actor.draining = False
-            actor.spell, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
+            actor.run_seconds, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
         self.by_number[hello.session] = actor
         fleet.place(actor, hello.kinds, self._labels(hello), self._life.queue.classes.values())
-        self._life.announce_kinds(hello.kinds, now)
+        self._life.roster.announce_kinds(hello.kinds, now)
         if before != (actor.node_id, actor.incarnation, actor.slots):
-            self._life.introduce(actor)
-        self.confinement.apply_to(actor)
+            self._life.roster.introduce(actor)
+        self.quarantine.apply_to(actor)
         standing = [] if actor.quarantined else self._reattach(actor, hello.leases, now)
         self._drop_others(actor, {lease.lease_id for lease in standing}, restarted, now)
         actions.append(Welcome(hello.session, standing, max(before[1], hello.incarnation)))
@@ -95,7 +95,8 @@ class Sessions:
         if actor is None or actor.session != session:
             return
         self._life.fleet.displace(actor)
-        actor.session, actor.credits, actor.lost_at = 0, 0, now
+        actor.session, actor.credits = 0, 0
+        actor.lost_at, actor.kept_until = now, now + self._config.reconnect_seconds
         if actor.draining:
             # It said that it leaves: nothing of it will come back.
             for task in list(actor.leases.values()):
@@ -128,15 +129,15 @@ class Sessions:
 
     def command(self, actor: Actor, command: ActorCommand, now: float) -> None:
         if command is ActorCommand.PAUSE:
-            self._life.pause(actor, True)
+            self._life.roster.pause(actor, True)
         elif command is ActorCommand.RESUME:
-            self._life.pause(actor, False)
+            self._life.roster.pause(actor, False)
             actor.draining = False
-            self.confinement.release(actor.node_id)
+            self.quarantine.release(actor.node_id)
         elif command is ActorCommand.DRAIN:
             actor.draining = True
         else:
-            self.confinement.release(actor.node_id)
+            self.quarantine.release(actor.node_id)
             for task in list(actor.leases.values()):
                 self._life.revoke(actor, task.lease)
                 self._life.take_back(task, now)
@@ -145,19 +146,19 @@ class Sessions:
     def expire(self, now: float) -> None:
         """Gives away leases that were not renewed, and all leases of actors that did not come back."""
         actors = self._life.fleet.actors
-        self.confinement.expire(now)
+        self.quarantine.expire(now)
         forgotten = []
         for actor in actors.values():
             if actor.session:
                 self._expire_connected(actor, now)
             elif actor.leases:
-                if now >= actor.lost_at + self._config.reconnect_seconds:
+                if now >= actor.kept_until:
                     self._give_away(actor, now)
             elif now >= actor.lost_at + self._life.config.retention.actor_seconds:
                 forgotten.append(actor.actor_id)
         for actor_id in forgotten:
             if not actors[actor_id].paused:
-                self._life.dismiss(actor_id)
+                self._life.roster.dismiss(actor_id)
 
     def follow_policy(self, now: float) -> None:
         """Ends the measurement once every connected user of policies has the newest."""
@@ -174,8 +175,9 @@ class Sessions:
         expires_at = now + self._config.duration_seconds
         for actor in self._life.fleet.actors.values():
             actor.last_seen = now
-            # An actor of the journal may have been given longer than that.
             actor.lost_at = max(now, actor.lost_at + gap)
+            # An actor of the journal may have been given longer than others.
+            actor.kept_until = max(now + self._config.reconnect_seconds, actor.kept_until + gap)
             for task in actor.leases.values():
                 task.expires_at = expires_at
 
@@ -220,7 +222,7 @@ class Sessions:
         for task in list(actor.leases.values()):
             self._life.take_back(task, now)
         actor.session, actor.credits = 0, 0
-        self._life.dismiss(actor.actor_id)
+        self._life.roster.dismiss(actor.actor_id)
 
     def _expire_connected(self, actor: Actor, now: float) -> None:
         if not actor.silent and now > actor.last_seen + self._config.duration_seconds:

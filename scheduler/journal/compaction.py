@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
-from ..core.strikes import MAX_NODES
-from .left_out import LeftOut
+from ..core.quarantine import MAX_NODES
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, decode, encode, encode_gap, split
+from .unreadable import UnreadableRecords
 
 SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
 RETURNED, RETURNED_AT = int(RecordKind.RETURNED), int(RecordKind.RETURNED_AT)
@@ -28,7 +28,7 @@ class Trail:
 class Condenser:
     """Reads batches in order; what it holds then says the same, by task number."""
 
-    def __init__(self, left_out: LeftOut | None = None) -> None:
+    def __init__(self, unreadable: UnreadableRecords | None = None) -> None:
         # A task that has only been submitted is its record: of those there may be very many.
         self.unfinished: dict[int, bytes | Trail] = {}
         # In the order in which they finished, because that is the order in which they are forgotten.
@@ -39,7 +39,7 @@ class Condenser:
         # By node, the last to be struck last.
         self.standings: dict[str, bytes] = {}
         self._gap = 0
-        self.left_out = left_out or LeftOut()
+        self.unreadable = unreadable or UnreadableRecords()
 
     @property
     def tasks(self) -> int:
@@ -48,7 +48,7 @@ class Condenser:
     @property
     def gap(self) -> int:
         """Number of the last task that may miss another for a record that could not be read; 0 = nothing is amiss."""
-        return max((self._gap, *self.unfinished, *self.finished)) if self.left_out.count else self._gap
+        return max((self._gap, *self.unfinished, *self.finished)) if self.unreadable.count else self._gap
 
     def read_all(self, batches: Iterable[bytes]) -> None:
         for batch in batches:
@@ -62,9 +62,9 @@ class Condenser:
                 self._read(records)
                 return
             except KeyError as error:
-                self.left_out.add(f"a record of task number {error}, which was not submitted or has ended")
+                self.unreadable.add(f"a record of task number {error}, which was not submitted or has ended")
             except DamagedJournal as error:
-                self.left_out.add(error.message)
+                self.unreadable.add(error.message)
 
     def write(self, batch_bytes: int) -> Iterator[bytes]:
         """Batches of about this size."""

@@ -10,9 +10,9 @@ from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
 from ..core.task import Failure, Task, TaskState
 from .compaction import Condenser, Trail
-from .left_out import LeftOut
 from .records import UNREADABLE, Leased, decode, peek_time, read_submitted
 from .stored_task import StoredTask
+from .unreadable import UnreadableRecords
 
 
 class Recovery:
@@ -25,20 +25,20 @@ class Recovery:
         self._returned_at: dict[int, float] = {}
         self.standings: list[Standing] = []
 
-    def recover(self, batches: Iterable[bytes]) -> LeftOut:
+    def recover(self, batches: Iterable[bytes]) -> UnreadableRecords:
         """What could not be read."""
         condenser = Condenser()
         condenser.read_all(batches)
         self._set_clock(condenser)
-        left_out = condenser.left_out
-        finished = list(self._finished(condenser.finished, left_out))
-        unfinished = list(self._unfinished(condenser.unfinished, left_out))
+        unreadable = condenser.unreadable
+        finished = list(self._finished(condenser.finished, unreadable))
+        unfinished = list(self._unfinished(condenser.unfinished, unreadable))
         life = self._life
         # Lists are ordered by number; a compacted journal has the finished tasks last.
         known = sorted((*unfinished, *finished), key=attrgetter("number"))
         life.tasks = {task.task_id: task for task in known}
         if len(life.tasks) < len(known):
-            life.tasks = _first_of_each_id(known, left_out)
+            life.tasks = _first_of_each_id(known, unreadable)
             finished = [task for task in finished if life.tasks[task.task_id] is task]
             unfinished = [task for task in unfinished if life.tasks[task.task_id] is task]
         life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
@@ -48,11 +48,11 @@ class Recovery:
         self._revive(unfinished, condenser.gap)
         for actor_id in condenser.paused:
             self._actor(actor_id).paused = True
-        life.kinds.announce(condenser.kinds, self._now)
+        life.roster.kinds.announce(condenser.kinds, self._now)
         for record in decode(b"".join(condenser.standings.values())):
             assert isinstance(record, Standing)
             self.standings.append(record)
-        return left_out
+        return unreadable
 
     def _set_clock(self, condenser: Condenser) -> None:
         """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
@@ -67,14 +67,14 @@ class Recovery:
         if newest:
             self._life.journal_offset = newest - self._now
 
-    def _finished(self, trails: dict[int, Trail], left_out: LeftOut) -> Iterable[StoredTask]:
+    def _finished(self, trails: dict[int, Trail], unreadable: UnreadableRecords) -> Iterable[StoredTask]:
         for number, trail in trails.items():
             try:
                 yield StoredTask(number, trail.submitted, trail.finished, self._monotonic)
             except UNREADABLE as error:
-                left_out.add(f"finished task number {number}: {error}")
+                unreadable.add(f"finished task number {number}: {error}")
 
-    def _unfinished(self, trails: dict[int, bytes | Trail], left_out: LeftOut) -> Iterable[Task]:
+    def _unfinished(self, trails: dict[int, bytes | Trail], unreadable: UnreadableRecords) -> Iterable[Task]:
         names: dict[bytes, str] = {}
         # The clock of an older journal may have jumped between two submits; their order is what counts.
         now, offset, newest = self._now, self._life.journal_offset, float("-inf")
@@ -91,7 +91,7 @@ class Recovery:
                     self._follow(task, trail)
                 yield task
             except UNREADABLE as error:
-                left_out.add(f"unfinished task number {number}: {error}")
+                unreadable.add(f"unfinished task number {number}: {error}")
 
     def _follow(self, task: Task, trail: Trail) -> None:
         for record in decode(trail.returned + trail.leased):
@@ -154,16 +154,17 @@ class Recovery:
             actor = self._life.fleet.actors[actor_id] = Actor(actor_id)
             # Actors wait longer between their tries when the scheduler was away: they get a whole lease.
             leases = self._life.config.leases
-            actor.lost_at = self._now + max(0.0, leases.duration_seconds - leases.reconnect_seconds)
+            actor.lost_at = self._now
+            actor.kept_until = self._now + max(leases.duration_seconds, leases.reconnect_seconds)
         return actor
 
 
-def _first_of_each_id(tasks: Iterable[Task], left_out: LeftOut) -> dict[str, Task]:
+def _first_of_each_id(tasks: Iterable[Task], unreadable: UnreadableRecords) -> dict[str, Task]:
     """Ids are given once: of two tasks with the same one the later is not what was written."""
     found: dict[str, Task] = {}
     for task in tasks:
         if found.setdefault(task.task_id, task) is not task:
-            left_out.add(
+            unreadable.add(
                 f'task number {task.number} has the id "{task.task_id}" of number {found[task.task_id].number}'
             )
     return found

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.task import SUCCEEDED, Failure, Task
-from .left_out import LeftOut
 from .records import UNREADABLE, Ended, Submitted, decode, peek_finished, peek_task_id
+from .unreadable import UnreadableRecords
 
 
 class StoredTask(Task):
@@ -37,9 +37,9 @@ class StoredTask(Task):
             task = self._read(records)
         except UNREADABLE as error:
             # Whoever asks gets an answer; its id, state and end are known.
-            left_out = LeftOut()
-            left_out.add(f"finished task number {self.number}: {error}")
-            left_out.tell("a finished task")
+            unreadable = UnreadableRecords()
+            unreadable.add(f"finished task number {self.number}: {error}")
+            unreadable.tell("a finished task")
             task = Task(self.task_id, "")
             task.submit_time = task.lease_time = self.end_time
             task.failure = None if self.state is SUCCEEDED else Failure("UNREADABLE_RECORD", str(error))

@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..core.core import AttemptEnd
 from ..core.placement import ActorCommand
+from ..core.results import AttemptEnd
 from ..core.sessions import Hello
 from ..core.task import Failure, LeaseName
 

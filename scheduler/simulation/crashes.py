@@ -238,11 +238,11 @@ class CrashSchedule:
         try:
             opened = store.open(self._now)
             core = Core(self._config, now=self._now, wall_time=self._now, lease_floor=opened.lease_floor)
-            left_out = core.recover(opened.batches, self._now)
+            unreadable = core.recover(opened.batches, self._now)
         finally:
             store.close()
-        if left_out.described:
-            raise Violation(f"after a crash the journal has something unreadable: {left_out.described[0]}")
+        if unreadable.described:
+            raise Violation(f"after a crash the journal has something unreadable: {unreadable.described[0]}")
         check_whole(core)
         found = _state(core)
         for given in range(crash.told, crash.decided + 1):
@@ -258,7 +258,7 @@ def _state(core: Core) -> State:
     """Everything that a restart must give back."""
     tasks = {f"task {name}": describe_task(task) for name, task in core.life.tasks.items()}
     actors = {f"actor {name}": describe_actor(actor) for name, actor in core.life.fleet.actors.items()}
-    return {**tasks, **actors, "kinds": (sorted(core.life.kinds),)}
+    return {**tasks, **actors, "kinds": (sorted(core.life.roster.kinds),)}
 
 
 def run_crashes(seed: int, place: str, folder: Path) -> int:

@@ -19,8 +19,8 @@ SHOWN = 300
 def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
     """One sentence each; `now` is on the core's own clock."""
     copy = Core(core.config, now=now, wall_time=now + core.life.wall_offset)
-    left_out = copy.recover(batches, now)
-    found = [f"the journal has something unreadable: {what}" for what in left_out.described]
+    unreadable = copy.recover(batches, now)
+    found = [f"the journal has something unreadable: {what}" for what in unreadable.described]
     return [*found, *_compare(core, copy)]
 
 
@@ -38,7 +38,7 @@ def _compare(core: Core, copy: Core) -> Iterator[str]:
     yield from _compare_tables("task", live.tasks, rebuilt.tasks, describe_task)
     yield from _compare_tables("actor", live.fleet.actors, rebuilt.fleet.actors, describe_actor)
     for name, one, other in (
-        ("kinds", set(live.kinds), set(rebuilt.kinds)),
+        ("kinds", set(live.roster.kinds), set(rebuilt.roster.kinds)),
         ("strikes and quarantines", _standings(core), _standings(copy)),
         ("finished tasks in order", _finished(core), _finished(copy)),
         ("the order of tasks", list(live.tasks), list(rebuilt.tasks)),
@@ -74,7 +74,7 @@ def describe_actor(actor: Actor) -> tuple[Any, ...]:
 
 
 def _standings(core: Core) -> tuple[Any, ...]:
-    strikes = core.sessions.confinement.strikes
+    strikes = core.sessions.quarantine.strikes
     # What a node does in quarantine is not written down.
     struck = [node_id for node_id in strikes.nodes if node_id not in strikes.quarantines]
     return (

@@ -12,8 +12,8 @@ from pathlib import Path
 from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Condenser
-from ..journal.left_out import LeftOut
 from ..journal.records import DamagedJournal, seal, unseal
+from ..journal.unreadable import UnreadableRecords
 from .protocol import new_identity
 from .tables import UNKNOWN_PARTS, Place, Tables
 from .witness import Seen
@@ -32,18 +32,18 @@ def repair(path: Path, seen: Seen | None) -> bool:
         return False
     except DamagedJournal as error:
         why = error.message
-    left_out = LeftOut()
-    condenser = Condenser(left_out)
-    last_id = _Salvage(path, left_out).read_into(condenser)
+    unreadable = UnreadableRecords()
+    condenser = Condenser(unreadable)
+    last_id = _Salvage(path, unreadable).read_into(condenser)
     if seen is not None and seen.last_id > last_id:
-        left_out.add(f"{seen.last_id - last_id} batches after row {last_id}, which were acknowledged and are gone")
+        unreadable.add(f"{seen.last_id - last_id} batches after row {last_id}, which were acknowledged and are gone")
         last_id = seen.last_id
     fresh = path.with_name(path.name + ".repaired")
     _remove(fresh)
     _write(fresh, condenser, last_id)
     kept = _move_aside(path)
     fresh.rename(path)
-    left_out.tell(str(path))
+    unreadable.tell(str(path))
     log.error("journal_repaired", path=str(path), damage=why, tasks=condenser.tasks, damaged_copy=str(kept))
     return True
 
@@ -99,9 +99,9 @@ def check_length(path: Path, last_id: int, seen: Seen | None) -> None:
 class _Salvage:
     """Reads what can be read, row by row."""
 
-    def __init__(self, path: Path, left_out: LeftOut) -> None:
+    def __init__(self, path: Path, unreadable: UnreadableRecords) -> None:
         self._path = path
-        self._left_out = left_out
+        self._unreadable = unreadable
 
     def read_into(self, condenser: Condenser) -> int:
         """The last row that is there."""
@@ -110,7 +110,7 @@ class _Salvage:
         try:
             database = sqlite3.connect(self._path, isolation_level=None)
         except sqlite3.Error as error:
-            self._left_out.add(f"all of {self._path}: {error}")
+            self._unreadable.add(f"all of {self._path}: {error}")
             return 0
         try:
             place = self._place(database)
@@ -130,7 +130,7 @@ class _Salvage:
             numbers = dict(database.execute("SELECT key, value FROM meta"))
             return Place(numbers.get("generation", 0), numbers.get("covered", 0), numbers.get("parts", UNKNOWN_PARTS))
         except sqlite3.Error as error:
-            self._left_out.add(f"the numbers of {self._path}: {error}")
+            self._unreadable.add(f"the numbers of {self._path}: {error}")
         with suppress(sqlite3.Error):
             (newest,) = database.execute("SELECT MAX(generation) FROM snapshot").fetchone()
             return Place(newest or 0)
@@ -147,11 +147,11 @@ class _Salvage:
                 if row is None and place.parts == UNKNOWN_PARTS:
                     return
                 if row is None:
-                    self._left_out.add(f"{where} is missing")
+                    self._unreadable.add(f"{where} is missing")
                 else:
                     yield unseal(row[0], where)
             except (sqlite3.Error, DamagedJournal) as error:
-                self._left_out.add(f"{where}: {error}")
+                self._unreadable.add(f"{where}: {error}")
                 if place.parts == UNKNOWN_PARTS and position > MOST_UNREADABLE_ROWS:
                     return
             position += 1
@@ -167,13 +167,13 @@ class _Salvage:
                 if row is None:
                     return
                 if row[0] != expected:
-                    self._left_out.add(f"journal rows {expected} to {row[0] - 1} are missing")
+                    self._unreadable.add(f"journal rows {expected} to {row[0] - 1} are missing")
                 expected, where = row[0], f"journal row {row[0]}"
                 yield expected, unseal(row[1], where)
                 unreadable = 0
             except (sqlite3.Error, DamagedJournal) as error:
                 unreadable += 1
-                self._left_out.add(f"{where}: {error}")
+                self._unreadable.add(f"{where}: {error}")
             expected += 1
 
 

@@ -176,7 +176,7 @@ class SqliteStore:
         self._place, self._live_tasks = place, condenser.tasks
         self._new_records -= pending
         self._compact_after = float("-inf")
-        condenser.left_out.tell(str(self._path))
+        condenser.unreadable.tell(str(self._path))
         _hit(failpoints.COMPACT_AFTER_SWITCH)
         yield
         yield from self._delete_old()

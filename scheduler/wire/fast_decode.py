@@ -12,9 +12,10 @@ from google.protobuf.message import DecodeError
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
+from parlmesh.varint import read_varint
 
 from ..core.admission import check_size
-from ..core.core import AttemptEnd
+from ..core.results import AttemptEnd
 from ..core.task import ANYWHERE, NORMAL, Task
 from . import fast_encode, messages
 
@@ -79,7 +80,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
         tag = data[position]
         position += 1
         if tag > 0x7F:
-            number, position = _varint(data, position - 1)
+            number, position = read_varint(data, position - 1)
             kind, tag = number & 7, -1
         else:
             kind = tag & 7
@@ -87,7 +88,7 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
             size = data[position]
             position += 1
             if size > 0x7F:
-                size, position = _varint(data, position - 1)
+                size, position = read_varint(data, position - 1)
             yield tag, position, position + size
             position += size
         elif kind == 0:
@@ -101,18 +102,6 @@ def _fields(data: bytes, position: int, end: int) -> Iterator[tuple[int, int, in
             yield tag, start, position
         else:
             raise DecodeError("the message contains a group")
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """(value, position after it)."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7
 
 
 def _plain_task(data: bytes, position: int, end: int, submitter: str, run_timeout: float) -> Task | None:
@@ -130,7 +119,7 @@ def _plain_task(data: bytes, position: int, end: int, submitter: str, run_timeou
         if tag not in _PLAIN:
             return None
         if size > 0x7F:
-            size, position = _varint(data, position - 1)
+            size, position = read_varint(data, position - 1)
         value = data[position : position + size]
         position += size
         if tag == _TASK_ID:
@@ -164,7 +153,7 @@ def _plain_result(
     size = data[position + 1]
     position += 2
     if size > 0x7F:
-        size, position = _varint(data, position - 1)
+        size, position = read_varint(data, position - 1)
     result = data[position : position + size]
     position += size
     ran = 0.0
@@ -188,7 +177,7 @@ def _short_seconds(data: bytes, start: int, end: int) -> float:
         return 0.0
     if data[start] != 0x10:
         return -1.0
-    nanos, position = _varint(data, start + 1)
+    nanos, position = read_varint(data, start + 1)
     return nanos / NANOSECONDS if position == end and nanos < NANOSECONDS else -1.0
 
 

@@ -102,8 +102,7 @@ def command(number: int) -> bytes:
 def outcome(task: Task) -> bytes:
     """An Outcome of a final task."""
     name, actor_id = task.task_id.encode(), task.actor_id.encode()
-    leased = task.lease_time if task.attempts else task.end_time
-    queued, ran = duration(max(0.0, leased - task.submit_time)), duration(task.ran)
+    queued, ran = duration(task.queued_seconds), duration(task.ran)
     if task.state is SUCCEEDED:
         end = b"\x1a" + varint(len(task.result)) + task.result
     else:

@@ -8,6 +8,8 @@ from google.protobuf.message import DecodeError
 
 from parlmesh.errors import InvalidInput, PermissionDenied
 from parlmesh.rpc import caller
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
 from parlmesh.security import ANYONE
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
@@ -23,6 +25,12 @@ class FleetServicer:
 
     def __init__(self, shell: Shell) -> None:
         self._shell = shell
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        encoded = ("Connect",)
+        return service_of(fleet_pb.DESCRIPTOR, "FleetService", self, reads_encoded=encoded, writes_encoded=encoded)
 
     async def Connect(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Reads encoded ConnectRequests and writes encoded ConnectResponses."""

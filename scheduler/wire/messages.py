@@ -11,10 +11,10 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 
-from ..core.core import AttemptEnd
 from ..core.placement import Actor
+from ..core.quarantine import Strikes
+from ..core.results import AttemptEnd
 from ..core.sessions import Hello
-from ..core.strikes import Strikes
 from ..core.task import ANYWHERE, NO_RESULT, NORMAL, Failure, LeaseName, Placement, Task
 from . import fast_encode
 

@@ -11,6 +11,8 @@ from google.protobuf.message import DecodeError
 from parlmesh import limits
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller, status_from_error
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..core.explain import explain
@@ -30,6 +32,17 @@ class SchedulerServicer:
     def __init__(self, shell: Shell, default_run_timeout: float) -> None:
         self._shell = shell
         self._default_run_timeout = default_run_timeout
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        return service_of(
+            pb.DESCRIPTOR,
+            "SchedulerService",
+            self,
+            reads_encoded=("SubmitTasks", "SubmitTaskStream"),
+            writes_encoded=("SubmitTaskStream", "WatchTasks"),
+        )
 
     def _tenant(self) -> Tenant:
         return Tenant(self._shell.core, caller())

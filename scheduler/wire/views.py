@@ -101,7 +101,7 @@ def commanded(core: Core, actors: Sequence[Actor]) -> pb.UpdateActorsResponse:
 
 
 def actor_message(core: Core, actor: Actor) -> pb.Actor:
-    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.confinement.strikes)
+    return messages.actor_to_proto(actor, core.life.wall_offset, core.sessions.quarantine.strikes)
 
 
 def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:

@@ -6,16 +6,15 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from actor.build import HANDLERS, Equipment, identities_of, make_handlers
+from actor.build import HANDLERS, HandlerResources, identities_of, make_handlers
 from actor.config import ActorConfig
-from actor.federation.learning_tasks import LearningTasks
 from actor.federation.link import FederationLink
-from actor.federation.nodes import Participants
-from actor.handlers import Handler
+from actor.federation.nodes import LearningTasks, Participants
 from actor.learner.link import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity
 from parlmesh.errors import ConfigError
+from parlmesh.handlers import Handler
 
 _HANDLERS = """
 class Shout:
@@ -42,13 +41,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _handlers(**config: Any) -> dict[str, Handler]:
     identity = ActorIdentity("node", "node-1", 1)
-    equipment = Equipment(
+    resources = HandlerResources(
         identity,
         cast(LearnerLink, None),
         ActorMetrics(CollectorRegistry()),
         Participants(["node"], cast(FederationLink, None), LearningTasks({})),
     )
-    return make_handlers(ActorConfig(**config), equipment)
+    return make_handlers(ActorConfig(**config), resources)
 
 
 def test_every_builtin_kind_is_offered_by_default_under_its_own_name() -> None:

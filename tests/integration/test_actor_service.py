@@ -292,4 +292,4 @@ def _python(code: str) -> str:
 
 
 def test_the_actor_never_imports_torch() -> None:
-    assert _python("import sys, actor.service, actor.handlers.rollout; print('torch' in sys.modules)") == "False\n"
+    assert _python("import sys, actor.serve, actor.handlers.rollout; print('torch' in sys.modules)") == "False\n"

@@ -8,12 +8,10 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from actor.build import Equipment, make_handlers
+from actor.build import HandlerResources, make_handlers
 from actor.config import ActorConfig
-from actor.federation.learning_tasks import LearningTasks
 from actor.federation.link import FederationLink
-from actor.federation.nodes import Participants
-from actor.handlers import Context
+from actor.federation.nodes import LearningTasks, Participants
 from actor.learner.link import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity
@@ -22,6 +20,7 @@ from learner.config import LearnerConfig
 from learner.runs.progress import RunState
 from learner.sources.serial_source import SerialSource
 from parlmesh.errors import ConfigError, InvalidInput
+from parlmesh.handlers import Context
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate
 
@@ -85,13 +84,13 @@ async def test_the_example_network_is_built_on_both_sides(tmp_path):
 
 
 def handler(**config):
-    equipment = Equipment(
+    resources = HandlerResources(
         ActorIdentity("n", "a", 1),
         cast(LearnerLink, None),
         ActorMetrics(CollectorRegistry()),
         Participants(["n"], cast(FederationLink, None), LearningTasks({})),
     )
-    return make_handlers(ActorConfig(**config), equipment)
+    return make_handlers(ActorConfig(**config), resources)
 
 
 def test_the_example_handler_answers_and_refuses():

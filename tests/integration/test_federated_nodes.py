@@ -9,10 +9,8 @@ import pytest
 import safetensors.numpy
 
 from actor.config import LimitsConfig
-from actor.federation.learning_tasks import LearningTasks
 from actor.federation.link import FederationLink
-from actor.federation.nodes import Participants
-from actor.handlers import Cancelled, Context
+from actor.federation.nodes import LearningTasks, Participants
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from learner.config import FederationsConfig
 from learner.federation.directory import Federations
@@ -21,6 +19,7 @@ from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
 from learner.federation.tasks import evaluation_tasks, fit_tasks
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.handlers import Cancelled, Context
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async

@@ -8,9 +8,10 @@ import shutil
 
 import pytest
 
-from learner.build import build_run, build_runs, serve
+from learner.build import build_run, build_runs
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState
+from learner.serve import serve
 from parlmesh.config import to_yaml
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel

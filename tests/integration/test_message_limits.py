@@ -55,7 +55,7 @@ async def test_a_result_that_the_scheduler_would_not_take_is_a_failure(
 ) -> None:
     (tmp_path / "growing.py").write_text(
         "import numpy\n"
-        "from parlmesh.actor.handlers import Result\n"
+        "from parlmesh.handlers import Result\n"
         "class Grow:\n"
         "    kind, runs_in = 'grow', 'thread'\n"
         "    def run(self, parameters, tensors, context):\n"

@@ -16,7 +16,6 @@ from learner.policies.registry import PolicyRegistry
 from learner.services.policy_servicer import PolicyServicer
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.server import Service
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.types import ActionSpec
 
@@ -33,7 +32,7 @@ def policy(seed, size=300_000):
 @asynccontextmanager
 async def serving(registry):
     stopping = asyncio.Event()
-    service = Service("parlmesh.v1.PolicyService", PolicyServicer(lambda run_id: registry, stopping).register)
+    service = PolicyServicer(lambda run_id: registry, stopping).service
     async with serve([service]) as address:
         yield address
         stopping.set()
@@ -104,7 +103,7 @@ async def test_a_delta_whose_base_is_gone_comes_whole():
     first.publish(1, policy(1))
     stopping = asyncio.Event()
     servicer = PolicyServicer(lambda run_id: first, stopping)
-    async with serve([Service("parlmesh.v1.PolicyService", servicer.register)]) as address:
+    async with serve([servicer.service]) as address:
         async with reading(address, "delta") as cache:
             await cache.get("run", 1, WAIT)
             # The learner comes back from its checkpoint: version 1 is not among those it has.

@@ -12,15 +12,16 @@ FILES = sorted(
 )
 # Named after what several modules of the folder do together.
 BEHAVIOURS = {
-    "scheduler/core": {"commands", "dispatch", "leases", "state_machine"},
+    "scheduler/core": {"commands", "leases", "state_machine"},
     "scheduler/simulation": {"simulation"},
     "scheduler/store": {"damage", "stores"},
     "learner/experience": {"experience"},
     "learner/federation": {"canaries", "liars", "steering"},
     "learner/runs": {"differing_play", "resume"},
+    "actor/federation": {"model_watch"},
     "actor/worker": {"messages", "running"},
     "parlmesh/cli": {"main", "placement"},
-    "parlmesh/client": {"imports"},
+    "parlmesh/client": {"imports", "run_order", "unclaimed_outcomes"},
     "parlmesh/config": {"strays"},
     "parlmesh/federation/tasks": {"federated_ppo", "tasks"},
     "parlmesh/orchestration": {"community_version"},

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from actor.handlers import Context, HandlerError, RunsIn
+from parlmesh.handlers import Context, HandlerError, RunsIn
 from parlmesh.testing.history import Began, Ended, Journal, now
 from parlmesh.types import Array
 

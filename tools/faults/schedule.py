@@ -85,8 +85,8 @@ def make_plan(seed: int, seconds: float, *, names: Sequence[str] = (), gap_secon
 
 def _actor(index: int, rng: random.Random) -> dict[str, Any]:
     # The first one can do everything, so that no task is without an actor for ever.
-    left_out = "" if index == 0 else rng.choice(("", *KINDS))
-    kinds = [kind for kind in ("rollout", "evaluate", *KINDS) if kind != left_out]
+    unreadable = "" if index == 0 else rng.choice(("", *KINDS))
+    kinds = [kind for kind in ("rollout", "evaluate", *KINDS) if kind != unreadable]
     return {"slots": rng.choice((1, 2, 4, 8)), "kinds": f"[{', '.join(kinds)}]"}
 
 

@@ -34,7 +34,6 @@ from .events import (
     Withdraw,
 )
 from .gate import check_values, refusal
-from .nonces import Nonces
 from .records import (
     LONGEST_MESSAGE,
     Answer,
@@ -46,7 +45,7 @@ from .records import (
     RoundState,
     UpdateRecord,
 )
-from .selection import select
+from .selection import Nonces, select
 from .snapshot import restore
 from .spending import Spending
 from .strikes import BAD_REASONS, Strikes

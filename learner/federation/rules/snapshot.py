@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from .evaluation import Judging
 from .events import Evaluated, Stop
-from .nonces import Nonces
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
+from .selection import Nonces
 from .strikes import Strike
 
 if TYPE_CHECKING:

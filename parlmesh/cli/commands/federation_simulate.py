@@ -12,7 +12,7 @@ from typing import Any
 
 from parlmesh.cli.commands.federation import fetch_rounds
 from parlmesh.cli.connection import CALL_SECONDS, federations_at
-from parlmesh.cli.local.fleet import LocalFleet, first_of
+from parlmesh.cli.local.fleet import UpFleet
 from parlmesh.cli.local.plan import PortsConfig, RunPaths, UpConfig
 from parlmesh.cli.local.session import GRACE_SECONDS, Interrupts
 from parlmesh.cli.screen.federation_chart import draw_rounds
@@ -20,6 +20,7 @@ from parlmesh.cli.screen.federation_view import print_rounds, sentence
 from parlmesh.cli.screen.live_table import console as new_console
 from parlmesh.errors import FleetError
 from parlmesh.processes import Supervisor
+from parlmesh.rpc.task_group import first_of
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
@@ -68,7 +69,7 @@ async def run_simulation(simulation: Simulation, say: Callable[[str], None]) -> 
     with ExitStack() as stack:
         folder = simulation.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parlmesh-")))
         async with Supervisor(note=say, grace_seconds=GRACE_SECONDS) as supervisor:
-            fleet = LocalFleet(_fleet_config(simulation), RunPaths(folder), supervisor)
+            fleet = UpFleet(_fleet_config(simulation), RunPaths(folder), supervisor)
             with Interrupts(supervisor.kill) as interrupts:
                 found = await first_of(_rounds(simulation, fleet, say), _interrupted(interrupts))
                 await fleet.stop()
@@ -76,7 +77,7 @@ async def run_simulation(simulation: Simulation, say: Callable[[str], None]) -> 
 
 
 async def _rounds(
-    simulation: Simulation, fleet: LocalFleet, say: Callable[[str], None]
+    simulation: Simulation, fleet: UpFleet, say: Callable[[str], None]
 ) -> "tuple[pb.Federation, list[pb.Round]]":
     await fleet.start()
     request = pb.StartFederationRequest(

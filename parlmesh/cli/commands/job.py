@@ -65,8 +65,8 @@ def compare(
 async def _trace(address: str, security: "SecurityConfig", seconds: int) -> "tuple[list[Attempt], int]":
     """What the scheduler remembers, and how many slots there are."""
     from parlmesh.client import PARLController
-    from parlmesh.client.actors import ActorState
     from parlmesh.client.config import ClientConfig
+    from parlmesh.client.info import ActorState
     from parlmesh.orchestration.report.trace import attempts_in
 
     config = ClientConfig(connect_seconds=5.0)

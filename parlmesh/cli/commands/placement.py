@@ -300,7 +300,7 @@ def _write_world(
     """The world with what was fitted. Distances keep their proportions: the network was measured for all together."""
     import yaml
 
-    from parlmesh.files import write_whole
+    from parlmesh.files import PRIVATE, replace_file
 
     for deployment in cluster["deployments"]:
         one = fits[deployment["name"]]
@@ -322,4 +322,4 @@ def _write_world(
     text = "# Made by `parlmesh placement fit`.\n" + str(
         yaml.safe_dump({"training": {"environment": environment}}, sort_keys=False)
     )
-    write_whole(output, text.encode())
+    replace_file(output, text.encode(), mode=PRIVATE)

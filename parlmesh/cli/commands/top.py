@@ -36,11 +36,11 @@ def top(
 
 
 async def _follow(scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, plain: bool) -> None:
-    from parlmesh.cli.local.fleet import first_of
     from parlmesh.cli.screen.display import shown
     from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
     from parlmesh.cli.screen.fleet_view import FleetView
     from parlmesh.cli.screen.live_table import console
+    from parlmesh.rpc.task_group import first_of
 
     view = FleetView(run_id or "no run")
     # Short calls first, so that a wrong address or run is said at once instead of waited for.

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from parlmesh.cli.local.plan import (
     HOST,
@@ -19,8 +19,7 @@ from parlmesh.cli.local.plan import (
 )
 from parlmesh.errors import FailedPrecondition
 from parlmesh.processes import Child, ChildSpec, Supervisor, service_command, write_settings
-
-T = TypeVar("T")
+from parlmesh.rpc.task_group import first_of
 
 START_SECONDS = 60.0
 """Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
@@ -32,7 +31,7 @@ LEARNER_GRACE_SECONDS = 9.0
 """The learner has a checkpoint and a curve to write before it is killed; with this a stop stays below ten seconds."""
 
 
-class LocalFleet:
+class UpFleet:
     """Starts scheduler, learner and actors under a supervisor. A port that was 0 is kept once it is known."""
 
     def __init__(self, config: UpConfig, paths: RunPaths, supervisor: Supervisor) -> None:
@@ -141,15 +140,3 @@ def refuse_busy_ports(config: UpConfig) -> None:
                     reason="CANNOT_LISTEN",
                     port=port,
                 ) from None
-
-
-async def first_of(*coroutines: Coroutine[Any, Any, T]) -> T:
-    """The result of whichever ends first; the others are cancelled and have ended when this returns."""
-    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(task for task in tasks if task in done).result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from parlmesh.cli.local.fleet import LocalFleet, first_of
+from parlmesh.cli.local.fleet import UpFleet
 from parlmesh.cli.local.plan import RunPaths, Session, UpConfig
 from parlmesh.cli.screen.display import shown
 from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
@@ -16,6 +16,7 @@ from parlmesh.cli.screen.live_table import console as new_console
 from parlmesh.cli.screen.summary import Ending, print_ending, print_next, print_summary
 from parlmesh.errors import FleetError
 from parlmesh.processes import Supervisor
+from parlmesh.rpc.task_group import first_of
 
 GRACE_SECONDS = 5.0
 """Time an actor or the scheduler has to end by itself; what is left is killed."""
@@ -32,7 +33,7 @@ async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
 
     async with Supervisor(note=note, grace_seconds=GRACE_SECONDS) as supervisor:
         view.restarts = lambda: supervisor.restarts
-        fleet = LocalFleet(config, paths, supervisor)
+        fleet = UpFleet(config, paths, supervisor)
         with Interrupts(supervisor.kill) as interrupts:
             async with shown(view, console, plain=session.plain):
                 ending = await first_of(_until_the_end(fleet, view, config), _interrupted(interrupts, view))
@@ -55,7 +56,7 @@ async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
     return refusals[0] if refusals and not ending.reached else ending.exit_code
 
 
-async def _until_the_end(fleet: LocalFleet, view: FleetView, config: UpConfig) -> Ending:
+async def _until_the_end(fleet: UpFleet, view: FleetView, config: UpConfig) -> Ending:
     """Start and follow a fleet; when no actor can be kept alive, train on in one process."""
     try:
         await fleet.start()
@@ -72,18 +73,18 @@ async def _until_the_end(fleet: LocalFleet, view: FleetView, config: UpConfig) -
         return Ending(view.training, error.message)
 
 
-async def _followed(fleet: LocalFleet, view: FleetView, config: UpConfig) -> Ending:
+async def _followed(fleet: UpFleet, view: FleetView, config: UpConfig) -> Ending:
     following = follow_training(view, fleet.learner, config.security, view.run_id)
     if not fleet.scheduler:
         return Ending(await following)
     return Ending(await first_of(following, poll_scheduler(view, fleet.scheduler, config.security)))
 
 
-async def _lost(fleet: LocalFleet, view: FleetView) -> Ending:
+async def _lost(fleet: UpFleet, view: FleetView) -> Ending:
     return Ending(view.training, await fleet.lost())
 
 
-async def _without_actors(fleet: LocalFleet) -> None:
+async def _without_actors(fleet: UpFleet) -> None:
     await fleet.without_actors()
 
 

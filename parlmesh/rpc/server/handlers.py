@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, NamedTuple, Never
 
@@ -31,6 +31,15 @@ class Shape(NamedTuple):
 
     request_streaming: bool
     response_streaming: bool
+
+
+HANDLER_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+"""What makes a handler of each shape."""
 
 
 def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | None = None) -> Behaviour:
@@ -142,13 +151,7 @@ async def _abort(context: Context, error: FleetError) -> Never:
 
 def handler_like(shape: Shape, run: Behaviour, parse: Any, serialize: Any) -> Handler:
     """A handler of that shape; only streams keep their codecs, single messages pass as bytes."""
-    make: Callable[..., Handler] = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[shape]
-    return make(
+    return HANDLER_MAKERS[shape](
         run,
         request_deserializer=parse if shape.request_streaming else None,
         response_serializer=serialize if shape.response_streaming else None,

@@ -3,7 +3,7 @@ import asyncio
 import numpy as np
 import pytest
 
-from actor.federation.model_watch import ModelWatch, arriving_models
+from actor.federation.models import ModelWatch, arriving_models
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.model_file import model_header

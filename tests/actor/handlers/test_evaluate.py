@@ -8,7 +8,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Cancelled, Context
 from actor.handlers.evaluate import Evaluate
 from actor.learner.link import LearnerLink
 from actor.learner.policy_cache import PolicyCache
@@ -17,6 +16,7 @@ from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.handlers import Cancelled, Context
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate
 from parlmesh.rpc import open_channel

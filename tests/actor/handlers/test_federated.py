@@ -8,15 +8,14 @@ from actor.config import PrivacyFloorConfig
 from actor.federation.nodes import Participants
 from actor.federation.privacy_floor import PrivacyFloor
 from actor.federation.update_uploads import Receipt
-from actor.handlers import Context
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
-from actor.handlers.protocol import Cancelled
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import decode
 from parlmesh.federation.learning import Fitted, Judged
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import releases_within
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.handlers import Cancelled, Context
 
 BASE = {"weight": np.arange(6, dtype=np.float32)}
 

@@ -10,7 +10,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Cancelled, Context, HandlerError, Result, Tail
 from actor.handlers.rollout import Rollout
 from actor.learner.link import LearnerLink
 from actor.learner.policy_cache import PolicyCache
@@ -18,6 +17,7 @@ from actor.learner.policy_download import policy_stub
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
+from parlmesh.handlers import Cancelled, Context, HandlerError, Result, Tail
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import open_channel

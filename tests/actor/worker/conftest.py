@@ -8,10 +8,10 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Context, Handler, RunsIn
 from actor.handlers.demo import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity, Worker
+from parlmesh.handlers import Context, Handler, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.testing.fleet import FakeScheduler
 from parlmesh.v1.fleet_service_pb2 import Assignment, ConnectRequest, ConnectResponse, TaskResult

@@ -4,9 +4,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from actor.handlers import EMPTY, Cancelled, Context, HandlerError, Result, RunsIn, Tail
 from actor.worker.attempts import AttemptTimeout, call, call_async, failed, failure_of, outcome_of, payload_of, success
 from parlmesh.errors import InvalidInput, Unavailable
+from parlmesh.handlers import EMPTY, Cancelled, Context, HandlerError, Result, RunsIn, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.wire import payload_from_proto, payload_to_proto

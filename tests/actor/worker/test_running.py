@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from actor.handlers import Context, RunsIn, Tail
 from parlmesh.failures import first_line
+from parlmesh.handlers import Context, RunsIn, Tail
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import ConnectResponse
 from parlmesh.v1.task_pb2 import Priority

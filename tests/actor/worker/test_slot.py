@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from actor.handlers import Cancelled, Context, Handler, HandlerError, RunsIn
 from actor.metrics import ActorMetrics
 from actor.worker.attempts import AttemptTimeout
 from actor.worker.slot import Slot
+from parlmesh.handlers import Cancelled, Context, Handler, HandlerError, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
 from parlmesh.v1.task_pb2 import Payload

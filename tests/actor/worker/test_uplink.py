@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
-from actor.handlers import Context, RunsIn
 from actor.handlers.demo import Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.worker.uplink import Uplink
 from actor.worker.worker import ActorIdentity, Worker
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.handlers import Context, RunsIn
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.testing.fleet import FakeScheduler

@@ -8,7 +8,7 @@ import pytest
 
 from learner.build import build_runs, build_services
 from learner.config import LearnerConfig
-from learner.sources.crew import Member
+from learner.sources.rollout_actors import RolloutActor
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import error_from_status, open_channel
@@ -89,9 +89,9 @@ async def test_nobody_shuts_another_actor_out_by_a_higher_incarnation(experience
 
 
 async def test_nobody_speaks_for_an_actor_that_the_scheduler_knows_on_another_node(experience):
-    crew, task = experience.live._fleet._crew, await experience.asked()
-    crew._nodes = {"a": HONEST}
-    crew.members = [Member("a", HONEST, 1)]
+    actors, task = experience.live._fleet._actors, await experience.asked()
+    actors._nodes = {"a": HONEST}
+    actors.members = [RolloutActor("a", HONEST, 1)]
     assert await experience.upload(OTHER, task_id=task) == "WRONG_NODE"
     assert await experience.upload(HONEST, task_id=task) == ""
     assert experience.runs.strikes.counts == {OTHER: {"WRONG_NODE": 1}}

@@ -6,7 +6,7 @@ import pytest
 from learner.federation.journal import Journal, encode, read_journal
 from learner.federation.rules import events
 from parlmesh.errors import FailedPrecondition
-from parlmesh.files import write_whole
+from parlmesh.files import PRIVATE, replace_file
 
 from .conftest import files_no_longer_than
 
@@ -86,9 +86,9 @@ def test_a_condensed_journal_has_one_line_and_goes_on(tmp_path):
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path):
     path = tmp_path / "file"
-    write_whole(path, b"old")
+    replace_file(path, b"old", mode=PRIVATE)
     with files_no_longer_than(100), pytest.raises(OSError, match="too large"):
-        write_whole(path, bytes(1_000))
+        replace_file(path, bytes(1_000), mode=PRIVATE)
     assert path.read_bytes() == b"old"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [each.name for each in tmp_path.iterdir()] == ["file"]

@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from learner.files.disk import Disk, DiskRefuses
-from learner.files.durable import replace_file
 from learner.files.folder_lock import FolderLock
-from learner.files.lines import Lines
+from learner.files.recorder import Lines
 from learner.runs.obstacles import Obstacles
 from parlmesh.errors import FailedPrecondition
+from parlmesh.files import replace_file
 
 FULL = "/dev/full"
 

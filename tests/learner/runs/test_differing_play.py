@@ -1,7 +1,7 @@
 import pytest
 
 from learner.runs.evaluations import differ_much
-from learner.sources.source import Evaluation
+from learner.sources.experience_source import Evaluation
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from learner.build import build_run
 from learner.config import LearnerConfig
 from learner.policies.versions import Versions
 from learner.runs.progress import RunState
+from learner.sources.experience_source import Evaluation
 from learner.sources.serial_source import SerialSource
-from learner.sources.source import Evaluation
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import wait_until_async
 from parlmesh.types import Fragment, Trajectory

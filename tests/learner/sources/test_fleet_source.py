@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from learner.config import ExperienceConfig, TrainingConfig
-from learner.sources.crew import Member
 from learner.sources.fleet_source import FleetSource, Listener, crowded
+from learner.sources.rollout_actors import RolloutActor
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock
@@ -36,7 +36,7 @@ async def fleet(**training):
     async with open_channel("127.0.0.1:1") as channel:
         config = TrainingConfig(**training)
         source = FleetSource(channel, "run", "uid", config, ExperienceConfig(), listener, clock=clock)
-        source._crew.members = [Member("old", "n1", 1), Member("new", "n2", 1)]
+        source._actors.members = [RolloutActor("old", "n1", 1), RolloutActor("new", "n2", 1)]
         yield source, heard, clock
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.sources.crew import Crew, Member
+from learner.sources.rollout_actors import RolloutActor, RolloutActors
 from learner.sources.rollout_failures import Failures
 from parlmesh.rpc import open_channel
 
@@ -46,13 +46,18 @@ def test_a_run_whose_trajectories_are_taken_is_never_without_hope(events):
 
 async def test_other_nodes_are_asked_in_turn_by_their_slots():
     async with open_channel("127.0.0.1:1") as channel:
-        crew = Crew(channel, "rollout")
-        assert crew.node_without({"x"}) == "", "nobody is known"
-        crew.members = [Member("x", "n1", 4), Member("y", "n2", 1), Member("z", "n3", 2), Member("v", "n1", 1)]
-        assert crew.slots == 8
-        assert [crew.node_without({"x"}) for _ in range(6)] == ["n2", "n3", "n3"] * 2
-        assert crew.node_without(()) == "", "all are well"
-        assert crew.node_without({"x", "y", "z"}) == "", "none is well"
+        actors = RolloutActors(channel, "rollout")
+        assert actors.node_without({"x"}) == "", "nobody is known"
+        actors.members = [
+            RolloutActor("x", "n1", 4),
+            RolloutActor("y", "n2", 1),
+            RolloutActor("z", "n3", 2),
+            RolloutActor("v", "n1", 1),
+        ]
+        assert actors.slots == 8
+        assert [actors.node_without({"x"}) for _ in range(6)] == ["n2", "n3", "n3"] * 2
+        assert actors.node_without(()) == "", "all are well"
+        assert actors.node_without({"x", "y", "z"}) == "", "none is well"
 
 
 def test_rollouts_that_run_out_of_time_are_not_waited_for_as_often():

@@ -221,9 +221,9 @@ async def test_a_stream_without_receipts_is_given_up_and_its_requests_are_sent_a
 async def test_closing_ends_a_stream_that_is_given_up_at_the_same_moment(fake: FakeTasks) -> None:
     async with serve([fake.service]) as address:
         controller = await PARLController.connect(address)
-        link = controller._link
-        assert link is not None
-        link._exchange._stuck = True
+        connection = controller._connection
+        assert connection is not None
+        connection._stream._stuck = True
         await asyncio.wait_for(controller.close(), 5)
 
 

@@ -10,7 +10,7 @@ from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.client import ClientConfig
 from parlmesh.client.pending import Pending
-from parlmesh.client.stream import Exchange, Request
+from parlmesh.client.stream import Request, Stream, is_final
 from parlmesh.errors import FleetError
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamResponse
@@ -65,33 +65,38 @@ class Channel:
         return Call(stalls=self.opened == 1)
 
 
+class Prepared:
+    """Requests as a test made them."""
+
+    def __init__(self, *requests: Request) -> None:
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self.requests = list(requests)
+        self.terms: asyncio.Queue[StreamTerms] = asyncio.Queue()
+
+    def next_request(self) -> Request | None:
+        return self.requests.pop() if self.requests else None
+
+    def connected(self, terms: StreamTerms) -> None:
+        self.terms.put_nowait(terms)
+
+
 async def test_a_stream_that_is_given_up_during_a_write_is_followed_by_one_that_writes() -> None:
     channel: Any = Channel()
     answers: asyncio.Queue[FleetError | None] = asyncio.Queue()
-    requests = [Request(b"first", answers.put_nowait)]
-    ready = asyncio.Event()
-    ready.set()
+    requests = Prepared(Request(b"first", answers.put_nowait))
     config = ClientConfig(call_seconds=0.02, reconnect_seconds=0.01)
-    exchange = Exchange(
-        channel,
-        "me",
-        Pending(),
-        config,
-        random.Random(0),
-        take=lambda: requests.pop() if requests else None,
-        ready=ready,
-        on_connected=lambda terms: None,
-    )
+    stream = Stream(channel, "me", Pending(), config, random.Random(0), requests=requests, is_final=is_final)
 
     async def keep() -> None:
         async with asyncio.TaskGroup() as group:
-            await exchange.run(group)
+            await stream.run(group)
 
     keeper = asyncio.create_task(keep())
     async with asyncio.timeout(10):
         assert "no receipt" in str(await answers.get())
-        requests.append(Request(b"second", answers.put_nowait))
-        ready.set()
+        requests.requests.append(Request(b"second", answers.put_nowait))
+        requests.ready.set()
         assert await answers.get() is None
     keeper.cancel()
     await asyncio.wait({keeper}, timeout=10)
@@ -104,24 +109,15 @@ async def test_an_outcome_before_the_first_receipt_hides_no_terms() -> None:
     channel: Any = SimpleNamespace(
         stream_stream=lambda *_, **__: lambda: Call(stalls=False, opening=(OUTCOME, OPENING))
     )
-    connected: asyncio.Future[StreamTerms] = asyncio.get_running_loop().create_future()
-    exchange = Exchange(
-        channel,
-        "me",
-        Pending(),
-        ClientConfig(),
-        random.Random(0),
-        take=lambda: None,
-        ready=asyncio.Event(),
-        on_connected=connected.set_result,
-    )
+    requests = Prepared()
+    stream = Stream(channel, "me", Pending(), ClientConfig(), random.Random(0), requests=requests, is_final=is_final)
 
     async def keep() -> None:
         async with asyncio.TaskGroup() as group:
-            await exchange.run(group)
+            await stream.run(group)
 
     keeper = asyncio.create_task(keep())
     async with asyncio.timeout(10):
-        assert (await connected).memory_id == 7
+        assert (await requests.terms.get()).memory_id == 7
     keeper.cancel()
     await asyncio.wait({keeper}, timeout=10)

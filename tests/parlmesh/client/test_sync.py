@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from parlmesh.client import ClientConfig, PARLController, TaskRequest
-from parlmesh.client.loop_thread import LoopThread
-from parlmesh.client.sync import Controller
+from parlmesh.client.sync import Controller, LoopThread
 from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, Unavailable
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.tasks import FakeTasks, succeeded

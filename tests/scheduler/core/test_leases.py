@@ -172,7 +172,7 @@ def test_an_actor_that_ignores_the_run_timeout_loses_the_task(harness: Harness) 
     assert [lease.task_id for lease in harness.revoked["a"]] == ["t"]
 
 
-def test_an_assignment_that_was_taken_back_before_it_was_sent_is_left_out_and_costs_no_credit(
+def test_an_assignment_that_was_taken_back_before_it_was_sent_is_unreadable_and_costs_no_credit(
     harness: Harness,
 ) -> None:
     session = harness.connect("a", slots=2)

@@ -24,8 +24,8 @@ def rebuilt(harness: Harness, *, wall_jump: float = 0.0, **settings: Any) -> Har
         wall_time=harness.now + wall_jump,
         lease_floor=2 << 32,
     )
-    left_out = copy.core.recover([batch for batch, _ in harness.records], copy.now)
-    assert left_out.described == []
+    unreadable = copy.core.recover([batch for batch, _ in harness.records], copy.now)
+    assert unreadable.described == []
     # What the next restart will find.
     copy.records, copy.journal = list(harness.records), list(harness.journal)
     copy._collect()
@@ -130,7 +130,7 @@ def test_kinds_known_before_are_known_after_and_forgotten_in_time(harness: Harne
     copy.submit(Task("t", "rollout"))
     copy.cancel("t")
     copy.pass_time(60.0, alive=[other], step=1.0)
-    assert set(copy.core.life.kinds) == {"federate"}
+    assert set(copy.core.life.roster.kinds) == {"federate"}
     with pytest.raises(FailedPrecondition, match="rollout"):
         copy.submit(Task("t2", "rollout"))
     with pytest.raises(FailedPrecondition, match="rollout"):
@@ -323,19 +323,19 @@ def test_records_that_cannot_be_read_cost_themselves_and_are_told(harness: Harne
     assert len(batches) == len(harness.records) - 1
     batches += [batches[-1][:-1], bytes([99, 0, 0, 0, 0]) + bytes(8)]
     core = Core(harness.config, now=0.0, wall_time=0.0)
-    left_out = core.recover(batches, 0.0)
+    unreadable = core.recover(batches, 0.0)
     assert list(core.life.tasks) == ["kept", "also kept"]
-    assert left_out.count == 3
-    assert "not submitted" in left_out.described[0]
+    assert unreadable.count == 3
+    assert "not submitted" in unreadable.described[0]
 
 
-def test_a_task_whose_record_is_garbage_is_left_out_alone(harness: Harness) -> None:
+def test_a_task_whose_record_is_garbage_is_unreadable_alone(harness: Harness) -> None:
     harness.submit(Task("good", "noop"), Task("bäd", "noop"))
     (batch, _), *_ = harness.records
     core = Core(harness.config, now=0.0, wall_time=0.0)
-    left_out = core.recover([batch.replace("bäd".encode(), b"\xff\xff\xff\xff")], 0.0)
+    unreadable = core.recover([batch.replace("bäd".encode(), b"\xff\xff\xff\xff")], 0.0)
     assert list(core.life.tasks) == ["good"]
-    assert left_out.count == 1
+    assert unreadable.count == 1
 
 
 @pytest.mark.parametrize("condensed", [False, True])
@@ -356,7 +356,7 @@ def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness,
     if condensed:
         condenser = Condenser()
         condenser.read_all(batches)
-        condenser.left_out.add("the parent")
+        condenser.unreadable.add("the parent")
         condenser.unfinished.pop(1)
         batches = list(condenser.write(1 << 20))
     core = Core(harness.config, now=0.0, wall_time=0.0)
@@ -375,7 +375,7 @@ def test_a_parent_that_was_forgotten_had_succeeded(harness: Harness) -> None:
     harness.submit(Task("parent", "noop"), Task("child", "noop", dependencies=("parent",)))
     harness.finish(actor, credit=False)
     harness.core.life.forget(harness.core.life.retention.excess(harness.now + 10_000))
-    harness.core._dispatch(harness.now)
+    harness.core._dispatch.run(harness.now)
     harness._collect()
     copy = rebuilt(harness)
     assert copy.states("child") == ["QUEUED"]

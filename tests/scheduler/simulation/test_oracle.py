@@ -27,7 +27,7 @@ def change_an_actor(core: Core) -> None:
 
 
 def know_a_kind(core: Core) -> None:
-    core.life.kinds.announce(["other"], 0.0)
+    core.life.roster.kinds.announce(["other"], 0.0)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from scheduler.core import dependencies
-from scheduler.core.core import Core
 from scheduler.core.lifecycle import Lifecycle
 from scheduler.core.ready_queue import Lane, ReadyQueue
+from scheduler.core.results import take_results
 from scheduler.core.task import Task
 from scheduler.simulation import Options, World, run_schedule
 from scheduler.store import MemoryStore
@@ -47,16 +47,14 @@ def test_no_invariant_breaks_in_100000_schedules() -> None:
 
 
 def accept_any_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    complete = Core._complete
-
-    def sabotaged(self: Core, sender: Any, results: Sequence[Any], now: float) -> None:
+    def sabotaged(life: Lifecycle, quarantine: Any, sender: Any, results: Sequence[Any], now: float) -> None:
         for task_id, lease_id, *end in results:
-            task = self.life.tasks.get(task_id)
+            task = life.tasks.get(task_id)
             holder = sender if task is None or task.actor is None else task.actor
             current: Any = (task_id, lease_id if task is None else task.lease_id, *end)
-            complete(self, holder, [current], now)
+            take_results(life, quarantine, holder, [current], now)
 
-    monkeypatch.setattr(Core, "_complete", sabotaged)
+    monkeypatch.setattr("scheduler.core.core.take_results", sabotaged)
 
 
 def forget_to_write_leases(monkeypatch: pytest.MonkeyPatch) -> None:

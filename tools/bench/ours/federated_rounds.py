@@ -12,7 +12,7 @@ from typing import Any
 
 from parlmesh.cli.commands.federation import fetch_rounds
 from parlmesh.cli.connection import federations_at
-from parlmesh.cli.local.fleet import LocalFleet
+from parlmesh.cli.local.fleet import UpFleet
 from parlmesh.cli.local.plan import PortsConfig, RunPaths, UpConfig
 from parlmesh.processes import Supervisor
 from parlmesh.security import SecurityConfig
@@ -39,7 +39,7 @@ async def measure(parameters: int, nodes: int, rounds: int) -> dict[str, Any]:
     }
     with tempfile.TemporaryDirectory() as folder:
         async with Supervisor(note=lambda _: None) as supervisor, asyncio.timeout(LONGEST_SECONDS):
-            fleet = LocalFleet(config, RunPaths(Path(folder)), supervisor)
+            fleet = UpFleet(config, RunPaths(Path(folder)), supervisor)
             await fleet.start()
             learner = supervisor.children["learner"].pid
             assert learner is not None

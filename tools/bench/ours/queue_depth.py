@@ -12,7 +12,7 @@ from scheduler.core.actions import Assign
 from scheduler.core.core import Core
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
-from scheduler.garbage import calm_collector
+from scheduler.serve import relax_garbage_collection
 from scheduler.wire.fast_encode import assignment_body
 
 SESSION = 1
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100_000)
     arguments = parser.parse_args()
     # As the service does.
-    calm_collector()
+    relax_garbage_collection()
     driver = Driver(arguments.queued * 2 + BATCH * 2)
     before = resident_bytes()
     for start in range(0, arguments.queued, SUBMITTED_AT_ONCE):

@@ -1,0 +1,100 @@
+"""The life of an actor process: connect, work, leave."""
+
+import asyncio
+import faulthandler
+import os
+from contextlib import AsyncExitStack
+
+from parlmesh.config import MetricsConfig
+from parlmesh.errors import Unavailable
+from parlmesh.processes import IMPORTING
+from parlmesh.rpc.task_group import first_of
+from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.metrics import MetricsServer, serve_metrics
+
+from .build import build
+from .config import METRICS_PORT, ActorConfig
+from .metrics import ActorMetrics
+from .worker.uplink import Uplink
+from .worker.worker import Worker
+
+log = get_logger("parlmesh.actor")
+
+# So many actors of one host find a port for their metrics by themselves.
+_METRICS_PORTS = 100
+# How long an actor that leaves waits for a scheduler that is away.
+_AWAY_SECONDS = 2.0
+_LOOK_SECONDS = 1.0
+# How long the scheduler may take to end a stream that the actor has ended.
+_GOODBYE_SECONDS = 1.0
+
+
+async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
+    """Runs the actors until `stop` is set or an operator has drained every one."""
+    if config.nice:
+        os.nice(config.nice)
+    page = _metrics_page(config.metrics)
+    try:
+        async with AsyncExitStack() as stack:
+            members = await build(config, stack, ActorMetrics())
+            os.environ.pop(IMPORTING, None)
+            log.info(
+                "serving",
+                actor_ids=[worker.identity.actor_id for worker, _ in members],
+                scheduler=config.scheduler,
+                learner=config.learner,
+                metrics_port=page.port if page else None,
+            )
+            async with asyncio.TaskGroup() as group:
+                watchdog = group.create_task(_end_when_stalled(config.limits.stall_seconds))
+                async with asyncio.TaskGroup() as workers:
+                    for worker, uplink in members:
+                        workers.create_task(live(worker, uplink, stop, drain_seconds=config.limits.drain_seconds))
+                watchdog.cancel()
+        log.info("stopped")
+    finally:
+        if page is not None:
+            page.close()
+
+
+def _metrics_page(config: MetricsConfig) -> MetricsServer | None:
+    """The page; of several actors on one host each takes the next free port, unless one was chosen."""
+    last = METRICS_PORT + _METRICS_PORTS if config.port == METRICS_PORT else config.port
+    while True:
+        try:
+            return serve_metrics(config)
+        except Unavailable:
+            if config.port is None or config.port == last:
+                raise
+            log.warning("metrics_port_taken", port=config.port, next_port=config.port + 1)
+            config = config.model_copy(update={"port": config.port + 1})
+
+
+async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:
+    """One actor from its first connection until it has left."""
+    async with asyncio.TaskGroup() as group:
+        connection = group.create_task(uplink.run())
+        await first_of(stop.wait(), worker.asked_to_leave.wait())
+        log.info("leaving", actor_id=worker.identity.actor_id)
+        worker.leave()
+        # Nobody could take the last results of an actor whose scheduler is away.
+        await first_of(worker.drained(drain_seconds), uplink.stays_away(_AWAY_SECONDS))
+        uplink.close()
+        await asyncio.wait({connection}, timeout=_GOODBYE_SECONDS)
+        connection.cancel()
+
+
+async def _end_when_stalled(stall_seconds: float) -> None:
+    """Ends the process when its event loop stands still so long: a handler that never yields would block it for good.
+
+    The timer is Python's own and needs no turn of the interpreter. It writes where every thread is, then ends the
+    process with exit code 1; the scheduler has given its tasks to others long before. 0 seconds watch nothing.
+    """
+    if not stall_seconds:
+        return
+    try:
+        while True:
+            faulthandler.dump_traceback_later(stall_seconds, exit=True)
+            await asyncio.sleep(min(_LOOK_SECONDS, stall_seconds / 4))
+    finally:
+        faulthandler.cancel_dump_traceback_later()

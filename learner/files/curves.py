@@ -1,0 +1,99 @@
+"""A run's curves, read from the metrics.jsonl that its recorder writes: they are there after a restart."""
+
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_NOT_CURVES = ("time", "step")
+
+
+@dataclass(slots=True)
+class Curve:
+    """Points of ascending steps."""
+
+    steps: "array[int]" = field(default_factory=lambda: array("Q"))
+    values: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def go_back_before(self, step: int) -> None:
+        """Forgets what an earlier life of the run recorded past the checkpoint that the next one went on from."""
+        while self.steps and self.steps[-1] >= step:
+            self.steps.pop()
+            self.values.pop()
+
+    def thinned(self, most: int) -> "Curve":
+        """At most this many points, evenly spaced, the first and the last among them."""
+        count = len(self.steps)
+        if count <= most:
+            return self
+        chosen = [round(index * (count - 1) / max(most - 1, 1)) for index in range(most)]
+        steps, values = (self.steps[index] for index in chosen), (self.values[index] for index in chosen)
+        return Curve(array("Q", steps), array("d", values))
+
+
+def read_curves(path: Path, names: Sequence[str] = (), first_step: int = 0, last_step: int = 0) -> dict[str, Curve]:
+    """Chosen curves, or all, in a range of steps; `last_step` 0 = to the end. What is not there is an empty curve."""
+    wanted, curves = set(names), {name: Curve() for name in names}
+    for row in _rows(path):
+        step = int(row["step"])
+        for name in row.keys() & wanted if wanted else row.keys() - set(_NOT_CURVES):
+            curve = curves.setdefault(name, Curve())
+            curve.go_back_before(step)
+            if first_step <= step and (not last_step or step <= last_step):
+                curve.steps.append(step)
+                curve.values.append(float(row[name]))
+    return curves
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    """A line that a crash cut off is passed over."""
+    if not path.exists():
+        return
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        yield from _parsed(lines)
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            yield row
+
+
+# More than a picture of this width can show.
+_MOST_POINTS = 5_000
+
+
+def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | None) -> None:
+    """Returns of training episodes and of evaluations over environment steps."""
+    # Slow to import and needed only here.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+
+    labels = (
+        ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
+        ("return/evaluation", "evaluation, greedy", "#e45756", "o"),
+    )
+    curves = read_curves(metrics, [name for name, *_ in labels])
+    figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for name, label, color, marker in labels:
+        curve = curves[name].thinned(_MOST_POINTS)
+        if curve.steps:
+            axes.plot(curve.steps, curve.values, label=label, color=color, marker=marker, markersize=4)
+    if goal is not None:
+        axes.axhline(goal, color="#999999", linestyle="--", linewidth=1, label=f"goal {goal:g}")
+    axes.set(title=title, xlabel="environment steps", ylabel="return")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(alpha=0.25)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.get_legend_handles_labels()[0]:
+        figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    figure.savefig(picture)

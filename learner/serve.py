@@ -1,0 +1,61 @@
+"""The life of a learner process: build, train and serve, drain."""
+
+import asyncio
+
+from parlmesh.config import effective, to_yaml
+from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer
+from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.metrics import serve_metrics
+
+from . import metrics
+from .build import EFFECTIVE, build_federations, build_runs, build_services, roomy
+from .config import LearnerConfig
+from .files.folder_lock import FolderLock
+
+log = get_logger("parlmesh.learner")
+
+
+async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
+    """Trains and serves until `stop`; policies stay served after the training has ended.
+
+    In the mode `federation` there are no runs: the learner only coordinates federations.
+    """
+    if config.mode == "fleet":
+        config = await asyncio.to_thread(roomy, config)
+    log.info("configured", config=effective(config))
+    channel = open_channel(config.scheduler, config.security)
+    runs = build_runs(config, channel) if config.mode != "federation" else None
+    lock = None
+    if runs is not None:
+        runs.open()
+    else:
+        lock = FolderLock(config.run_dir)
+    config.run_dir.mkdir(parents=True, exist_ok=True)
+    (config.run_dir / EFFECTIVE).write_text(to_yaml(config))
+    stopping = asyncio.Event()
+    federations = build_federations(config, channel)
+    server = FleetServer(
+        listen=config.listen,
+        security=config.security,
+        services=build_services(config, runs, stopping, federations),
+    )
+    page = serve_metrics(config.metrics)
+    watcher = metrics.watch_runs(runs) if runs is not None else None
+    try:
+        port = await server.start()
+        async with federations:
+            named = {"run_id": config.run_id} if runs is not None else {}
+            log.info("serving", address=f"{config.listen.host}:{port}", port=port, **named, mode=config.mode)
+            server.set_serving(True)
+            await (runs.keep(stop) if runs is not None else stop.wait())
+    finally:
+        stopping.set()
+        await server.drain()
+        await channel.close()
+        if watcher is not None:
+            metrics.unwatch_runs(watcher)
+        if page is not None:
+            page.close()
+        if lock is not None:
+            lock.release()

@@ -1,0 +1,38 @@
+"""Where a run's experience comes from: a fleet or this process."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from parlmesh.types import Array
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Greedy play of one version."""
+
+    version: int
+    mean_return: float
+    min_return: float
+    max_return: float
+    episodes: int
+
+
+class ExperienceSource(Protocol):
+    """Gives trajectories and evaluations when asked."""
+
+    @property
+    def outstanding(self) -> int:
+        """Trajectories asked for that have neither arrived nor failed."""
+
+    async def request(self, count: int, min_version: int) -> None:
+        """Asks for trajectories of a policy not older than `min_version`; they arrive in the run's queue."""
+
+    async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
+        """Plays whole episodes greedily with this version alone; TimeoutError after `seconds`, and nobody plays on."""
+
+    def tensors(self, *, untrained: int) -> Mapping[str, Array]:
+        """What decides the next trajectories, for a checkpoint; `untrained` of the last ones are not learnt from yet.
+
+        Empty when that cannot be written down: actors go on by themselves.
+        """

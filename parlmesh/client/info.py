@@ -1,0 +1,132 @@
+"""Numbers about a fleet and about this client."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from parlmesh.v1 import scheduler_service_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PARLMetrics:
+    """The scheduler's counts since it started, and its rates over the last minute."""
+
+    active_workers: int
+    """READY workers with at least one running task."""
+    ready_workers: int
+    queued_tasks: int
+    """Ready; waiting for a slot."""
+    waiting_tasks: int
+    """Waiting for their dependencies or for a retry's back-off."""
+    running_tasks: int
+    completed_tasks: int
+    """Ended well."""
+    failed_tasks: int
+    cancelled_tasks: int
+    retried_tasks: int
+    stale_results: int
+    """Results refused because their lease had been given away."""
+    avg_task_latency_ms: float
+    """Submit to outcome."""
+    throughput_tps: float
+    """Outcomes per second."""
+    policy_update_time_ms: float
+    """From a policy's publication to the actors using it, newest sample; 0 when unknown."""
+    worker_utilization: float
+    """Busy share of all READY slots, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientCounts:
+    """What this client did since it was opened."""
+
+    pending_tasks: int = 0
+    """Submitted by it and without an outcome."""
+    submitted_tasks: int = 0
+    received_outcomes: int = 0
+    refused_tasks: int = 0
+    resubmitted_tasks: int = 0
+    """Sent again because the scheduler had lost them with its memory."""
+    forgotten_outcomes: int = 0
+    """Tasks that ended while this client was away for longer than the scheduler keeps outcomes."""
+    reconnects: int = 0
+    foreign_outcomes: int = 0
+    """Outcomes nobody here waited for: repeated, abandoned, or of another client with the same submitter."""
+    dropped_outcomes: int = 0
+    """Outcomes of tasks submitted alone that nobody asked for in time; the scheduler may still have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PARLStats(PARLMetrics):
+    """The fleet's numbers with the client's own."""
+
+    client: ClientCounts
+
+
+def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) -> PARLStats:
+    """Every field of the answer has its namesake."""
+    return PARLStats(client=client, **{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})
+
+
+class ActorState(StrEnum):
+    """What an actor is doing."""
+
+    READY = "ready"
+    PAUSED = "paused"
+    """Finishes what it has and takes nothing until resumed."""
+    DRAINING = "draining"
+    """Finishes what it has, then leaves."""
+    LOST = "lost"
+    """Its stream is gone; its leases were given away."""
+    QUARANTINED = "quarantined"
+    """Its node gave bad answers: it gets nothing for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActorInfo:
+    """One actor of the fleet (S1 calls it a worker)."""
+
+    actor_id: str
+    node_id: str
+    state: ActorState
+    slots: int
+    running_tasks: int
+    completed_tasks: int
+    failed_tasks: int
+    kinds: tuple[str, ...]
+    labels: Mapping[str, str]
+    last_heartbeat_time: datetime
+    incarnation: int
+    """Grows each time an actor of this id starts."""
+    policy_version: int
+    """Newest policy version it acts with; 0 = none."""
+    quarantine_reason: str = ""
+    """Why its node is in quarantine."""
+
+
+_STATES: Mapping[int, ActorState] = {
+    pb.ACTOR_STATE_READY: ActorState.READY,
+    pb.ACTOR_STATE_PAUSED: ActorState.PAUSED,
+    pb.ACTOR_STATE_DRAINING: ActorState.DRAINING,
+    pb.ACTOR_STATE_QUARANTINED: ActorState.QUARANTINED,
+}
+
+
+def actor_from_proto(message: pb.Actor) -> ActorInfo:
+    """A state this client does not know is taken as LOST: no reason to count on the actor."""
+    return ActorInfo(
+        actor_id=message.actor_id,
+        node_id=message.node_id,
+        state=_STATES.get(message.state, ActorState.LOST),
+        slots=message.slots,
+        running_tasks=message.running_tasks,
+        completed_tasks=message.completed_tasks,
+        failed_tasks=message.failed_tasks,
+        kinds=tuple(message.kinds),
+        labels=dict(message.labels),
+        last_heartbeat_time=message.last_heartbeat_time.ToDatetime(tzinfo=UTC),
+        incarnation=message.incarnation,
+        policy_version=message.policy_version,
+        quarantine_reason=message.quarantine_reason,
+    )

@@ -1,0 +1,29 @@
+"""Runs a command that dies with its parent: `python parent_death.py PARENT_PID COMMAND…`. Imports nothing of parlmesh.
+
+The kernel's parent-death signal survives exec, so the process list shows the command itself. Linux only; elsewhere the
+command runs unbound and a supervisor killed with -9 leaves it to its operator.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> None:
+    """Bind, make sure the parent did not die meanwhile, become the command."""
+    parent, command = int(sys.argv[1]), sys.argv[2:]
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            sys.exit(f"the parent {parent} is gone")
+    try:
+        os.execvp(command[0], command)  # noqa: S606 - the command is the supervisor's own
+    except OSError as error:
+        sys.exit(f"cannot run {command[0]}: {error.strerror}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The event loop of every process and thread of a fleet: uvloop where it is installed."""
+
+import asyncio
+from collections.abc import Callable
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """For `asyncio.Runner`; None = asyncio's own."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop

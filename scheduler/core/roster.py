@@ -1,0 +1,104 @@
+"""What a restart must know of actors, nodes and kinds. Part of the core: no I/O."""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from .actions import Dismissed, Introduced, Kinds, Paused, Standing
+from .placement import Actor, Fleet
+
+MOST_KINDS = 10_000
+
+
+class KnownKinds(Collection[str]):
+    """Names by the time they were last announced, the oldest first."""
+
+    def __init__(self) -> None:
+        self._announced: dict[str, float] = {}
+
+    def __contains__(self, kind: object) -> bool:
+        return kind in self._announced
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._announced)
+
+    def __len__(self) -> int:
+        return len(self._announced)
+
+    def announce(self, kinds: Iterable[str], now: float) -> tuple[list[str], list[str]]:
+        """(those that were not known, those that are forgotten to make room)."""
+        announced = self._announced
+        fresh = []
+        for kind in kinds:
+            if announced.pop(kind, None) is None:
+                fresh.append(kind)
+            announced[kind] = now
+        return fresh, self._forget(list(announced)[: max(0, len(announced) - MOST_KINDS)])
+
+    def expire(self, before: float, used: Collection[str]) -> list[str]:
+        """Forgets those that were last announced before that and that nobody has now; returns them."""
+        old = []
+        for kind, announced in self._announced.items():
+            if announced > before:
+                break
+            if kind not in used:
+                old.append(kind)
+        return self._forget(old)
+
+    def _forget(self, kinds: list[str]) -> list[str]:
+        for kind in kinds:
+            del self._announced[kind]
+        return kinds
+
+
+class Roster:
+    """Changes what it keeps of actors and kinds, and notes every change for the journal."""
+
+    def __init__(self, fleet: Fleet, kind_seconds: float) -> None:
+        self._fleet = fleet
+        self._kind_seconds = kind_seconds
+        self.kinds = KnownKinds()
+        self.clear()
+
+    def clear(self) -> None:
+        """The notes are written down."""
+        self.pauses: list[Paused] = []
+        self.actor_notes: list[Introduced | Dismissed | Standing] = []
+        self.kind_notes: list[Kinds] = []
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is a note."""
+        return bool(self.pauses or self.actor_notes or self.kind_notes)
+
+    def pause(self, actor: Actor, paused: bool) -> None:
+        """Pauses an actor, or lets it go on."""
+        if actor.paused != paused:
+            actor.paused = paused
+            self.pauses.append(Paused(actor.actor_id, paused))
+
+    def introduce(self, actor: Actor) -> None:
+        """Notes what a restart must know of an actor that connected."""
+        self.actor_notes.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
+
+    def dismiss(self, actor_id: str) -> None:
+        """Lists an actor no longer."""
+        del self._fleet.actors[actor_id]
+        self.actor_notes.append(Dismissed(actor_id))
+
+    def judge(self, standing: Standing) -> None:
+        """Notes how a node stands."""
+        self.actor_notes.append(standing)
+
+    def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
+        """An actor offers these."""
+        fresh, forgotten = self.kinds.announce(kinds, now)
+        self._note_kinds(True, fresh)
+        self._note_kinds(False, forgotten)
+
+    def forget_kinds(self, now: float) -> None:
+        """Those that no actor has announced for long."""
+        before = now - self._kind_seconds
+        self._note_kinds(False, self.kinds.expire(before, self._fleet.present_kinds()))
+
+    def _note_kinds(self, known: bool, names: list[str]) -> None:
+        if names:
+            self.kind_notes.append(Kinds(known, tuple(names)))

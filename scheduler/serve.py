@@ -1,0 +1,42 @@
+"""The life of a scheduler process: build, serve, drain."""
+
+import asyncio
+import gc
+
+from parlmesh.config import effective
+from parlmesh.telemetry import configure_logging, get_logger
+from parlmesh.telemetry.metrics import serve_metrics
+
+from .build import Scheduler
+from .config import SchedulerConfig
+
+log = get_logger("parlmesh.scheduler")
+
+
+async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
+    """Serves until `stop` is set."""
+    configure_logging(config.log, "scheduler")
+    log.info("configured", config=effective(config))
+    relax_garbage_collection()
+    scheduler = Scheduler(config)
+    page = serve_metrics(config.metrics)
+    try:
+        await scheduler.start()
+        # What is there now stays: the modules, and the tasks that were rebuilt.
+        gc.freeze()
+        server = scheduler.server
+        log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
+        await scheduler.shell.run(stop)
+    finally:
+        await scheduler.stop()
+        if page is not None:
+            page.close()
+    log.info("stopped")
+
+
+def relax_garbage_collection() -> None:
+    """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
+
+    Young objects are still looked at; the old ones are left alone.
+    """
+    gc.set_threshold(10_000, 20, 1_000_000)

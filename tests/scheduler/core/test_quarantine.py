@@ -1,0 +1,133 @@
+"""Bad answers count against their node; too many of them, or an operator's word, are a quarantine."""
+
+import pytest
+
+from parlmesh.errors import InvalidInput, NotFound
+from scheduler.config import StrikeConfig
+from scheduler.core.placement import ActorCommand, ActorState
+from scheduler.core.quarantine import MAX_NODES, Strikes
+from scheduler.core.task import NO_RESULT, Placement, Task
+from tests.scheduler.conftest import Harness, ids, noop
+from tests.scheduler.journal.test_recovery import rebuilt
+
+
+def say_nothing(harness: Harness, session: int, task: Task) -> None:
+    harness.report(session, results=[(task.task_id, task.lease_id, b"", NO_RESULT, 0.0)], credits=1)
+
+
+def test_strikes_count_within_their_window_and_are_bounded() -> None:
+    strikes = Strikes(StrikeConfig(limit=3, window_seconds=10, quarantine_seconds=5))
+    assert [strikes.add("n", "bad", now) for now in (0.0, 1.0, 11.5)] == [False, False, False]
+    assert strikes.count("n") == 1
+    assert [strikes.add("n", "worse", now) for now in (12.0, 13.0)] == [False, True]
+    assert strikes.quarantines["n"] == ("3 strikes, the last: worse", 18.0)
+    assert list(strikes.over(17.9)) == []
+    assert list(strikes.over(18.0)) == ["n"]
+    for number in range(MAX_NODES + 5):
+        strikes.add(str(number), "bad", 20.0)
+    assert len(strikes._times) == MAX_NODES
+
+
+def test_a_node_that_answers_nothing_too_often_is_put_in_quarantine_and_its_work_goes_to_others() -> None:
+    harness = Harness(strikes={"limit": 2, "quarantine_seconds": 30})
+    bad = harness.connect("bad", node_id="n1", slots=3)
+    harness.submit(noop("1"), noop("2"), noop("3"))
+    one, two, _ = harness.take(bad)
+    say_nothing(harness, bad, one)
+    assert harness.states("1", "2", "3") == ["FAILED", "RUNNING", "RUNNING"]
+    assert harness.core.actor("bad").state is ActorState.READY
+    say_nothing(harness, bad, two)
+    assert harness.core.actor("bad").state is ActorState.QUARANTINED
+    assert harness.states("1", "2", "3") == ["FAILED", "FAILED", "QUEUED"]
+    assert [lease.task_id for lease in harness.revoked["bad"]] == ["3"]
+    other = harness.connect("good", node_id="n2")
+    assert ids(harness.take(other)) == ["3"]
+    again = harness.connect("bad-2", node_id="n1")
+    harness.submit(noop("4"))
+    assert harness.take(again) == []
+    harness.pass_time(31, alive=[bad, other, again])
+    assert harness.core.actor("bad").state is ActorState.READY
+    assert "4" in ids([*harness.take(bad), *harness.take(again)])
+
+
+def test_an_answer_for_a_lease_of_another_is_refused_and_is_a_strike(harness: Harness) -> None:
+    owner = harness.connect("owner", node_id="n1")
+    thief = harness.connect("thief", node_id="n2", credits=0)
+    harness.submit(noop("t"))
+    (task,) = harness.take(owner)
+    harness.report(thief, results=[(task.task_id, task.lease_id, b"", None, 0.1)])
+    assert harness.states("t") == ["RUNNING"]
+    strikes = harness.core.sessions.quarantine.strikes
+    assert (strikes.count("n2"), strikes.count("n1")) == (1, 0)
+
+
+@pytest.mark.parametrize("release", [ActorCommand.RESUME, ActorCommand.RESET])
+def test_an_operator_puts_a_node_in_quarantine_and_ends_it(harness: Harness, release: ActorCommand) -> None:
+    session = harness.connect("a", node_id="n1")
+    harness.submit(noop("t"))
+    assert ids(harness.take(session)) == ["t"]
+    actors = harness.core.judge([], ["n1", "absent"], ActorCommand.QUARANTINE, "it lies", harness.now)
+    harness._collect()
+    assert [actor.actor_id for actor in actors] == ["a"]
+    assert harness.core.actor("a").state is ActorState.QUARANTINED
+    assert harness.core.sessions.quarantine.strikes.quarantines["n1"].reason == "it lies"
+    harness.command(release, "a")
+    harness.report(session, credits=1)
+    assert harness.core.actor("a").state is ActorState.READY
+    assert ids(harness.take(session)) == ["t"]
+
+
+def test_a_judgement_needs_a_reason_and_a_name(harness: Harness) -> None:
+    harness.connect("a")
+    with pytest.raises(InvalidInput, match="no reason"):
+        harness.core.judge(["a"], [], ActorCommand.STRIKE, "", harness.now)
+    with pytest.raises(InvalidInput, match="actor_ids is empty"):
+        harness.core.judge([], [], ActorCommand.STRIKE, "why", harness.now)
+    with pytest.raises(NotFound):
+        harness.core.judge(["stranger"], [], ActorCommand.STRIKE, "why", harness.now)
+    with pytest.raises(NotFound, match="nowhere"):
+        harness.core.command([], ActorCommand.PAUSE, harness.now, ["nowhere"])
+
+
+def test_labels_of_a_certificate_are_attested_and_the_operator_has_the_last_word() -> None:
+    harness = Harness(attested_labels={"n1": {"zone": "eu"}})
+    said = (("zone", "us"), ("rack", "7"))
+    harness.connect("a", node_id="n1", proven=True, attested=said, labels=(("rack", "9"),))
+    harness.connect("b", node_id="n2", proven=True, attested=said)
+    labels = {actor_id: dict(harness.core.life.fleet.actors[actor_id].labels) for actor_id in "ab"}
+    assert labels == {
+        "a": {"rack": "9", "attested/zone": "eu", "attested/rack": "7"},
+        "b": {"attested/zone": "us", "attested/rack": "7"},
+    }
+
+
+def test_attested_labels_are_the_operators_and_cannot_be_claimed() -> None:
+    harness = Harness(attested_labels={"n1": {"zone": "eu"}})
+    proven = harness.connect("a", node_id="n1", proven=True)
+    claimed = harness.connect("b", node_id="n1-other", labels=(("zone", "eu"),), proven=True)
+    with pytest.raises(InvalidInput, match="only an operator"):
+        harness.connect("c", node_id="n2", labels=(("attested/zone", "eu"),))
+    harness.submit(noop("t", placement=Placement("", frozenset({("attested/zone", "eu")}))))
+    assert (ids(harness.take(proven)), harness.take(claimed)) == (["t"], [])
+
+
+def test_strikes_and_quarantines_outlive_a_restart() -> None:
+    harness = Harness(strikes={"limit": 2, "window_seconds": 100, "quarantine_seconds": 30})
+    for name in ("worse", "bad", "forgiven"):
+        harness.connect(name, node_id=name)
+    strike, confine, resume = ActorCommand.STRIKE, ActorCommand.QUARANTINE, ActorCommand.RESUME
+    for node_id, command in (("worse", confine), ("bad", strike), ("forgiven", strike), ("forgiven", confine)):
+        harness.core.judge([], [node_id], command, "it lies", harness.now)
+    harness.command(resume, "forgiven")
+    copy = rebuilt(rebuilt(harness))
+    worse, bad, forgiven = (copy.connect(name, node_id=name) for name in ("worse", "bad", "forgiven"))
+    strikes = copy.core.sessions.quarantine.strikes
+    assert strikes.quarantines["worse"].reason == "it lies"
+    assert [strikes.count(name) for name in ("worse", "bad", "forgiven")] == [0, 1, 0]
+    states = [copy.core.actor(name).state for name in ("worse", "bad", "forgiven")]
+    assert states == [ActorState.QUARANTINED, ActorState.READY, ActorState.READY]
+    copy.core.judge([], ["bad"], strike, "again", copy.now)
+    assert copy.core.actor("bad").state is ActorState.QUARANTINED
+    copy.pass_time(31, alive=[worse, bad, forgiven])
+    assert copy.core.actor("worse").state is ActorState.READY
+    assert not rebuilt(copy).core.sessions.quarantine.strikes.quarantines
