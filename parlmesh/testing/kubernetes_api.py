@@ -20,6 +20,7 @@ from typing import Any
 _DEPLOYMENT = re.compile(r"/apis/apps/v1/namespaces/([^/]+)/deployments/([^/]+)(/scale)?")
 _POD = re.compile(r"/api/v1/namespaces/([^/]+)/pods/([^/]+)(/eviction)?")
 _PODS = re.compile(r"/api/v1/namespaces/([^/]+)/pods")
+_MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+json")
 _LONGEST_WATCH_SECONDS = 30.0
 
 
@@ -277,6 +278,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _patched(self, path: str, query: dict[str, str]) -> Any:
         body = self._body()
+        if self.headers.get("Content-Type") not in _MERGES:
+            # A JSON patch is a list of operations; no part of a thing.
+            raise _Refused(415, "UnsupportedMediaType")
         if found := _DEPLOYMENT.fullmatch(path):
             return self._patch_deployment(path, found[1], found[2], body, query, scale=bool(found[3]))
         if (found := _POD.fullmatch(path)) and not found[3]:
@@ -318,6 +322,8 @@ class _Handler(BaseHTTPRequestHandler):
         found = _POD.fullmatch(path)
         if found is None or not found[3]:
             raise _Refused(404, "NotFound")
+        if (body.get("apiVersion"), body.get("kind")) != ("policy/v1", "Eviction"):
+            raise _Refused(400, "BadRequest")
         pod = self._pod(found[1], found[2])
         wanted = body.get("deleteOptions", {}).get("preconditions", {}).get("uid")
         if wanted not in (None, pod["metadata"]["uid"]):

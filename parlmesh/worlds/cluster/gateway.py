@@ -116,6 +116,8 @@ class Gateway:
     def evict(self, namespace: str, name: str, uid: str, *, trial: bool) -> str:
         """Evicts exactly that pod, within its disruption budget."""
         body = client.V1Eviction(
+            api_version="policy/v1",
+            kind="Eviction",
             metadata=client.V1ObjectMeta(name=name, namespace=namespace),
             delete_options=client.V1DeleteOptions(preconditions=client.V1Preconditions(uid=uid)),
         )

@@ -161,7 +161,7 @@ def test_a_move_to_a_node_that_is_preferred_already_evicts_one_pod(env, state):
         (Fault("PATCH", "/scale$", 0), Unavailable, "does not answer"),
         (Fault("GET", "/nodes$", 403, times=9), PermissionDenied, "list nodes"),
         (Fault("GET", "/nodes$", 200, times=9, body=b"<html>no</html>"), FailedPrecondition, "cannot be read"),
-        (Fault("GET", "/nodes$", 200, times=9, body=b'{"items": null}'), (FailedPrecondition, NotFound), ""),
+        (Fault("GET", "/nodes$", 200, times=9, body=b'{"items": null}'), FailedPrecondition, "list nodes"),
         (Fault("GET", "/api/v1/query$", 200, times=9, body=b"[]"), FailedPrecondition, "Prometheus"),
     ],
 )
