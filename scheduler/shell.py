@@ -68,10 +68,18 @@ class Shell:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_time = math.inf
         self._stopping = False
-        # Whether the store can be written; nothing is accepted while it cannot.
-        self.healthy = True
         # Surrounds every event of the core.
         self._decision = Decisions(core, durable=committer is not None, on_failure=on_failure)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether the store can be written; nothing is accepted while it cannot."""
+        return not self.core.life.first_leases_wait
+
+    @healthy.setter
+    def healthy(self, healthy: bool) -> None:
+        # First attempts may begin while their lease is being written; not while it cannot be.
+        self.core.life.first_leases_wait = not healthy
 
     @property
     def failure(self) -> BaseException | None:
@@ -301,7 +309,7 @@ class Shell:
             if self._committer is not None:
                 self._committer.add(action)
         elif isinstance(action, Notify):
-            self.after_commit(partial(self._watchers.notify, action.tasks))
+            self.after_commit(partial(self._announce, action.tasks))
         else:
             outbox = self._outboxes.get(action.session)
             if outbox is not None:
@@ -321,12 +329,11 @@ class Shell:
 
     def _send(self, outbox: Outbox, action: ToActor) -> None:
         if isinstance(action, Assign):
-            parts = [Assignments(self.core, action.session, action.tasks, outbox.leases)]
-            # First attempts may begin while their lease is being written; not while it cannot be.
-            if action.after_commit or not self.healthy:
-                self.after_commit(partial(outbox.put, parts))
+            assignments = Assignments(self.core, action.session, action.tasks, outbox.leases)
+            if action.after_commit:
+                self.after_commit(partial(self._send_late, outbox, assignments))
             else:
-                outbox.put(parts)
+                outbox.put([assignments])
         elif isinstance(action, Revoke):
             for lease in action.leases:
                 outbox.leases.pop(fast_encode.lease(*lease), None)
@@ -350,6 +357,14 @@ class Shell:
             outbox.put([welcome])
         else:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
+
+    def _send_late(self, outbox: Outbox, assignments: Assignments) -> None:
+        assignments.begin(self._clock())
+        outbox.put([assignments])
+
+    def _announce(self, tasks: list[Task]) -> None:
+        self.core.announced(len(tasks))
+        self._watchers.notify(tasks)
 
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once all that was decided so far is durable, in the order of the calls."""

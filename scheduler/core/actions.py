@@ -20,7 +20,8 @@ class Assign(NamedTuple):
     """Tasks to run; each was just leased to the actor of this stream.
 
     A first lease goes out at once: if the scheduler dies before it is durable, nobody else can claim the task. A later
-    one waits for the commit, or a restart could take up the lease before it and give the task to two.
+    one waits for the commit, or a restart could take up the lease before it and give the task to two. Its time begins
+    when the wait is over: `Core.begin`.
     """
 
     session: int
@@ -49,7 +50,7 @@ class Close(NamedTuple):
 
 
 class Notify(NamedTuple):
-    """Tasks that are final now. Waits for the commit."""
+    """Tasks that are final now. Waits for the commit; `Core.announced` hears of it."""
 
     tasks: list[Task]
 

@@ -51,6 +51,8 @@ class Core:
         self._ids = count(1)
         self._actions: list[Action] = []
         self._last_tick = now
+        # Tasks that ended and that nobody has been told of yet: until then they are not forgotten.
+        self._unannounced = 0
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
 
@@ -146,6 +148,20 @@ class Core:
             self._dispatch.freed(actor)
         return found
 
+    def begin(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int], now: float) -> None:
+        """An assignment that waited for its commit is on its way: its leases run from now on. However long the store
+        took, the actor has their whole time."""
+        actor = self.sessions.by_number.get(session)
+        if actor is None or actor.session != session:
+            return
+        for task, lease_id in zip(tasks, lease_ids, strict=True):
+            if task.lease_id == lease_id and task.actor is actor:
+                task.expires_at = now + self.config.leases.duration_seconds
+
+    def announced(self, count: int) -> None:
+        """So many tasks of a Notify have been told of, and may be forgotten when their time comes."""
+        self._unannounced -= count
+
     def strike(self, session: int, reason: str, now: float) -> None:
         """A message of an actor could not be taken as it was."""
         actor = self.sessions.by_number.get(session)
@@ -211,7 +227,7 @@ class Core:
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
         self._dispatch.foresee(now)
-        gone = life.retention.excess(now)
+        gone = life.retention.excess(now, self._unannounced + len(life.finished))
         if gone:
             life.forget(gone)
         if now >= self._next_trim:
@@ -258,6 +274,7 @@ class Core:
             life.assigned_again = {}
         if life.finished:
             actions.append(Notify(life.finished))
+            self._unannounced += len(life.finished)
             life.finished = []
         return actions
 

@@ -6,7 +6,7 @@ from parlmesh.failures import first_line
 
 from .core import Core
 from .placement import Actor, ActorState
-from .task import Priority, Task, TaskState
+from .task import NOT_BEGUN, Priority, Task, TaskState
 
 
 def explain(core: Core, task: Task, now: float) -> str:
@@ -15,6 +15,8 @@ def explain(core: Core, task: Task, now: float) -> str:
     if task.state is TaskState.QUEUED:
         return _queued(core, task, now)
     if task.state is TaskState.RUNNING:
+        if task.expires_at == NOT_BEGUN:
+            return f'attempt {task.attempts} goes to actor "{task.actor_id}" once its lease is written down'
         return (
             f'attempt {task.attempts} has been with actor "{task.actor_id}" for {now - task.lease_time:.1f} s; '
             f"its lease ends in {max(0.0, task.expires_at - now):.1f} s unless renewed"

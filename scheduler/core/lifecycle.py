@@ -17,7 +17,7 @@ from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .roster import Roster
 from .statistics import Statistics
-from .task import NO_LEASE, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Task, TaskState
+from .task import NO_LEASE, NOT_BEGUN, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Task, TaskState
 from .timers import Endings, Timers
 from .trace import Trace
 
@@ -72,6 +72,8 @@ class Lifecycle:
         self.journal_offset = wall_time - now
         self.next_number = 1
         self.last_lease = lease_floor
+        # Whether first leases wait for their commit as well: while the store cannot be written.
+        self.first_leases_wait = False
         self._entropy = entropy
         self._leaps: array[int] = array("H")
         # What happened since the core last gave out its actions.
@@ -174,6 +176,7 @@ class Lifecycle:
         lease_id, actor_id, leases = self.last_lease + self._leap(), actor.actor_id, actor.leases
         expires_at = now + self.config.leases.duration_seconds
         again: list[Task] = []
+        all_wait = self.first_leases_wait
         for task in tasks:
             lease_id += 1
             task.state = RUNNING
@@ -185,7 +188,8 @@ class Lifecycle:
             task.actor_id = actor_id
             task.expires_at = expires_at
             leases[lease_id] = task
-            if task.leased_before:
+            if task.leased_before or all_wait:
+                task.expires_at = NOT_BEGUN
                 again.append(task)
             task.leased_before = True
         self.last_lease = lease_id

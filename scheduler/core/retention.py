@@ -37,11 +37,12 @@ class Retention:
     def newest_first(self) -> Iterator[Task]:
         return reversed(self._finished)
 
-    def excess(self, now: float) -> list[Task]:
-        """Removes and returns what is to be forgotten, oldest first."""
+    def excess(self, now: float, unannounced: int = 0) -> list[Task]:
+        """Removes and returns what is to be forgotten, oldest first; never the newest `unannounced`. Whoever waits for
+        one of them may not even know yet that it was accepted, and would submit it again."""
         config, finished = self._config, self._finished
         gone: list[Task] = []
-        while finished:
+        while len(finished) > unannounced:
             crowded = len(finished) > config.max_tasks or self._bytes > config.max_bytes
             if not crowded and finished[0].end_time > now - config.max_seconds:
                 break

@@ -11,7 +11,7 @@ from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
 from .quarantine import NodeQuarantine
-from .task import NO_LEASE, Failure, LeaseName, Task
+from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseName, Task
 
 # Labels with such names are the operator's word, not the actor's.
 ATTESTED = "attested/"
@@ -179,7 +179,7 @@ class Sessions:
             # An actor of the journal may have been given longer than others.
             actor.kept_until = max(now + self._config.reconnect_seconds, actor.kept_until + gap)
             for task in actor.leases.values():
-                task.expires_at = expires_at
+                task.expires_at = max(expires_at, task.expires_at)
 
     def _see_policy(self, actor: Actor, version: int, now: float) -> None:
         # Versions grow within a run; a lower one than the same actor had is the first sight of another run.
@@ -236,7 +236,7 @@ class Sessions:
                 self._life.revoke(actor, task.lease)
                 self._let_go(task, position < actor.slots, now)
                 self.unsettled[actor] = None
-            elif position < actor.slots:
+            elif position < actor.slots and task.expires_at != NOT_BEGUN:
                 self._enforce_run_timeout(actor, task, now)
 
     def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> None:
@@ -255,8 +255,9 @@ class Sessions:
             self._let_go(task, position < actor.slots, now)
 
     def _let_go(self, task: Task, started: bool, now: float) -> None:
-        """Only the oldest leases, as many as there are slots, are taken to be running and blamed for the loss."""
-        if started:
+        """Only the oldest leases, as many as there are slots, are taken to be running and blamed for the loss, and none
+        that its actor was not told of."""
+        if started and task.expires_at != NOT_BEGUN:
             self._life.lose(task, now)
         else:
             self._life.take_back(task, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -61,6 +62,8 @@ ANYWHERE = Placement()
 # How an answer that says nothing ends.
 NO_RESULT = Failure("INVALID_RESULT", "the actor sent neither a result nor a failure")
 NO_LEASE = 0
+# When a lease ends of which its actor has not been told: it begins when the assignment is sent.
+NOT_BEGUN = math.inf
 # Looking up a member of an enum class costs more than most steps of a task's life; busy code uses these.
 WAITING, QUEUED, RUNNING, SUCCEEDED = TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING, TaskState.SUCCEEDED
 NORMAL = int(Priority.NORMAL)

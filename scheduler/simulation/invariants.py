@@ -22,11 +22,15 @@ class Books:
 
     def __init__(self, aging_seconds: float) -> None:
         self._aging = aging_seconds
+        # Submitters ask until they are answered.
+        self.asked_for: set[str] = set()
         # Acknowledged to a submitter: must reach exactly one outcome.
         self.promised: set[str] = set()
         # Announced to watchers: must never change or come again.
         self.announced: dict[str, tuple[TaskState, bytes]] = {}
         self.newest_lease: dict[str, int] = {}
+        # How often a task was sent to an actor: it cannot have been lost more often.
+        self._given_out: Counter[str] = Counter()
         self._highest = 0
         self._highest_before = 0
         self._orders = 0
@@ -57,6 +61,7 @@ class Books:
             if lease.lease_id <= self.newest_lease.get(lease.task_id, 0):
                 raise Violation(f"lease {lease.lease_id} of {lease.task_id} is not above the one before")
             self.newest_lease[lease.task_id] = lease.lease_id
+            self._given_out[lease.task_id] += 1
 
     def check_order(self, core: Core, action: Assign) -> None:
         """Leases grow, dependencies are met, and nothing that should have gone first was left behind."""
@@ -77,6 +82,13 @@ class Books:
         self._highest_before = self._highest
         if not self.events % max(WHOLE_CHECK_EVERY, len(core.life.tasks) // 4):
             check_whole(core)
+            self._check_losses(core)
+
+    def _check_losses(self, core: Core) -> None:
+        for task in core.life.tasks.values():
+            if task.losses > self._given_out[task.task_id]:
+                times = self._given_out[task.task_id]
+                raise Violation(f"{task.task_id} was lost {task.losses} times and sent to an actor {times} times")
 
     def check_restart(self, core: Core) -> None:
         """What was promised or announced before a crash is there after it."""
@@ -88,6 +100,10 @@ class Books:
             task = tasks.get(task_id)
             if task is not None and (task.state, task.result) != (state, result):
                 raise Violation(f"{task_id} was announced {state.name} and is {task.state.name} after a restart")
+        for task in tasks.values():
+            if task.actor is not None:
+                # The journal does not say whether a lease was sent.
+                self._given_out[task.task_id] = max(self._given_out[task.task_id], task.losses + 1)
         check_whole(core)
 
     def check_end(self) -> None:

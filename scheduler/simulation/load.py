@@ -31,6 +31,7 @@ class Load:
         while number < options.tasks:
             size = min(rng.choice((1, 3, 10)), options.tasks - number)
             batch = self._batch(number, size, submitters)
+            self._world.books.asked_for.update(spec["task_id"] for spec in batch)
             self._world.at(rng.uniform(0.0, options.fault_seconds * 0.7), self._submit, batch)
             number += size
         for _ in range(rng.randrange(options.faults + 1)):
@@ -106,7 +107,7 @@ class Load:
     def _fault(self) -> None:
         rng, world = self._rng, self._world
         actor = rng.choice(world.actors)
-        choice = rng.randrange(10)
+        choice = rng.randrange(11)
         if choice < 2:
             actor.crash()
         elif choice < 4:
@@ -124,6 +125,8 @@ class Load:
             world.jump_wall_clock(rng.choice((-3600.0, 3600.0, -5.0)))
         elif choice == 8:
             self._command(actor, rng.choice(list(ActorCommand)))
+        elif choice == 9:
+            world.hang_disk(rng.uniform(1.0, 40.0), failing=rng.random() < 0.5)
         else:
             self._rebalance()
 

@@ -80,6 +80,7 @@ class World:
         self._uncommitted: list[tuple[bytes, int]] = []
         self._held: list[Callable[[], None]] = []
         self._commit_planned = False
+        self._disk_back_at = 0.0
         self._crash_uncommitted = False
         # By actor: until when it may come back, which start of it, and the tasks by lease.
         self._live_leases: dict[str, tuple[float, int, dict[int, Task]]] = {}
@@ -111,7 +112,7 @@ class World:
             check_whole(self.core)
 
     def _all_ended(self) -> bool:
-        return self.core is not None and not self._held and self.books.promised <= self.books.announced.keys()
+        return self.core is not None and not self._held and self.books.asked_for <= self.books.announced.keys()
 
     # The scheduler.
 
@@ -124,6 +125,12 @@ class World:
 
     def crash_before_the_next_commit(self) -> None:
         self._crash_uncommitted = True
+
+    def hang_disk(self, seconds: float, *, failing: bool) -> None:
+        """Nothing is committed for so long; the scheduler knows of it when the disk says so."""
+        self._disk_back_at = self.now + seconds
+        if self.core is not None:
+            self.core.life.first_leases_wait = failing
 
     def jump_wall_clock(self, seconds: float) -> None:
         self._wall_skew += seconds
@@ -145,6 +152,7 @@ class World:
         self.core = core
         self._note_live_leases(core)
         self._alarm_time = math.inf
+        self._commit_planned, self._disk_back_at = False, 0.0
         self.perform()
         self.after(self.options.tick_seconds, self._tick, self._starts)
 
@@ -177,6 +185,7 @@ class World:
         if self.core is None:
             return
         if commit_first:
+            self._disk_back_at = 0.0
             self._commit(self._starts)
             self._check_copy(self.core)
         self.core = None
@@ -239,12 +248,16 @@ class World:
                 self._commit_planned = True
                 self.after(self._rng.choice((0.0, 0.001, 0.05)), self._commit, self._starts)
         elif isinstance(action, Notify):
-            self.after_commit(lambda: self.books.announce(action))
+            self.after_commit(lambda: self._announce(core, action))
         else:
             if isinstance(action, Assign):
                 self._assign(core, action)
             else:
                 self._send_down(action)
+
+    def _announce(self, core: Core, action: Notify) -> None:
+        core.announced(len(action.tasks))
+        self.books.announce(action)
 
     def _assign(self, core: Core, action: Assign) -> None:
         self.books.check_order(core, action)
@@ -256,8 +269,12 @@ class World:
             self.books.give_out(leases)
             self._send_down(action, leases)
 
+        def send_late() -> None:
+            core.begin(action.session, action.tasks, lease_ids, self.monotonic())
+            send()
+
         if action.after_commit:
-            self.after_commit(send)
+            self.after_commit(send_late)
         else:
             send()
 
@@ -268,9 +285,13 @@ class World:
             release()
 
     def _commit(self, start: int) -> None:
-        self._commit_planned = False
         if self.core is None or start != self._starts:
             return
+        if self.now < self._disk_back_at:
+            self.at(self._disk_back_at, self._commit, start)
+            return
+        self._commit_planned = False
+        self.core.life.first_leases_wait = False
         for batch, records in self._uncommitted:
             self._store.append(batch, records)
         self._uncommitted.clear()

@@ -29,6 +29,10 @@ class Assignments:
     def __len__(self) -> int:
         return WEIGHT * len(self._tasks)
 
+    def begin(self, now: float) -> None:
+        """They waited for their commit and are put to be sent."""
+        self._core.begin(self._session, self._tasks, self._lease_ids, now)
+
     def encode(self) -> Iterable[bytes]:
         """Each lease is looked at again when its turn comes."""
         tasks = self._tasks

@@ -38,6 +38,8 @@ class Harness:
         self.newest_incarnation = 0
         self.closed: list[int] = []
         self.waited_for_commit: list[LeaseName] = []
+        # While nothing can be committed: what is to be done afterwards.
+        self.waiting: list[Callable[[], None]] | None = None
         self._names: dict[int, str] = {}
         self._sessions = 0
 
@@ -76,9 +78,17 @@ class Harness:
         ends = [(task.task_id, task.lease_id, result, None, ran) for task in tasks or self.take(session)]
         self.report(session, results=ends, credits=len(ends) if credit else 0)
 
-    def fail(self, session: int, task: Task, *, retryable: bool = True, reason: str = "HANDLER_ERROR") -> None:
+    def fail(
+        self,
+        session: int,
+        task: Task,
+        *,
+        retryable: bool = True,
+        reason: str = "HANDLER_ERROR",
+        credit: bool = True,
+    ) -> None:
         failure = Failure(reason, "it broke", retryable)
-        self.report(session, results=[(task.task_id, task.lease_id, b"", failure, 0.01)], credits=1)
+        self.report(session, results=[(task.task_id, task.lease_id, b"", failure, 0.01)], credits=1 if credit else 0)
 
     def take(self, session: int) -> list[Task]:
         """The tasks assigned to this actor since the last call."""
@@ -122,6 +132,14 @@ class Harness:
         self.core.tick(self.now, self.now)
         self._collect()
 
+    def hang_disk(self, *, failing: bool) -> None:
+        self.waiting, self.core.life.first_leases_wait = [], failing
+
+    def heal_disk(self) -> None:
+        waiting, self.waiting, self.core.life.first_leases_wait = self.waiting or [], None, False
+        for release in waiting:
+            release()
+
     def states(self, *task_ids: str) -> list[str]:
         return [self.core.task(task_id).state.name for task_id in task_ids]
 
@@ -129,12 +147,19 @@ class Harness:
         for action in self.core.take_actions():
             self._keep(action)
 
+    def _after_commit(self, release: Callable[[], None]) -> None:
+        if self.waiting is None:
+            release()
+        else:
+            self.waiting.append(release)
+
     def _keep(self, action: Action) -> None:
         if isinstance(action, Persist):
             self.records.append(encode(action))
             self.journal.append(self.records[-1][0])
         elif isinstance(action, Notify):
             self.outcomes += action.tasks
+            self._after_commit(lambda: self.core.announced(len(action.tasks)))
         elif isinstance(action, Close):
             self.closed.append(action.session)
         else:
@@ -143,6 +168,8 @@ class Harness:
                 self.held.setdefault(name, []).extend(action.tasks)
                 if action.after_commit:
                     self.waited_for_commit += [task.lease for task in action.tasks]
+                    lease_ids = [task.lease_id for task in action.tasks]
+                    self._after_commit(lambda: self.core.begin(action.session, action.tasks, lease_ids, self.now))
             elif isinstance(action, Revoke):
                 self.revoked.setdefault(name, []).extend(action.leases)
             elif isinstance(action, Command):

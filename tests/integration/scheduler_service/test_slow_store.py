@@ -5,6 +5,7 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
@@ -13,6 +14,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.build import Scheduler
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop, scheduler_of
+
+ONCE = task_pb2.Failure(reason="HANDLER_ERROR", message="once", retryable=True)
 
 
 class Disk:
@@ -34,8 +37,8 @@ class Disk:
 
 
 @asynccontextmanager
-async def slow_scheduler(folder: Path) -> AsyncIterator[tuple[Scheduler, Disk, Client, RemoteActor]]:
-    settings = {"store": {"kind": "sqlite", "path": folder / "s.sqlite"}, "retries": {"first_delay_seconds": 0.0}}
+async def slow_scheduler(folder: Path, **settings: Any) -> AsyncIterator[tuple[Scheduler, Disk, Client, RemoteActor]]:
+    settings |= {"store": {"kind": "sqlite", "path": folder / "s.sqlite"}, "retries": {"first_delay_seconds": 0.0}}
     async with scheduler_of(**settings) as scheduler, open_channel(scheduler.server.address) as channel:
         disk, actor = Disk(scheduler), RemoteActor(channel)
         await actor.connect()
@@ -51,8 +54,7 @@ async def test_a_cancel_never_overtakes_a_repeated_assignment(tmp_path: Path) ->
         await client.submit(noop("t"))
         (first,) = await actor.take()
         disk.open.clear()
-        failure = task_pb2.Failure(reason="HANDLER_ERROR", message="once", retryable=True)
-        await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=failure)], credits=1)
+        await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=ONCE)], credits=1)
         await wait_until_async(lambda: disk.waiting.is_set(), SECONDS)
         # Decided, and not durable.
         await wait_until_async(lambda: scheduler.core.task("t").attempts == 2, SECONDS)
@@ -64,3 +66,23 @@ async def test_a_cancel_never_overtakes_a_repeated_assignment(tmp_path: Path) ->
         # The credit of the assignment that was never sent is still good.
         await client.submit(noop("next"))
         assert [assignment.lease.task_id for assignment in await actor.take()] == ["next"]
+
+
+async def test_a_lease_whose_commit_takes_longer_than_leases_last_is_sent_whole(tmp_path: Path) -> None:
+    leases = {"heartbeat_seconds": 0.2, "duration_seconds": 0.4}
+    async with slow_scheduler(tmp_path, leases=leases) as (scheduler, disk, client, actor):
+        await client.submit(noop("t"))
+        (first,) = await actor.take()
+        disk.open.clear()
+        await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=ONCE)], credits=1)
+        await wait_until_async(lambda: scheduler.core.task("t").attempts == 2, SECONDS)
+        waiting, enough = scheduler.core.task("t").lease, scheduler.shell.now() + 3 * leases["duration_seconds"]
+        # The actor is there and names nothing: it has not been told.
+        while scheduler.shell.now() < enough:
+            await actor.send(heartbeat=fleet_pb.Heartbeat())
+            await asyncio.sleep(0.1)
+        assert disk.waiting.is_set()
+        assert (scheduler.core.task("t").lease, scheduler.core.task("t").losses) == (waiting, 0)
+        disk.open.set()
+        (second,) = await actor.take()
+        assert second.lease.lease_id == waiting.lease_id

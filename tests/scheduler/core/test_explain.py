@@ -53,6 +53,13 @@ def test_everyone_is_busy(harness: Harness) -> None:
     )
 
 
+def test_its_lease_is_not_written_down_yet(harness: Harness) -> None:
+    harness.connect("a")
+    harness.hang_disk(failing=True)
+    harness.submit(Task("t", "noop"))
+    assert why(harness, "t") == 'attempt 1 goes to actor "a" once its lease is written down'
+
+
 def test_it_waits_for_others(harness: Harness) -> None:
     parents = [f"p{number}" for number in range(5)]
     harness.submit(*[Task(name, "noop") for name in parents], Task("t", "noop", dependencies=tuple(parents)))

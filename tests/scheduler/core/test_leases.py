@@ -6,6 +6,7 @@ import pytest
 
 from parlmesh.errors import NotFound
 from scheduler.core.placement import ActorState
+from scheduler.core.task import Task
 from tests.scheduler.conftest import Harness, ids, noop, why
 
 
@@ -35,6 +36,53 @@ def test_only_a_second_lease_of_a_task_waits_for_the_commit(harness: Harness) ->
     (task,) = harness.take(second)
     assert harness.waited_for_commit == [task.lease]
     assert harness.take(first)
+
+
+def lease_that_waits(harness: Harness, session: int, *, failing: bool) -> Task:
+    """A first lease while the store fails, or a second one while it hangs: neither is told before the commit."""
+    harness.submit(noop("t", run_timeout=1.0))
+    if failing:
+        harness.hang_disk(failing=True)
+    else:
+        harness.fail(session, *harness.take(session), credit=False)
+        harness.pass_time(1.0)
+        harness.hang_disk(failing=False)
+    harness.report(session, credits=1)
+    (task,) = harness.take(session)
+    assert harness.waited_for_commit == [task.lease]
+    return task
+
+
+@pytest.mark.parametrize("failing", [True, False])
+def test_a_lease_begins_when_it_is_sent_however_long_its_commit_takes(harness: Harness, failing: bool) -> None:
+    session = harness.connect("a", credits=0 if failing else 1)
+    task = lease_that_waits(harness, session, failing=failing)
+    lease = task.lease
+    # Nobody has been told: more than three leases and the run_timeout pass by.
+    for _ in range(40):
+        harness.heartbeat(session)
+        harness.pass_time(1.0)
+    harness.stall(30)
+    assert (task.lease, task.losses, harness.states("t")) == (lease, 0, ["RUNNING"])
+    harness.heal_disk()
+    harness.pass_time(9.0)
+    assert task.lease == lease
+    harness.pass_time(2.0)
+    assert task.losses == 1
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_lease_that_its_actor_never_heard_of_is_not_blamed_for_the_loss(harness: Harness, restarted: bool) -> None:
+    session = harness.connect("a", credits=0)
+    task = lease_that_waits(harness, session, failing=True)
+    harness.disconnect(session)
+    if restarted:
+        harness.connect("a", credits=0, incarnation=2)
+    else:
+        harness.pass_time(4)
+    assert (task.losses, task.attempts, harness.states("t")) == (0, 0, ["QUEUED"])
+    harness.heal_disk()
+    assert harness.states("t") == ["QUEUED"]
 
 
 def test_a_late_result_counts_while_nobody_else_has_the_task(harness: Harness) -> None:

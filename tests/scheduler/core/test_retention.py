@@ -7,6 +7,7 @@ import pytest
 from scheduler.config import RetentionConfig
 from scheduler.core.retention import Retention
 from scheduler.core.task import Task
+from tests.scheduler.conftest import Harness, noop
 
 
 def retention(ends: list[float], now: float, **config: Any) -> Retention:
@@ -37,3 +38,21 @@ def test_everything_that_ended_within_that_time_is_known(config: dict[str, int],
 def test_age_alone_forgets_what_is_older_than_promised() -> None:
     kept = retention([0.0, 2.0], 100.0, max_seconds=50.0)
     assert (len(kept), kept.remembers(100.0)) == (0, 50.0)
+
+
+def test_nothing_is_forgotten_before_anybody_could_be_told_of_it() -> None:
+    harness = Harness(retention={"max_tasks": 0})
+    actor = harness.connect("a")
+    harness.submit(noop("before"))
+    harness.finish(actor)
+    harness.hang_disk(failing=False)
+    harness.submit(noop("during"))
+    harness.finish(actor)
+    harness.pass_time(1)
+    assert list(harness.core.life.tasks) == ["during"]
+    # Its client got no answer and submits it again: it has ended already.
+    harness.submit(noop("during"))
+    assert harness.take(actor) == []
+    harness.heal_disk()
+    harness.pass_time(1)
+    assert list(harness.core.life.tasks) == []

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from scheduler.core import dependencies
+from scheduler.core import dependencies, lifecycle
 from scheduler.core.lifecycle import Lifecycle
 from scheduler.core.ready_queue import Lane, ReadyQueue
 from scheduler.core.results import take_results
+from scheduler.core.retention import Retention
 from scheduler.core.task import Task
 from scheduler.simulation import Options, World, run_schedule
 from scheduler.store import MemoryStore
@@ -122,6 +123,15 @@ def keep_the_lease_of_a_lost_actor(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lifecycle, "_unlease", sabotaged)
 
 
+def let_leases_run_while_they_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "NOT_BEGUN", 0.0)
+
+
+def forget_before_telling(monkeypatch: pytest.MonkeyPatch) -> None:
+    excess = Retention.excess
+    monkeypatch.setattr(Retention, "excess", lambda self, now, unannounced: excess(self, now))
+
+
 @pytest.mark.parametrize(
     "sabotage",
     [
@@ -133,6 +143,8 @@ def keep_the_lease_of_a_lost_actor(monkeypatch: pytest.MonkeyPatch) -> None:
         ignore_priorities,
         start_leases_from_one_again,
         keep_the_lease_of_a_lost_actor,
+        let_leases_run_while_they_wait,
+        forget_before_telling,
     ],
 )
 def test_sabotage_is_noticed(sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
