@@ -3,7 +3,7 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import grpc.aio
 
@@ -20,7 +20,7 @@ from .requests import Encoder, TaskRequest
 from .resync import Searcher
 from .retry import TASKS_PER_REQUEST, SchedulerCalls, unreachable
 from .sender import Sender
-from .stream import Stream, is_final
+from .stream import Stream
 
 log = get_logger("parlmesh.client")
 
@@ -29,19 +29,9 @@ _FAREWELL_SECONDS = 1.0
 
 
 class Connection:
-    """Works from `open` to `close`, or while `run` runs; everything happens on one event loop.
+    """Works from `open` to `close`; everything runs on the loop that opened it."""
 
-    `is_final` names the errors that end it: no reconnection cures them.
-    """
-
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        address: str,
-        config: ClientConfig,
-        *,
-        is_final: Callable[[FleetError], bool] = is_final,
-    ) -> None:
+    def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig) -> None:
         # Ids must not meet those of another client with the same submitter.
         life = secrets.token_hex(4)
         submitter = config.submitter or f"client-{life}"
@@ -57,7 +47,7 @@ class Connection:
         self._outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=0)
         self._searcher = Searcher(self.calls.stub, self.pending, self._outgoing, config, rng)
         self._sender = Sender(self.pending, self._outgoing, self._searcher, self.calls, config, rng)
-        self._stream = Stream(channel, submitter, self.pending, config, rng, requests=self._sender, is_final=is_final)
+        self._stream = Stream(channel, submitter, self.pending, config, rng, requests=self._sender)
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -74,15 +64,10 @@ class Connection:
             foreign_outcomes=self.pending.foreign,
         )
 
-    @property
-    def trouble(self) -> FleetError | None:
-        """Why the scheduler takes no tasks now, while that may pass."""
-        return self._sender.waits_for if self._stream.connected else self._stream.last_error
-
     async def open(self) -> None:
         """Returns when outcomes can arrive; Unavailable when nobody answers in time."""
         seconds = self._config.connect_seconds
-        self._keeper = asyncio.create_task(self.run(), name="parlmesh client")
+        self._keeper = asyncio.create_task(self._keep(), name="parlmesh client")
         try:
             async with asyncio.timeout(seconds):
                 await self._stream.first_connection.wait()
@@ -108,8 +93,7 @@ class Connection:
                 await asyncio.wait({self._keeper})
             await self._channel.close()
 
-    async def run(self) -> None:
-        """Keeps itself connected, until cancelled or until an error that ends it."""
+    async def _keep(self) -> None:
         try:
             async with asyncio.TaskGroup() as group:
                 self._sender.start(group)
@@ -151,20 +135,12 @@ class Connection:
 
     async def submit_whole(self, requests: Sequence[TaskRequest], sink: Sink) -> list[str]:
         """The ids, once the scheduler has accepted all; an error when it has accepted none."""
+        self.calls.check()
         parcel = Parcel(receipt=asyncio.get_running_loop().create_future())
         for request in requests:
             task_id, task = self._encoded(request)
             parcel.add(task_id, task)
             _mark(parcel, request)
-        await self.submit_parcel(parcel, sink, self._config.call_seconds)
-        return parcel.task_ids
-
-    async def submit_parcel(self, parcel: Parcel, sink: Sink, seconds: float | None) -> None:
-        """Returns once the scheduler has accepted a parcel that has a receipt; an error when it has accepted nothing.
-
-        Without `seconds` it waits for as long as the scheduler is away.
-        """
-        self.calls.check()
         _check_size(parcel, self._outgoing.most_bytes)
         new = []
         for task_id, task in zip(parcel.task_ids, parcel.tasks, strict=True):
@@ -173,10 +149,11 @@ class Connection:
                 new.append(task_id)
         self._outgoing.put(parcel)
         try:
-            await self._receipt(parcel, seconds)
+            await self._receipt(parcel)
         except BaseException:
             self.pending.forget(new)
             raise
+        return parcel.task_ids
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
         """Nobody waits for the sink's tasks any more: they are forgotten here and cancelled there."""
@@ -208,8 +185,9 @@ class Connection:
             )
         return task_id, task
 
-    async def _receipt(self, parcel: Parcel, seconds: float | None) -> None:
+    async def _receipt(self, parcel: Parcel) -> None:
         assert parcel.receipt is not None
+        seconds = self._config.call_seconds
         try:
             async with asyncio.timeout(seconds):
                 await parcel.receipt

@@ -79,8 +79,6 @@ class Sender:
         # Whatever ended within this time is known to it.
         self._remembers_seconds = 0.0
         self.ready = outgoing.ready
-        self.waits_for: FleetError | None = None
-        """Why the scheduler takes no tasks now, while that may pass."""
         self.submitted = 0
         self.refused = 0
         self.forgotten = 0
@@ -234,7 +232,6 @@ class Sender:
                 return error, parcels
             if isinstance(error, ResourceExhausted):
                 unanswered = None  # it was refused, so it did not run
-            self.waits_for = error
             pause = pause_after(error, backoff)
             log.info("submit_waits", reason=error.reason, message=error.message, retry_seconds=round(pause, 3))
             await asyncio.sleep(pause)
@@ -252,7 +249,6 @@ class Sender:
 
     def _accepted(self, parcel: Parcel, *, missed: bool) -> None:
         self.submitted += len(parcel.tasks)
-        self.waits_for = None
         parcel.accept()
         unsure = parcel.task_ids if missed else parcel.chosen_ids
         if unsure:

@@ -50,10 +50,7 @@ class Requests(Protocol):
 
 
 class Stream:
-    """Sends requests and settles outcomes in `pending`, for as long as `run` runs.
-
-    It is opened again after every break, but for the errors that `is_final` names.
-    """
+    """Sends requests and settles outcomes in `pending`, for as long as `run` runs. Opened again after a break."""
 
     def __init__(
         self,
@@ -64,7 +61,6 @@ class Stream:
         rng: random.Random,
         *,
         requests: Requests,
-        is_final: Callable[[FleetError], bool],
     ) -> None:
         # Requests are encoded by hand, so they stay bytes.
         self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
@@ -74,7 +70,6 @@ class Stream:
         self._receipt_seconds = config.call_seconds
         self._backoff = Backoff(first=_FIRST_PAUSE_SECONDS, limit=config.reconnect_seconds, rng=rng)
         self._requests = requests
-        self._is_final = is_final
         self._call: Any = None
         self._terms = StreamTerms()
         self._connected = asyncio.Event()
@@ -85,11 +80,6 @@ class Stream:
         self.connections = 0
         self.last_error: FleetError | None = None
 
-    @property
-    def connected(self) -> bool:
-        """Whether requests can be written now."""
-        return self._connected.is_set()
-
     async def run(self, group: asyncio.TaskGroup) -> None:
         """Reconnects until an error comes that no reconnection cures. Its helpers belong to the group."""
         group.create_task(self._write())
@@ -98,7 +88,7 @@ class Stream:
             received = self._pending.received
             self.last_error = await self._session()
             self._break(self.last_error)
-            if self._is_final(self.last_error):
+            if _is_final(self.last_error):
                 raise self.last_error
             if self._pending.received > received:
                 self._backoff.reset()
@@ -213,6 +203,6 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def is_final(error: FleetError) -> bool:
+def _is_final(error: FleetError) -> bool:
     """Whether no reconnection cures it."""
     return isinstance(error, (Unauthenticated, PermissionDenied, InvalidInput)) or error.reason == "UNIMPLEMENTED"

@@ -10,7 +10,7 @@ from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.client import ClientConfig
 from parlmesh.client.pending import Pending
-from parlmesh.client.stream import Request, Stream, is_final
+from parlmesh.client.stream import Request, Stream
 from parlmesh.errors import FleetError
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamResponse
@@ -86,7 +86,7 @@ async def test_a_stream_that_is_given_up_during_a_write_is_followed_by_one_that_
     answers: asyncio.Queue[FleetError | None] = asyncio.Queue()
     requests = Prepared(Request(b"first", answers.put_nowait))
     config = ClientConfig(call_seconds=0.02, reconnect_seconds=0.01)
-    stream = Stream(channel, "me", Pending(), config, random.Random(0), requests=requests, is_final=is_final)
+    stream = Stream(channel, "me", Pending(), config, random.Random(0), requests=requests)
 
     async def keep() -> None:
         async with asyncio.TaskGroup() as group:
@@ -110,7 +110,7 @@ async def test_an_outcome_before_the_first_receipt_hides_no_terms() -> None:
         stream_stream=lambda *_, **__: lambda: Call(stalls=False, opening=(OUTCOME, OPENING))
     )
     requests = Prepared()
-    stream = Stream(channel, "me", Pending(), ClientConfig(), random.Random(0), requests=requests, is_final=is_final)
+    stream = Stream(channel, "me", Pending(), ClientConfig(), random.Random(0), requests=requests)
 
     async def keep() -> None:
         async with asyncio.TaskGroup() as group:
