@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench.ours.world_training import judged_placement, judged_routing, trained
+from tools.bench.ours.worlds.world_training import judged_placement, judged_routing, trained
 
 pytestmark = pytest.mark.e2e
 

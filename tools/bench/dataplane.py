@@ -40,12 +40,12 @@ FIGURES = (
 
 def plan(quick: bool) -> list[Measurement]:
     runs, seconds, turns = (1, "1", "5") if quick else (3, "1.5", "9")
-    uploads = ("-m", "tools.bench.ours.uploads", "--seconds", seconds, "--fragment-steps")
+    uploads = ("-m", "tools.bench.ours.dataplane.uploads", "--seconds", seconds, "--fragment-steps")
     return [
         Measurement("uploads", (*uploads, str(LARGE)), runs, 120),
         Measurement("small_uploads", (*uploads, str(SMALL)), runs, 120),
-        Measurement("encodings", ("-m", "tools.bench.ours.encodings"), runs, 60),
-        Measurement("publishing", ("-m", "tools.bench.ours.publishing", "--turns", turns), runs, 180),
+        Measurement("encodings", ("-m", "tools.bench.ours.dataplane.encodings"), runs, 60),
+        Measurement("publishing", ("-m", "tools.bench.ours.dataplane.publishing", "--turns", turns), runs, 180),
     ]
 
 

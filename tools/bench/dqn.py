@@ -31,7 +31,7 @@ SPEEDS = (
 
 def plan(quick: bool) -> list[Measurement]:
     runs, steps, peer_steps = (1, "20000", "8000") if quick else (5, "100000", "40000")
-    ours, sb3 = ("-m", "tools.bench.ours.dqn_speed"), str(PEERS / "sb3_dqn.py")
+    ours, sb3 = ("-m", "tools.bench.ours.training.dqn_speed"), str(PEERS / "sb3_dqn.py")
     return [
         Measurement("dqn_fleet", (*ours, "--fleet", "--steps", steps), runs, 300, seeded=True),
         Measurement("sb3_dqn", (sb3, "--steps", peer_steps), runs, 300, "sb3", seeded=True),

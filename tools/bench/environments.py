@@ -26,13 +26,13 @@ WORLDS = (
 
 
 def plan(quick: bool) -> list[Measurement]:
-    runs, ours = 1 if quick else 3, ("-m", "tools.bench.ours.environments", "--world")
+    runs, ours = 1 if quick else 3, ("-m", "tools.bench.ours.training.environments", "--world")
     measurements = []
     for world, actors, steps, _ in WORLDS:
         given = (*ours, world, "--steps", str(steps // 2 if quick else steps))
         measurements.append(Measurement(f"{world}_serial", given, runs, 180, seeded=True))
         measurements.append(Measurement(f"{world}_fleet", (*given, "--actors", str(actors)), runs, 180, seeded=True))
-    images = ("-m", "tools.bench.ours.images", "--updates", "3")
+    images = ("-m", "tools.bench.ours.training.images", "--updates", "3")
     measurements.append(Measurement("images", images, runs, 120, seeded=True))
     measurements.append(Measurement("sb3_images", (str(PEERS / "sb3_images.py"),), runs, 300, "sb3", seeded=True))
     return measurements

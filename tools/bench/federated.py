@@ -34,8 +34,8 @@ FIGURES = (
 
 def plan(quick: bool) -> list[Measurement]:
     runs, rounds, large_rounds = (1, "15", "4") if quick else (3, "30", "6")
-    ours = ("-m", "tools.bench.ours.federated_rounds", "--parameters")
-    many = ("-m", "tools.bench.ours.federated_simulation", "--nodes")
+    ours = ("-m", "tools.bench.ours.federated.federated_rounds", "--parameters")
+    many = ("-m", "tools.bench.ours.federated.federated_simulation", "--nodes")
     legacy, deployment = str(PEERS / "flower_legacy.py"), str(PEERS / "flower_deployment.py")
     measurements = [
         Measurement("small", (*ours, SMALL, "--rounds", rounds), runs, 120),

@@ -65,7 +65,7 @@ def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: 
     found = [
         Measurement(
             entry.key,
-            ("-m", "tools.bench.ours.learning", "--preset", entry.preset, "--mark", str(entry.mark), *mode),
+            ("-m", "tools.bench.ours.training.learning", "--preset", entry.preset, "--mark", str(entry.mark), *mode),
             runs,
             entry.limit_seconds,
             seeded=True,
@@ -74,7 +74,7 @@ def plan(quick: bool, seeds: int = SEEDS, only: tuple[str, ...] = (), *, fleet: 
         if (entry.preset in only if only else entry.quick or not quick)
     ]
     if "lag" in only or not (only or quick):
-        script = ("-m", "tools.bench.ours.forced_lag")
+        script = ("-m", "tools.bench.ours.training.forced_lag")
         found += [
             Measurement(
                 f"{targets}_lag_{lag}", (*script, "--targets", targets, "--lag", str(lag)), runs, 600, seeded=True

@@ -22,7 +22,7 @@ SLACK_SECONDS = 150
 
 def plan(quick: bool, minutes: float = MINUTES) -> list[Measurement]:
     minutes = QUICK_MINUTES if quick else minutes
-    arguments = ("-m", "tools.bench.ours.memory", "--minutes", str(minutes))
+    arguments = ("-m", "tools.bench.ours.training.memory", "--minutes", str(minutes))
     return [Measurement("training", arguments, 1, minutes * 60 + SLACK_SECONDS)]
 
 

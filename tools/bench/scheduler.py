@@ -63,22 +63,22 @@ FIGURES = (
 def plan(quick: bool) -> list[Measurement]:
     runs, tasks, peer_tasks = (1, "20000", "2000") if quick else (3, "50000", "10000")
     trips, dask_trips = ("300", "100") if quick else ("1000", "500")
-    ours = ("-m", "tools.bench.ours.tasks", "--tasks", tasks, "--trips", trips, "--store")
-    depth = ("-m", "tools.bench.ours.queue_depth", "--queued")
+    ours = ("-m", "tools.bench.ours.scheduler.tasks", "--tasks", tasks, "--trips", trips, "--store")
+    depth = ("-m", "tools.bench.ours.scheduler.queue_depth", "--queued")
     ray, dask = str(PEERS / "ray_tasks.py"), str(PEERS / "dask_tasks.py")
     measurements = [
         Measurement("memory", (*ours, "memory"), runs, 120),
         Measurement("awake", (*ours, "memory", "--awake"), runs, 120),
         Measurement("asyncio", (*ours, "memory", "--loop", "asyncio"), runs, 120),
-        Measurement("bare", ("-m", "tools.bench.ours.bare_stream", "--trips", trips), runs, 60),
+        Measurement("bare", ("-m", "tools.bench.ours.scheduler.bare_stream", "--trips", trips), runs, 60),
         Measurement("ray", (ray, "--tasks", peer_tasks, "--trips", trips), runs, 120, "ray"),
         Measurement("ray_awake", (ray, "--tasks", peer_tasks, "--trips", trips, "--awake"), runs, 120, "ray"),
         Measurement("sqlite", (*ours, "sqlite"), runs, 120),
         Measurement("dask", (dask, "--tasks", peer_tasks, "--trips", dask_trips), runs, 180, "dask"),
-        Measurement("crowd", ("-m", "tools.bench.ours.crowd"), runs, 120),
-        Measurement("crowd_awake", ("-m", "tools.bench.ours.crowd", "--awake"), runs, 120),
-        Measurement("multitude", ("-m", "tools.bench.ours.multitude"), 1, 120),
-        Measurement("restart", ("-m", "tools.bench.ours.restart", "--kills", "2" if quick else "5"), 1, 240),
+        Measurement("crowd", ("-m", "tools.bench.ours.scheduler.crowd"), runs, 120),
+        Measurement("crowd_awake", ("-m", "tools.bench.ours.scheduler.crowd", "--awake"), runs, 120),
+        Measurement("multitude", ("-m", "tools.bench.ours.scheduler.multitude"), 1, 120),
+        Measurement("restart", ("-m", "tools.bench.ours.scheduler.restart", "--kills", "2" if quick else "5"), 1, 240),
         Measurement("shallow", (*depth, str(FEW)), runs, 120),
         Measurement("deep", (*depth, str(MANY)), runs, 300),
     ]

@@ -48,8 +48,8 @@ ACTING = (
 
 def plan(quick: bool) -> list[Measurement]:
     runs, steps = (2, 60_000) if quick else (5, 300_000)
-    training = ("-m", "tools.bench.ours.training")
-    acting = ("-m", "tools.bench.ours.acting", "--seconds", "1" if quick else "3", "--environments")
+    training = ("-m", "tools.bench.ours.training.training")
+    acting = ("-m", "tools.bench.ours.training.acting", "--seconds", "1" if quick else "3", "--environments")
     sb3 = str(PEERS / "sb3_speed.py")
     sb3_default = (sb3, "--steps", str(SB3_ROLLOUT_STEPS * (1 if quick else 3)))
     measurements = [

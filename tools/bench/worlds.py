@@ -38,8 +38,8 @@ PLACEMENTS = (
 
 
 def plan(quick: bool) -> list[Measurement]:
-    stepping, training = ("-m", "tools.bench.ours.world_steps"), ("-m", "tools.bench.ours.world_training")
-    tuning = ("-m", "tools.bench.ours.tuned_trials")
+    stepping, training = ("-m", "tools.bench.ours.worlds.world_steps"), ("-m", "tools.bench.ours.worlds.world_training")
+    tuning = ("-m", "tools.bench.ours.worlds.tuned_trials")
     limit = ("--steps", str(QUICK_STEPS)) if quick else ()
     seconds, few, many = ("1", 1, 1) if quick else ("3", 3, 5)
     peer_steps = str(QUICK_STEPS if quick else PEER_STEPS)

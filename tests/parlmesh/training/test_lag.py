@@ -1,6 +1,6 @@
 import pytest
 
-from tools.bench.ours.forced_lag import train
+from tools.bench.ours.training.forced_lag import train
 
 
 @pytest.mark.slow

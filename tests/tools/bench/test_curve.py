@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.bench.ours.curve import Mark, held_version, marks, seconds_until, steps_per_second
+from tools.bench.ours.training.curve import Mark, held_version, marks, seconds_until, steps_per_second
 
 UPDATES = [Mark(1, 2000, 100.0), Mark(2, 4000, 100.5), Mark(3, 6000, 101.0)]
 

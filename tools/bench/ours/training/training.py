@@ -16,7 +16,7 @@ from . import curve
 GOAL = 475.0
 IN_A_ROW = 3
 NEVER = 10**12
-PRESETS = Path(__file__).parents[3] / "presets"
+PRESETS = Path(__file__).parents[4] / "presets"
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from ..ground.slope import slope
+from ...ground.slope import slope
 
 NEVER = 10**12
 WARM_UP_SHARE = 0.25

@@ -13,7 +13,7 @@ import uvloop
 
 from parlmesh.client import PARLController, TaskRequest
 
-from ..ground.samples import percentile
+from ...ground.samples import percentile
 
 WARM_UP_TASKS = 2000
 WARM_UP_TRIPS = 100

@@ -21,8 +21,8 @@ from parlmesh.worlds.placement.optimum import best_possible
 from parlmesh.worlds.routing import evaluation as routing
 from parlmesh.worlds.routing.baselines import BASELINES as ROUTES
 
-from .learning import up_command
-from .training import PRESETS
+from ..training.learning import up_command
+from ..training.training import PRESETS
 
 # No run's seed leads here: runs derive theirs from small numbers by hashing, conditions are seeded one by one.
 HELD_OUT = 1_000_000

@@ -19,7 +19,7 @@ from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate, evaluation_seed
 from parlmesh.trainers import policy_for, trainer_for
 
-PRESETS = Path(__file__).parents[3] / "presets"
+PRESETS = Path(__file__).parents[4] / "presets"
 
 
 @dataclass(slots=True)

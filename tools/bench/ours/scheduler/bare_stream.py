@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 import uvloop
 
-from ..ground.samples import percentile
+from ...ground.samples import percentile
 
 WARM_UP = 200
 METHOD = "/bare/Echo"
@@ -59,7 +59,7 @@ def main() -> None:
     if arguments.serve:
         uvloop.run(serve())
         return
-    command = [sys.executable, "-m", "tools.bench.ours.bare_stream", "--serve"]
+    command = [sys.executable, "-m", "tools.bench.ours.scheduler.bare_stream", "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -50,7 +50,7 @@ async def measure(turns: int) -> dict[str, Any]:
         await server.start()
         arguments = ("--learner", server.address, "--bare", await bare.start())
         pairs = []
-        async with Children("tools.bench.ours.policy_reader", [arguments] * READERS) as readers:
+        async with Children("tools.bench.ours.dataplane.policy_reader", [arguments] * READERS) as readers:
             for turn in range(turns + 1):
                 data = rng.bytes(POLICY_BYTES)
                 pair = await publish(readers, registry, data), await send(readers, bare, data)

@@ -51,7 +51,9 @@ async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, 
         shape = ("--environments", str(ENVIRONMENTS), "--fragment-steps", str(fragment_steps))
         common = ("--learner", server.address, "--bare", await bare.start(), *shape)
         names = [("--name", f"actor-{index}") for index in range(SENDERS)]
-        async with Children("tools.bench.ours.upload_sender", [(*name, *common) for name in names]) as senders:
+        async with Children(
+            "tools.bench.ours.dataplane.upload_sender", [(*name, *common) for name in names]
+        ) as senders:
             await rate(senders, "trajectories", WARM_UP_SECONDS)
             await rate(senders, "bytes", WARM_UP_SECONDS)
             pairs = [
