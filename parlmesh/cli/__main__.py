@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli.commands import actors, bench, certs, federation, job, models, placement, tasks, train
+from parlmesh.cli.commands import actors, bench, certs, federation, job, models, orchestration, placement, tasks, train
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
@@ -36,6 +36,7 @@ app.add_typer(train.app, name="train")
 app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(job.app, name="job")
+app.add_typer(orchestration.app, name="orchestration")
 app.add_typer(actors.app, name="actors")
 app.add_typer(federation.app, name="federation")
 app.add_typer(placement.app, name="placement")

@@ -21,6 +21,7 @@ class Variant:
 _NONE = {"lambda1": 0.0, "lambda2": 0.0}
 _AUTOMATIC = {"assigning": "automatic"}
 _STRICT = {"credit": "finished"}
+_CERTAIN = {"ppo": {"entropy_coefficient": 0.0}}
 
 VARIANTS = {
     variant.name: variant
@@ -45,6 +46,12 @@ VARIANTS = {
             {"reward": _NONE, **_AUTOMATIC},
             _AUTOMATIC,
         ),
+        Variant(
+            "no entropy, r_perf only",
+            "no auxiliary term, and nothing else that keeps it exploring",
+            {"reward": _NONE, **_CERTAIN},
+        ),
+        Variant("no entropy, annealed", "the same with the auxiliary terms", _CERTAIN),
         Variant("strict, r_perf only", "a job that its budget cut off is worth nothing", {"reward": _NONE}, _STRICT),
         Variant("strict, annealed", "the same with the auxiliary terms", {}, _STRICT),
         Variant("automatic, annealed", "the same with the auxiliary terms", _AUTOMATIC, _AUTOMATIC),
