@@ -116,20 +116,28 @@ def test_a_cloned_policy_works_alone():
     assert found.sub_agents == 0
 
 
-@pytest.mark.timeout(300)
-def test_a_short_training_does_more_per_critical_step_than_one_agent_and_more_than_spam():
-    settings = yaml.safe_load(_preset())["training"]
+def test_training_changes_the_orchestrator_and_leaves_sub_agents_alone():
     frozen = {name: agent.digest for name, agent in SUB_AGENTS.items()}
-    trained = train_here(VARIANTS["annealed"], settings, seed=0, steps=120_000)
+    settings = yaml.safe_load(_preset())["training"]
+    short, longer = (train_here(VARIANTS["annealed"], settings, seed=0, steps=steps) for steps in (1, 10_000))
     assert {name: agent.digest for name, agent in SUB_AGENTS.items()} == frozen
-    scores = evaluate_policy(load_policy(trained.policy), jobs=60)
-    alone = score(single_agent, "wide_search", jobs=60)
-    assert scores["wide_search"].work_per_step > 2.5 * alone.work_per_step
-    assert scores["wide_search"].critical_steps <= 160
-    spammed = np.mean([score(spam, family, jobs=60).coverage for family in scores])
-    assert np.mean([found.coverage for found in scores.values()]) > spammed
-    first, last = trained.curve[0], trained.curve[-1]
+    assert short.policy != longer.policy
+    first, last = longer.curve[0], longer.curve[-1]
     assert (first["orchestration/lambda1"], last["orchestration/lambda1"]) == (0.3, 0.0)
+
+
+@pytest.mark.slow
+def test_a_whole_training_keeps_what_the_documentation_says():
+    trained = train_here(VARIANTS["annealed"], yaml.safe_load(_preset())["training"], seed=0, steps=400_000)
+    scores = evaluate_policy(load_policy(trained.policy))
+    wide, chain = scores["wide_search"], scores["deep_chain"]
+    alone = {family: score(single_agent, family) for family in scores}
+    assert wide.work_per_step >= 3 * alone["wide_search"].work_per_step
+    assert wide.success >= 0.85
+    assert chain.coverage >= alone["deep_chain"].coverage - 0.03
+    assert chain.work_per_step <= 1.05 * alone["deep_chain"].work_per_step, "there is no speed-up on a chain"
+    spammed = np.mean([score(spam, family).coverage for family in scores])
+    assert np.mean([found.coverage for found in scores.values()]) > spammed
 
 
 def _preset():
