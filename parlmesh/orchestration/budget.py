@@ -1,5 +1,6 @@
 """What a job may cost: critical steps, sub-agents and coordinated steps, counted as they are spent."""
 
+import math
 from collections.abc import Sequence
 
 from parlmesh.errors import InvalidInput
@@ -17,8 +18,9 @@ class Budget:
     def __init__(self, critical_steps: float = 1_500, sub_agents: int = 100, coordinated_steps: float = 1_500) -> None:
         limits = {"critical_steps": critical_steps, "sub_agents": sub_agents, "coordinated_steps": coordinated_steps}
         for name, limit in limits.items():
-            if limit <= 0:
-                raise InvalidInput(f"{name} must be > 0, got {limit}")
+            # Written so that NaN is refused as well: nothing is ever above it.
+            if not 0 < limit < math.inf:
+                raise InvalidInput(f"{name} must be > 0 and finite, got {limit}")
         self._limits = limits
         self._spent = dict.fromkeys(limits, 0.0)
 

@@ -1,5 +1,6 @@
 """A language model as the orchestrator of a live job: its tool calls become sub-agents and tasks on the fleet."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -31,7 +32,8 @@ class LanguageOrchestrator:
         """The job's result; its answer is what the model gave to finish, or None when it never did."""
         self.conversation = f"{INSTRUCTIONS}\n\n{job}\n"
         for _ in range(self._most_turns):
-            text = self._write(self.conversation)
+            # A model may take minutes, in which the connection to the fleet must not stand still.
+            text = await asyncio.to_thread(self._write, self.conversation)
             call, rest = next_call(text)
             # What follows a call was written without knowing its result.
             self.conversation += text[: len(text) - len(rest)] if call is not None else text

@@ -82,3 +82,9 @@ def test_the_hundred_and_first_sub_agent_is_refused() -> None:
     with pytest.raises(BudgetExceeded, match="sub_agents: 100 are spent and 1 more are above 100"):
         budget.create()
     assert budget.left["sub_agents"] == 0
+
+
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf")])
+def test_a_budget_without_a_limit_is_refused(limit: float) -> None:
+    with pytest.raises(InvalidInput, match="critical_steps must be > 0 and finite"):
+        Budget(critical_steps=limit)

@@ -1,5 +1,6 @@
 """A sub-agent that answers whatever a test wants, or kills its actor."""
 
+import asyncio
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ class OddAnswer:
     async def run(self, parameters, tensors, context):
         if parameters.get("kill_once") and context.attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+        await asyncio.sleep(parameters.get("seconds", 0))
         if "raise" in parameters:
             raise RuntimeError(parameters["raise"])
         answer = dict(parameters["answer"])

@@ -1,6 +1,7 @@
 """An orchestrator on a fleet of real processes: stages of parallel tasks, strange answers, budgets, a killed actor."""
 
 import asyncio
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -143,6 +144,38 @@ async def test_the_same_job_again_gets_the_outcomes_that_are_known(controller):
         return (await job.wait())[0].value["draw"]
 
     assert await play() == await play()
+
+
+ORCHESTRATOR = """
+import asyncio, sys
+from parlmesh.client import PARLController
+from parlmesh.orchestration.live import Orchestrator
+
+async def main():
+    async with PARLController(sys.argv[1]) as controller:
+        job = Orchestrator(controller, job_id="resumed", kind="odd_answer")
+        job.create_subagent("one")
+        job.assign_task("one", {"answer": {}, "draw": True})
+        print((await job.wait())[0].value["draw"], flush=True)
+        job.assign_task("one", {"answer": {}, "draw": True, "seconds": float(sys.argv[2])})
+        print((await job.wait())[0].done, flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_killed_orchestrator_goes_on_under_its_job_id(address):
+    async def start(seconds):
+        command = (sys.executable, "-c", ORCHESTRATOR, address, str(seconds))
+        return await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+
+    first = await start(1.0)
+    drawn = await first.stdout.readline()
+    first.kill()
+    assert await first.wait() == -9
+    second = await start(1.0)
+    told, _ = await second.communicate()
+    assert told == drawn + b"True\n", "what had ended was done once"
 
 
 async def test_a_group_outlives_the_actor_that_worked_on_it():
