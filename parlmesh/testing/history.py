@@ -55,6 +55,8 @@ class Began:
     actor: str
     token: str
     at: float
+    inline: bool = False
+    """It runs where it arrives: it never waits for a slot and cannot be moved."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a history must obey, whatever failed. Pure: reads records, says what they contradict.
 
 An attempt of an actor that was itself killed, stopped or cut off may be repeated: that is what leases are for. Nothing
-else is an excuse, a restart of the scheduler least of all, but for leases that it granted in its last moment.
+else is an excuse, a restart of the scheduler least of all, but for first leases that it granted in its last moment.
 """
 
 import itertools
@@ -42,6 +42,9 @@ class Limits:
     unrecorded_seconds: float = 1.0
     """First attempts begin while their lease is being recorded: how long before its death a scheduler may have granted
     a lease that its journal does not know."""
+    in_the_socket_seconds: float = 0.5
+    """How long an assignment may be on its way after the death of the scheduler that sent it. Longer only where the
+    machine starved, which is a fault of its own."""
 
 
 def check(history: History, limits: Limits | None = None) -> list[Violation]:
@@ -67,6 +70,9 @@ class _Books:
         self._cancelled = {task_id for each in self._cancels for task_id in each.task_ids}
         self._ends = _grouped(history.of(Delivered))
         self._began = _grouped(history.of(Began))
+        self._began_on: dict[str, list[Began]] = defaultdict(list)
+        for attempt in history.of(Began):
+            self._began_on[attempt.actor].append(attempt)
         self._ended: dict[str, Ended] = {record.token: record for record in history.of(Ended)}
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         for fault in history.of(Fault):
@@ -130,7 +136,7 @@ class _Books:
                 # Whoever was cut off itself may still begin what it was given before.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
                 until = after.at if end is None else min(after.at, self._accepted_by(end))
-                if not (stale or self._excused(before.actor, before.at, until) or self._unrecorded(before)):
+                if not (stale or self._excused(before.actor, before.at, until) or self._unrecorded(before, after)):
                     yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
 
     def _excused(self, actor: str, start: float, end: float) -> bool:
@@ -156,17 +162,29 @@ class _Books:
     def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
         """Whether it was taken from a full actor for an idle one, in the moment in which it began there. A short one
         may have come to its end there before it heard of it."""
-        if before.actor == after.actor:
+        if before.actor == after.actor or before.inline:
             return False
         over = end.at if end is not None and end.how == "stopped" else after.at
         return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
 
-    def _unrecorded(self, began: Began) -> bool:
-        """Whether it is a first attempt and the scheduler died so soon after it was given that the lease may have died
-        with it; the assignment may have been on its way at that moment."""
-        earliest = began.at - self._limits.on_its_way_seconds
-        latest = began.at + self._limits.unrecorded_seconds
-        return began.attempt == 1 and any(earliest <= death.start <= latest for death in self._deaths)
+    def _unrecorded(self, before: Began, after: Began) -> bool:
+        """Whether the scheduler died so soon after it gave out a first attempt that the lease may have died with it.
+        Then the repetition is a first attempt too: a journal that knew of the lease would have counted it."""
+        if before.attempt != 1 or after.attempt != 1:
+            return False
+        limits = self._limits
+        for death in self._deaths:
+            if -limits.unrecorded_seconds <= before.at - death.start <= limits.in_the_socket_seconds:
+                return True
+            # It waited for a slot, and nobody was there to take it back.
+            if death.start < before.at <= death.end and not before.inline and self._busy(before.actor, death.start):
+                return True
+        return False
+
+    def _busy(self, actor: str, at: float) -> bool:
+        """Whether an attempt ran there at that moment."""
+        ends = ((began, self._ended.get(began.token)) for began in self._began_on.get(actor, []))
+        return any(began.at <= at and end is not None and end.at >= at for began, end in ends)
 
     def _succeeded_or_was_cancelled(self, task_id: str) -> bool:
         """An attempt that failed or was stopped is no end: whoever forgets its task has lost it."""

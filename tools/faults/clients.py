@@ -23,6 +23,7 @@ _CALL_SECONDS = 5.0
 _IN_FLIGHT = 80
 _PATIENCE_SECONDS = 600.0
 _LOOK_SECONDS = 60.0
+_ASKED_AT_ONCE = 16
 _UNANSWERED = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -120,34 +121,47 @@ class RawClient:
         )
 
     async def _watch(self) -> None:
-        while True:
-            call = self._stub.WatchTasks(pb.WatchTasksRequest(submitter=self._name))
-            try:
-                await call.initial_metadata()
-                await self._ask(tuple(self.waiting))
-                while isinstance(response := await asyncio.wait_for(call.read(), _CALL_SECONDS), pb.WatchTasksResponse):
-                    for outcome in response.outcomes:
-                        self._deliver(outcome)
-            except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError):
-                # A silent stream may be a link that holds back: asked anew every few seconds.
-                pass
-            finally:
-                call.cancel()
-            await asyncio.sleep(0.1)
+        async with asyncio.TaskGroup() as group:
+            asking: asyncio.Task[None] | None = None
+            while True:
+                call = self._stub.WatchTasks(pb.WatchTasksRequest(submitter=self._name))
+                try:
+                    await call.initial_metadata()
+                    # Beside the reading: what the stream has brought is lost with it.
+                    if asking is None or asking.done():
+                        asking = group.create_task(self._ask(tuple(self.waiting)))
+                    await self._read(call)
+                except (grpc.aio.AioRpcError, TimeoutError, asyncio.InvalidStateError):
+                    # A silent stream may be a link that holds back: asked anew every few seconds.
+                    pass
+                finally:
+                    call.cancel()
+                await asyncio.sleep(0.1)
+
+    async def _read(self, call: Any) -> None:
+        while isinstance(response := await asyncio.wait_for(call.read(), _CALL_SECONDS), pb.WatchTasksResponse):
+            for outcome in response.outcomes:
+                self._deliver(outcome)
 
     async def _ask(self, task_ids: Iterable[str]) -> None:
-        for task_id in task_ids:
+        """Of all, several at once. One after the other, the last are never asked for where answers are slow and the
+        scheduler is often away."""
+        turn = asyncio.Semaphore(_ASKED_AT_ONCE)
+        async with asyncio.TaskGroup() as group:
+            for task_id in task_ids:
+                group.create_task(self._ask_one(task_id, turn))
+
+    async def _ask_one(self, task_id: str, turn: asyncio.Semaphore) -> None:
+        async with turn:
             try:
                 answer = await self._stub.GetTask(pb.GetTaskRequest(task_id=task_id), timeout=_CALL_SECONDS)
             except grpc.aio.AioRpcError as error:
-                if error.code() is not grpc.StatusCode.NOT_FOUND:
-                    return
-                if task_id in self.waiting:
+                if error.code() is grpc.StatusCode.NOT_FOUND and task_id in self.waiting:
                     self.waiting.discard(task_id)
                     self._journal.add(Delivered(task_id, now(), "forgotten"))
-                continue
-            if answer.task.state in _FINAL:
-                self._deliver(answer.task.outcome)
+                return
+        if answer.task.state in _FINAL:
+            self._deliver(answer.task.outcome)
 
     def _deliver(self, outcome: task_pb2.Outcome) -> None:
         state, token = _FINAL[outcome.state], ""

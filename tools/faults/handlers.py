@@ -19,12 +19,15 @@ _LOOK_SECONDS = 0.02
 class Mark:
     """What all kinds share: {seconds, fail_attempts, bytes}."""
 
+    runs_in: RunsIn
+
     def __init__(self) -> None:
         self._journal = Journal(Path(os.environ[VARIABLE]))
 
     def _begin(self, context: Context) -> str:
         token = secrets.token_hex(8)
-        self._journal.add(Began(context.task_id, context.attempt, context.actor_id, token, now()))
+        inline = self.runs_in is RunsIn.INLINE
+        self._journal.add(Began(context.task_id, context.attempt, context.actor_id, token, now(), inline))
         return token
 
     def _end(self, token: str, parameters: dict[str, Any], context: Context) -> dict[str, Any]:

@@ -23,9 +23,17 @@ ACCEPTED = Submitted(("t",), 1.0, 1.1, "accepted")
 
 
 def attempt(
-    token: str, at: float, *, actor: str = "a", number: int = 1, seconds: float = 1.0, how: str = "succeeded"
+    token: str,
+    at: float,
+    *,
+    task_id: str = "t",
+    actor: str = "a",
+    number: int = 1,
+    seconds: float = 1.0,
+    how: str = "succeeded",
+    inline: bool = False,
 ) -> list[Record]:
-    return [Began("t", number, actor, token, at), Ended(token, at + seconds, how)]
+    return [Began(task_id, number, actor, token, at, inline), Ended(token, at + seconds, how)]
 
 
 def rules(*records: Record | list[Record], **limits: object) -> list[str]:
@@ -106,13 +114,35 @@ def test_live_work_that_is_repeated_is_noticed_whatever_happened_to_the_schedule
     assert rules(*TWICE, Fault("scheduler", "kill", 3.2, 3.2)) == ["live work is not repeated"]
 
 
-def test_a_lease_of_the_schedulers_last_moment_may_have_died_with_it() -> None:
-    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == []
-    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 1.9, 1.9)) == [], "the assignment was on its way"
-    assert rules(*TWICE, Fault("scheduler", "kill_scheduler", 3.1, 3.1)) == ["live work is not repeated"]
-    assert rules(*TWICE, Fault("scheduler", "terminate_scheduler", 2.2, 2.2)) == ["live work is not repeated"]
+def killed(at: float, until: float = 0.0) -> Fault:
+    return Fault("scheduler", "kill_scheduler", at, until or at)
+
+
+# The journal did not know of the first: the second is a first one too.
+FORGOTTEN_LEASE = (ACCEPTED, attempt("x", 2.0), attempt("y", 5.0, actor="b"), Delivered("t", 6.0, "succeeded", "y"))
+
+
+def test_a_first_lease_of_the_schedulers_last_moment_may_have_died_with_it() -> None:
+    assert rules(*FORGOTTEN_LEASE, killed(2.2)) == []
+    assert rules(*FORGOTTEN_LEASE, killed(1.6)) == [], "the assignment was in the socket"
+    for death in (killed(3.1), killed(1.4), Fault("scheduler", "terminate_scheduler", 2.2, 2.2)):
+        assert rules(*FORGOTTEN_LEASE, death) == ["live work is not repeated"]
+
+
+def test_a_lease_that_was_counted_did_not_die_with_the_scheduler() -> None:
+    assert rules(*TWICE, killed(2.2)) == ["live work is not repeated"]
     later = attempt("x", 2.0, number=2), attempt("y", 2.5, actor="b", number=3), Delivered("t", 4.0, "succeeded", "y")
-    assert rules(ACCEPTED, *later, Fault("scheduler", "kill_scheduler", 2.2, 2.2)) == ["live work is not repeated"]
+    assert rules(ACCEPTED, *later, killed(2.2)) == ["live work is not repeated"]
+
+
+def test_a_lease_that_died_with_the_scheduler_may_have_waited_for_a_slot_but_not_an_inline_one() -> None:
+    other = Submitted(("o",), 0.1, 0.2, "accepted"), attempt("z", 0.3, task_id="o", seconds=1.6)
+    ended = Delivered("o", 1.95, "succeeded", "z")
+    assert rules(*FORGOTTEN_LEASE, *other, ended, killed(1.0, 4.0)) == []
+    assert rules(*FORGOTTEN_LEASE, *other, ended, killed(1.0, 1.8)) == ["live work is not repeated"]
+    inline = attempt("x", 2.0, inline=True), attempt("y", 5.0, actor="b", inline=True)
+    found = rules(ACCEPTED, *inline, Delivered("t", 6.0, "succeeded", "y"), *other, ended, killed(1.0, 4.0))
+    assert found == ["live work is not repeated"]
 
 
 @pytest.mark.parametrize(
@@ -155,6 +185,8 @@ def test_a_task_that_is_moved_may_be_stopped_in_the_moment_in_which_it_begins_an
     for actor, found in (("b", []), ("a", ["live work is not repeated"])):
         again = attempt("y", 2.5, actor=actor), Delivered("t", 4.0, "succeeded", "y")
         assert rules(ACCEPTED, attempt("x", 2.0, seconds=0.0), *again) == found
+    inline = attempt("x", 2.0, seconds=0.0, inline=True), attempt("y", 2.5, actor="b", inline=True)
+    assert rules(ACCEPTED, *inline, Delivered("t", 4.0, "succeeded", "y")) == ["live work is not repeated"]
 
 
 def test_a_failed_attempt_may_be_followed_by_another() -> None:
