@@ -1,5 +1,6 @@
 """A job of the environment, played on a fleet: the same observations, masks and budget, with answers of real tasks."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -67,6 +68,9 @@ async def play_job(
         if not world.mask()[0, action]:
             action = Action.FINISH
         next_ready = int(world.ready[0].argmax())
+        if action in (Action.CREATE, Action.WAIT):
+            # The orchestrator's own step takes as long as a sub-agent's.
+            await asyncio.sleep(step_seconds)
         if action == Action.CREATE:
             live.create_subagent(f"sub-{int(world.created[0])}")
         elif action == Action.ASSIGN:
