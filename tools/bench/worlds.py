@@ -33,7 +33,8 @@ SPEEDS: tuple[tuple[str, str, dict[str, int], int], ...] = (
 PLACEMENTS = (
     ("ppo_v3", "ppo-placement", "PPO, Placement-v3"),
     ("q_v1", "q-placement", "Q-learning, Placement-v1"),
-    ("dqn_v2", "dqn-placement", "DQN, Placement-v2"),
+    ("dqn_v1", "dqn-placement", "DQN, Placement-v1"),
+    ("dqn_v2", "dqn-placement-v2", "DQN, Placement-v2"),
 )
 
 

@@ -1,6 +1,8 @@
 """The worlds as gymnasium and the fleet see them."""
 
+import os
 import warnings
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -202,6 +204,22 @@ def test_a_trace_is_replayed_from_its_part_and_keeps_the_mean_rate(tmp_path):
         loads[part] = envs.simulation.coming(0).load / envs.simulation.cluster.request_rate
     assert np.allclose(loads["first"], 0.5)
     assert np.allclose(loads["last"], 2.0)
+
+
+NAB = Path(os.environ.get("PARLMESH_DATA", "data")) / "nab"
+
+
+@pytest.mark.skipif(not NAB.is_dir(), reason="no folder nab in PARLMESH_DATA")
+@pytest.mark.parametrize("file", sorted(NAB.glob("*.csv")), ids=lambda path: path.stem)
+def test_recorded_series_of_servers_are_played(file):
+    parts = []
+    for part in ("first", "last"):
+        envs = PlacementVectorEnv(2, profile="trace", trace=str(file), trace_part=part)
+        envs.reset(seed=1)
+        parts.append(envs.simulation.coming(0).load)
+        assert np.isfinite(envs.step(np.zeros((2, 4), np.int64))[1]).all()
+    first, last = parts
+    assert not np.allclose(first, last)
 
 
 def test_a_hundred_nodes_and_fifty_deployments_work():
