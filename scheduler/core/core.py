@@ -157,6 +157,8 @@ class Core:
         for task, lease_id in zip(tasks, lease_ids, strict=True):
             if task.lease_id == lease_id and task.actor is actor:
                 task.expires_at = now + self.config.leases.duration_seconds
+                # Behind those that were sent meanwhile: its actor begins them first.
+                actor.leases[lease_id] = actor.leases.pop(lease_id)
 
     def announced(self, count: int) -> None:
         """So many tasks of a Notify have been told of, and may be forgotten when their time comes."""

@@ -178,6 +178,43 @@ def test_rebalancing_moves_nothing_that_may_have_ended_at_once(harness: Harness,
     assert harness.states(first.task_id) == ["RUNNING"]
 
 
+@pytest.mark.parametrize("command", [None, ActorCommand.PAUSE])
+def test_rebalancing_moves_nothing_that_its_actor_may_have_preferred(
+    harness: Harness, command: ActorCommand | None
+) -> None:
+    """An actor begins the most urgent of what waits, not the oldest."""
+    busy = harness.connect("busy", credits=5)
+    harness.core.actor("busy").depth = 5
+    for task_id, priority in (("first", 3), ("older", 2), ("urgent", 4), ("like it", 2), ("last", 1)):
+        harness.submit(noop(task_id, priority=priority))
+    first = harness.take(busy)[0]
+    harness.finish(busy, first, credit=False)
+    idle = harness.connect("idle", slots=4)
+    harness.hold(busy)
+    if command is not None:
+        harness.command(command, "busy")
+    assert harness.rebalance() == 2
+    assert sorted(ids(harness.take(idle))) == ["last", "like it"]
+    assert harness.states("older", "urgent") == ["RUNNING", "RUNNING"]
+
+
+def test_rebalancing_knows_that_a_lease_which_waited_for_its_commit_came_later(harness: Harness) -> None:
+    busy = harness.connect("busy", credits=0)
+    harness.core.actor("busy").depth = 2
+    harness.submit(noop("late"))
+    harness.hang_disk(failing=True)
+    harness.report(busy, credits=1)
+    harness.core.life.first_leases_wait = False
+    harness.report(busy, credits=1)
+    harness.submit(noop("running"))
+    assert ids(harness.take(busy)) == ["late", "running"]
+    harness.heal_disk()
+    idle = harness.connect("idle")
+    harness.hold(busy)
+    assert harness.rebalance() == 1
+    assert ids(harness.take(idle)) == ["late"]
+
+
 def test_what_rebalancing_takes_is_not_given_back_to_the_same_actor(harness: Harness) -> None:
     slow = harness.connect("slow", credits=50)
     harness.core.actor("slow").depth = 4
