@@ -24,7 +24,7 @@ BEHAVIOURS = {
     "parlmesh/client": {"imports", "run_order", "unclaimed_outcomes"},
     "parlmesh/config": {"strays"},
     "parlmesh/federation/tasks": {"federated_ppo", "tasks"},
-    "parlmesh/orchestration": {"community_version"},
+    "parlmesh/orchestration": {"community_version", "docs"},
     "parlmesh/policies": {"networks", "parity", "values"},
     "parlmesh/rpc": {"docs"},
     "parlmesh/security": {"certs_command"},

@@ -117,6 +117,7 @@ async def live(policy: Policy, jobs: int) -> list[dict[str, float]]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two seeds, a short training, no priors")
+    parser.add_argument("--peers", choices=("none",), default="none", help="nobody else trains such an orchestrator")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=SETTINGS["step_budget"])
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
