@@ -60,11 +60,18 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps({name: one.to_dict() for name, one in found.items()}))
         return
-    columns = ("reward", "deviation", "latency", "resource", "balance", "latency_ms", "throughput", "success")
+    # What eighty characters hold; JSON has the terms of the reward too.
+    columns = {
+        "reward": "reward",
+        "deviation": "±",
+        "latency_ms": "latency ms",
+        "throughput": "req/s",
+        "success": "success",
+    }
     print_table(
-        ["policy", *(f">{column}" for column in columns)],
+        ["policy", *(f">{heading}" for heading in columns.values())],
         [
-            [name, *(f"{getattr(one, column):.4g}" for column in columns)]
+            [name, *(f"{getattr(one, column):.3g}" for column in columns)]
             for name, one in sorted(found.items(), key=lambda pair: -pair[1].reward)
         ],
         nothing="nothing was played",

@@ -152,7 +152,8 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
         given["scheduler"] = scheduler
         # So that none of them has nothing to do.
         slots = config.actor.get("slots", 1)
-        given["training"].setdefault("slots", config.actors * (slots if isinstance(slots, int) else 1))
+        # The actor itself refuses a number that cannot be.
+        given["training"].setdefault("slots", config.actors * (max(0, slots) if isinstance(slots, int) else 1))
     return merged(given, config.learner)
 
 

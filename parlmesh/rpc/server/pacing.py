@@ -113,6 +113,7 @@ class Accounts:
     def open(self, identity: Identity) -> Account | None:
         """The account to which the call that this code serves is put; None for those who are not paced."""
         if identity.role is Role.OPERATOR or identity is UNKNOWN:
+            _account.set(None)
             return None
         account = self._accounts.pop(identity, None) or Account(identity, self._quotas, self._monotonic)
         self._accounts[identity] = account
