@@ -131,7 +131,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
     return TrajectorySchema(
         environment,
         policy.state_size,
-        fragment_steps=training.fragment_steps,
+        trajectory_steps=training.trajectory_steps,
         num_envs=training.num_envs,
         earned=training.reward_discount is not None,
         bounds=Bounds(limits.max_reward, limits.max_observation, limits.max_log_prob),
@@ -153,14 +153,14 @@ def divided(config: LearnerConfig) -> LearnerConfig:
     training = config.training
     num_envs, batch = shares(
         slots=training.slots,
-        batch=training.batch_fragments,
+        batch=training.batch_trajectories,
         max_policy_lag=training.max_policy_lag,
         num_envs=training.num_envs,
     )
     if config.mode != "fleet" or num_envs == training.num_envs:
         return config
-    log.info("batch_divided", slots=training.slots, num_envs=num_envs, batch_fragments=batch)
-    update = {"num_envs": num_envs, "batch_fragments": batch}
+    log.info("batch_divided", slots=training.slots, num_envs=num_envs, batch_trajectories=batch)
+    update = {"num_envs": num_envs, "batch_trajectories": batch}
     return config.model_copy(update={"training": training.model_copy(update=update)})
 
 

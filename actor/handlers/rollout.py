@@ -37,7 +37,7 @@ class RolloutParameters(Parameters):
     run_id: str = Field(min_length=1, max_length=200)
     environment: dict[str, Any]
     num_envs: int = Field(ge=1, le=65_536)
-    fragment_steps: int = Field(ge=1, le=1_000_000)
+    trajectory_steps: int = Field(ge=1, le=1_000_000)
     fragments: int = Field(default=1, ge=1, le=1_000_000)
     seed: int = Field(default=0, ge=0, lt=1 << 53)
     min_policy_version: int = Field(default=1, ge=0, lt=1 << 53)
@@ -117,7 +117,7 @@ class Rollout:
         self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
-        """{run_id, environment, num_envs, fragment_steps, fragments, seed, min_policy_version, …}: RolloutParameters"""
+        """{run_id, environment, num_envs, trajectory_steps, fragments, seed, …}: RolloutParameters"""
         wanted = parse_parameters(RolloutParameters, self.kind, parameters)
         tally = _Tally()
         uploads: deque[_Upload] = deque()
@@ -144,7 +144,7 @@ class Rollout:
         asked = time.perf_counter()
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         started = time.perf_counter()
-        fragment = collector.collect(held.policy, wanted.fragment_steps)
+        fragment = collector.collect(held.policy, wanted.trajectory_steps)
         ended = time.perf_counter()
         collect_seconds, waited_seconds = ended - started, started - self._ended.get(context.slot, started)
         self._ended[context.slot] = ended

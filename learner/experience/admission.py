@@ -48,15 +48,15 @@ class TrajectorySchema:
         spec: EnvironmentSpec,
         state_size: int,
         *,
-        fragment_steps: int,
+        trajectory_steps: int,
         num_envs: int,
         earned: bool = False,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
-        steps = (fragment_steps, num_envs)
+        steps = (trajectory_steps, num_envs)
         self._spec = spec
         self._columns: dict[str, tuple[str, tuple[int, ...]]] = {
-            OBSERVATION: (spec.observation_dtype, (fragment_steps + 1, num_envs, *spec.observation_shape)),
+            OBSERVATION: (spec.observation_dtype, (trajectory_steps + 1, num_envs, *spec.observation_shape)),
             ACTION: (spec.action.dtype, (*steps, *spec.action.shape)),
             LOG_PROB: ("float32", steps),
             REWARD: ("float32", steps),
@@ -65,7 +65,7 @@ class TrajectorySchema:
             VALID: ("bool", steps),
         }
         if spec.masked:
-            self._columns[ACTION_MASK] = ("bool", (fragment_steps + 1, num_envs, spec.action.outputs))
+            self._columns[ACTION_MASK] = ("bool", (trajectory_steps + 1, num_envs, spec.action.outputs))
         if state_size:
             self._columns[STATE] = ("float32", (num_envs, state_size))
         if earned:

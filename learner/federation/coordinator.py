@@ -307,14 +307,14 @@ class Federation:
             self._clear()
         self._changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
-            self._condense(now)
+            self._compact(now)
         return actions
 
-    def _condense(self, now: float) -> None:
+    def _compact(self, now: float) -> None:
         try:
-            self._journal.condense(encode(events.Restored(state_of(self.core)), now))
+            self._journal.compact(encode(events.Restored(state_of(self.core)), now))
         except OSError as error:
-            log.warning("journal_not_condensed", federation_id=self.federation_id, cause=sentence_of(error))
+            log.warning("journal_not_compacted", federation_id=self.federation_id, cause=sentence_of(error))
 
     def _perform(self, actions: Sequence[Action]) -> None:
         """Between two lives only the end is performed: all else is told again by the rounds when they resume."""

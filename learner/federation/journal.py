@@ -35,7 +35,7 @@ _KINDS = {
 }
 # What the next step stands on is on disk before that step; single updates are told by their digests.
 _SYNCED = (events.Begin, events.Aggregated, events.Stop)
-_CONDENSED_BYTES = 4 << 20
+_COMPACTED_BYTES = 4 << 20
 
 
 def encode(event: Event, now: float) -> bytes:
@@ -50,13 +50,13 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor = -1
-        self._condensed = 0
+        self._compacted = 0
         self._open()
 
     @property
     def long(self) -> bool:
         """Whether a compaction is worth it."""
-        return self._size > max(_CONDENSED_BYTES, 2 * self._condensed)
+        return self._size > max(_COMPACTED_BYTES, 2 * self._compacted)
 
     def append(self, event: Event, line: bytes) -> None:
         """Adds an event that was encoded; OSError when it could not be written, and then it is not there."""
@@ -70,12 +70,12 @@ class Journal:
             raise
         self._size += len(line)
 
-    def condense(self, line: bytes) -> None:
+    def compact(self, line: bytes) -> None:
         """The line takes the place of all others; OSError leaves the journal as it was."""
         replace_file(self._path, line, mode=PRIVATE)
         self.close()
         self._open()
-        self._condensed = len(line)
+        self._compacted = len(line)
 
     def reopen(self) -> None:
         """After trouble with the disk: only whole lines are kept."""

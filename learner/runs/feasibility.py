@@ -37,13 +37,13 @@ def trajectory_bytes(schema: TrajectorySchema) -> int:
 
 
 def _check_batch(config: LearnerConfig) -> None:
-    batch, room = config.training.batch_fragments, config.experience.max_queued_trajectories
+    batch, room = config.training.batch_trajectories, config.experience.max_queued_trajectories
     if batch > room:
         message = (
-            f"training.batch_fragments is {batch}, and at most {room} trajectories may wait"
+            f"training.batch_trajectories is {batch}, and at most {room} trajectories may wait"
             f" (experience.max_queued_trajectories): no batch would ever be complete"
         )
-        raise ConfigError(message, key="training.batch_fragments")
+        raise ConfigError(message, key="training.batch_trajectories")
 
 
 def _check_policy(config: LearnerConfig, policy: PolicySpec) -> None:
@@ -63,11 +63,11 @@ def _check_trajectory(config: LearnerConfig, schema: TrajectorySchema) -> None:
     if schema.size_bytes > most:
         training = config.training
         message = (
-            f"a trajectory of training.fragment_steps {training.fragment_steps} x num_envs {training.num_envs} has"
+            f"a trajectory of training.trajectory_steps {training.trajectory_steps} x num_envs {training.num_envs} has"
             f" {size} bytes; the limit is {most} (experience.max_trajectory_bytes,"
             " and limits.message_bytes of the actors)"
         )
-        raise ConfigError(message, key="training.fragment_steps")
+        raise ConfigError(message, key="training.trajectory_steps")
 
 
 def changed_settings(file: Path, training: Mapping[str, Any]) -> str:

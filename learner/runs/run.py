@@ -288,7 +288,7 @@ class TrainingRun:
                     await self._top_up(source)
                 # The top-up took time; the run may have been paused in it.
                 if self.progress.state is RunState.RUNNING:
-                    batch = self.queue.take(self.config.batch_fragments, self.progress.version)
+                    batch = self.queue.take(self.config.batch_trajectories, self.progress.version)
                     if batch is not None:
                         return batch
                 try:
@@ -304,7 +304,7 @@ class TrainingRun:
 
     async def _top_up(self, source: ExperienceSource) -> None:
         wanted = rollouts_wanted(
-            batch=self.config.batch_fragments,
+            batch=self.config.batch_trajectories,
             max_policy_lag=self._max_lag,
             outstanding=source.outstanding,
             queued=len(self.queue),

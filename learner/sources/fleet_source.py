@@ -183,7 +183,7 @@ class FleetSource:
         message, traceback = told(failure)
         timed_out = failure.reason == "DEADLINE_EXCEEDED"
         if timed_out:
-            steps = f"{self._config.num_envs} x {self._config.fragment_steps} steps"
+            steps = f"{self._config.num_envs} x {self._config.trajectory_steps} steps"
             message += f"; the environment hangs, or {steps} need more than experience.rollout_timeout_seconds"
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
         if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
@@ -210,7 +210,7 @@ class FleetSource:
             {
                 "environment": self._config.environment.model_dump(),
                 "num_envs": self._config.num_envs,
-                "fragment_steps": self._config.fragment_steps,
+                "trajectory_steps": self._config.trajectory_steps,
                 "fragments": 1,
                 # Only a fleet without lag repeats what a serial run does.
                 "restart_steps": 0 if self._config.max_policy_lag else self._config.restart_steps,
@@ -274,11 +274,11 @@ def told(failure: pb.Failure) -> tuple[str, str]:
 
 def crowded(slots: int, config: TrainingConfig) -> str:
     """A sentence when there are more slots than the run can keep busy; empty otherwise."""
-    used = (config.max_policy_lag + 1) * config.batch_fragments
+    used = (config.max_policy_lag + 1) * config.batch_trajectories
     if slots <= used:
         return ""
     wanted = -(-slots // (config.max_policy_lag + 1))
     return (
         f"{slots} slots could collect, and this run keeps at most {used} busy, which is (training.max_policy_lag + 1) x"
-        f" training.batch_fragments: set batch_fragments to {wanted} to use them all"
+        f" training.batch_trajectories: set batch_trajectories to {wanted} to use them all"
     )

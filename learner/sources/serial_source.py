@@ -85,7 +85,7 @@ class SerialSource:
         self._incarnation = SERIAL_INCARNATION
         self._collector = self._new_collector()
         # Where the collector stood before each of the last trajectories.
-        self._marks: deque[Mark] = deque(maxlen=config.batch_fragments)
+        self._marks: deque[Mark] = deque(maxlen=config.batch_trajectories)
         self._sequence = 0
         self._refused_in_a_row = 0
         # A thread of its own: an evaluation that does not end takes none from the collector.
@@ -210,4 +210,4 @@ class SerialSource:
         )
 
     def _collect(self, blob: bytes) -> Fragment:
-        return self._collector.collect(load_policy(blob), self._config.fragment_steps)
+        return self._collector.collect(load_policy(blob), self._config.trajectory_steps)

@@ -47,17 +47,17 @@ class TrainingConfig(Config):
     """Evaluations in a row that must reach the goal: one alone may be luck."""
     num_envs: int = Field(default=64, ge=1, le=65_536)
     """Environments stepped together by one slot."""
-    fragment_steps: int = Field(default=32, ge=1, le=65_536)
+    trajectory_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment in one trajectory."""
     restart_steps: int = Field(default=4_096, ge=0)
     """Steps, or eight of the longest episodes if those are more, after which environments are started anew from a fresh
     seed, so that a serial run can be resumed exactly; 0 = never, and a resumed serial run plays other games. A fleet
     that may lag cannot be resumed exactly and never starts them anew."""
-    batch_fragments: int = Field(default=1, ge=1, le=4_096)
+    batch_trajectories: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
     slots: int = Field(default=0, ge=0, le=100_000)
-    """Slots that are to collect. Where they are more than (max_policy_lag + 1) x batch_fragments, num_envs is divided
-    among them and batch_fragments grows, so that all are busy and a batch stays as large; 0 = both stay as they are."""
+    """Slots that collect. When they exceed (max_policy_lag + 1) x batch_trajectories, num_envs is divided among
+    them and batch_trajectories grows: all are busy and a batch stays as large. 0 = both stay unchanged."""
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)

@@ -49,7 +49,7 @@ def train_rung(
         while steps < until:
             check()
             policy = load_policy(trainer.policy_blob())
-            fragments = [collector.collect(policy, config.fragment_steps) for _ in range(config.batch_fragments)]
+            fragments = [collector.collect(policy, config.trajectory_steps) for _ in range(config.batch_trajectories)]
             update = trainer.update(fragments, min(1.0, steps / config.step_budget))
             steps += max(update.steps, 1)
             bad = 0 if update.applied else bad + 1

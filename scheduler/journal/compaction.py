@@ -25,7 +25,7 @@ class Trail:
         self.finished = b""
 
 
-class Condenser:
+class Compactor:
     """Reads batches in order; what it holds then says the same, by task number."""
 
     def __init__(self, unreadable: UnreadableRecords | None = None) -> None:

@@ -9,7 +9,7 @@ from ..core.actions import Introduced, Returned, Standing
 from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
 from ..core.task import Failure, Task, TaskState
-from .compaction import Condenser, Trail
+from .compaction import Compactor, Trail
 from .records import UNREADABLE, Leased, decode, peek_time, read_submitted
 from .stored_task import StoredTask
 from .unreadable import UnreadableRecords
@@ -27,12 +27,12 @@ class Recovery:
 
     def recover(self, batches: Iterable[bytes]) -> UnreadableRecords:
         """What could not be read."""
-        condenser = Condenser()
-        condenser.read_all(batches)
-        self._set_clock(condenser)
-        unreadable = condenser.unreadable
-        finished = list(self._finished(condenser.finished, unreadable))
-        unfinished = list(self._unfinished(condenser.unfinished, unreadable))
+        compactor = Compactor()
+        compactor.read_all(batches)
+        self._set_clock(compactor)
+        unreadable = compactor.unreadable
+        finished = list(self._finished(compactor.finished, unreadable))
+        unfinished = list(self._unfinished(compactor.unfinished, unreadable))
         life = self._life
         # Lists are ordered by number; a compacted journal has the finished tasks last.
         known = sorted((*unfinished, *finished), key=attrgetter("number"))
@@ -41,23 +41,23 @@ class Recovery:
             life.tasks = _first_of_each_id(known, unreadable)
             finished = [task for task in finished if life.tasks[task.task_id] is task]
             unfinished = [task for task in unfinished if life.tasks[task.task_id] is task]
-        life.next_number = 1 + max(chain(condenser.finished, condenser.unfinished), default=0)
+        life.next_number = 1 + max(chain(compactor.finished, compactor.unfinished), default=0)
         life.retention.keep_stored(finished)
-        for raw in condenser.actors.values():
+        for raw in compactor.actors.values():
             self._introduce(raw)
-        self._revive(unfinished, condenser.gap)
-        for actor_id in condenser.paused:
+        self._revive(unfinished, compactor.gap)
+        for actor_id in compactor.paused:
             self._actor(actor_id).paused = True
-        life.roster.kinds.announce(condenser.kinds, self._now)
-        for record in decode(b"".join(condenser.standings.values())):
+        life.roster.kinds.announce(compactor.kinds, self._now)
+        for record in decode(b"".join(compactor.standings.values())):
             assert isinstance(record, Standing)
             self.standings.append(record)
         return unreadable
 
-    def _set_clock(self, condenser: Condenser) -> None:
+    def _set_clock(self, compactor: Compactor) -> None:
         """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
-        unfinished = condenser.unfinished
-        records = [trail.finished for trail in condenser.finished.values()]
+        unfinished = compactor.unfinished
+        records = [trail.finished for trail in compactor.finished.values()]
         records += [trail.returned for trail in unfinished.values() if isinstance(trail, Trail) and trail.returned]
         if unfinished:
             # Numbers grow with time.

@@ -209,7 +209,7 @@ class Committer:
         try:
             next(compaction)
         except StopIteration:
-            log.info("journal_condensed")
+            log.info("journal_compacted")
             return None
         except (OSError, DamagedJournal) as error:
             log.error("compaction_failed", error=str(error))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ..journal.compaction import Condenser
+from ..journal.compaction import Compactor
 from .protocol import Opened, new_identity, next_floor
 
 BATCH_BYTES = 1 << 20
@@ -38,12 +38,12 @@ class MemoryStore:
         return self._new_records >= self._compact_records
 
     def compact(self) -> Iterator[None]:
-        condenser, covered = Condenser(), len(self._batches)
+        compactor, covered = Compactor(), len(self._batches)
         self._new_records = 0
         for batch in self._batches[:covered]:
-            condenser.read(batch)
+            compactor.read(batch)
         yield
-        self._batches[:covered] = condenser.write(BATCH_BYTES)
+        self._batches[:covered] = compactor.write(BATCH_BYTES)
 
     def close(self) -> None:
         """Nothing to let go of; the next `open` finds everything."""

@@ -42,7 +42,7 @@ class Store(Protocol):
         """Whether enough was appended since the last compaction."""
 
     def compact(self) -> Iterator[None]:
-        """Condenses the journal in short steps, between which appends may go on."""
+        """Compacts the journal in short steps, between which appends may go on."""
 
     def close(self) -> None:
         """Lets go of the store."""

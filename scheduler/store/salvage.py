@@ -11,7 +11,7 @@ from pathlib import Path
 
 from parlmesh.telemetry import get_logger
 
-from ..journal.compaction import Condenser
+from ..journal.compaction import Compactor
 from ..journal.records import DamagedJournal, seal, unseal
 from ..journal.unreadable import UnreadableRecords
 from .protocol import new_identity
@@ -33,18 +33,18 @@ def repair(path: Path, seen: Seen | None) -> bool:
     except DamagedJournal as error:
         why = error.message
     unreadable = UnreadableRecords()
-    condenser = Condenser(unreadable)
-    last_id = _Salvage(path, unreadable).read_into(condenser)
+    compactor = Compactor(unreadable)
+    last_id = _Salvage(path, unreadable).read_into(compactor)
     if seen is not None and seen.last_id > last_id:
         unreadable.add(f"{seen.last_id - last_id} batches after row {last_id}, which were acknowledged and are gone")
         last_id = seen.last_id
     fresh = path.with_name(path.name + ".repaired")
     _remove(fresh)
-    _write(fresh, condenser, last_id)
+    _write(fresh, compactor, last_id)
     kept = _move_aside(path)
     fresh.rename(path)
     unreadable.tell(str(path))
-    log.error("journal_repaired", path=str(path), damage=why, tasks=condenser.tasks, damaged_copy=str(kept))
+    log.error("journal_repaired", path=str(path), damage=why, tasks=compactor.tasks, damaged_copy=str(kept))
     return True
 
 
@@ -103,7 +103,7 @@ class _Salvage:
         self._path = path
         self._unreadable = unreadable
 
-    def read_into(self, condenser: Condenser) -> int:
+    def read_into(self, compactor: Compactor) -> int:
         """The last row that is there."""
         if not self._path.exists() or not self._path.stat().st_size:
             return 0
@@ -115,10 +115,10 @@ class _Salvage:
         try:
             place = self._place(database)
             for batch in self._snapshot(database, place):
-                condenser.read(batch)
+                compactor.read(batch)
             last_id = place.covered
             for number, batch in self._journal(database, place.covered + 1):
-                condenser.read(batch)
+                compactor.read(batch)
                 last_id = number
             return last_id
         finally:
@@ -177,12 +177,12 @@ class _Salvage:
             expected += 1
 
 
-def _write(path: Path, condenser: Condenser, last_id: int) -> None:
+def _write(path: Path, compactor: Compactor, last_id: int) -> None:
     tables = Tables(path)
     try:
         with tables.errors():
             parts = 0
-            for batch in condenser.write(SNAPSHOT_BATCH_BYTES):
+            for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
                 tables.execute("INSERT INTO snapshot VALUES (1, ?, ?)", parts, seal(batch))
                 parts += 1
             # Clients that were told of what is gone are to see that this is another memory.

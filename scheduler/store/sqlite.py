@@ -13,7 +13,7 @@ from typing import Literal
 from parlmesh.telemetry import get_logger
 
 from .. import failpoints
-from ..journal.compaction import Condenser
+from ..journal.compaction import Compactor
 from ..journal.records import count, seal
 from .custody import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
@@ -158,14 +158,14 @@ class SqliteStore:
         pending = self._new_records
         _hit(failpoints.COMPACT_BEGIN)
         yield from self._delete_old()
-        condenser = Condenser()
+        compactor = Compactor()
         for batches in (tables.snapshot(self._place), tables.journal(self._place.covered + 1, covered)):
             for batch in batches:
-                condenser.read(batch)
+                compactor.read(batch)
                 _hit(failpoints.COMPACT_READ)
                 yield
         parts = 0
-        for batch in condenser.write(SNAPSHOT_BATCH_BYTES):
+        for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
             tables.execute("INSERT INTO snapshot VALUES (?, ?, ?)", generation, parts, seal(batch))
             parts += 1
             _hit(failpoints.COMPACT_WRITE)
@@ -173,10 +173,10 @@ class SqliteStore:
         _hit(failpoints.COMPACT_BEFORE_SWITCH)
         place = Place(generation, covered, parts)
         tables.set_place(place)
-        self._place, self._live_tasks = place, condenser.tasks
+        self._place, self._live_tasks = place, compactor.tasks
         self._new_records -= pending
         self._compact_after = float("-inf")
-        condenser.unreadable.tell(str(self._path))
+        compactor.unreadable.tell(str(self._path))
         _hit(failpoints.COMPACT_AFTER_SWITCH)
         yield
         yield from self._delete_old()

@@ -12,9 +12,9 @@ pytestmark = pytest.mark.e2e
 PATIENCE = 60.0
 SETTINGS = {
     "training.num_envs": 4,
-    "training.fragment_steps": 8,
+    "training.trajectory_steps": 8,
     "training.hidden": "[8]",
-    "training.batch_fragments": 3,
+    "training.batch_trajectories": 3,
     "training.goal_return": "null",
     "training.step_budget": 10**9,
     "training.evaluation_interval_steps": 2_000,

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-SMALL = {"training.num_envs": 4, "training.fragment_steps": 8, "training.hidden": "[8]"}
+SMALL = {"training.num_envs": 4, "training.trajectory_steps": 8, "training.hidden": "[8]"}
 
 
 def buf_curl(address, *arguments):

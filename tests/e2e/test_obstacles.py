@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 PATIENCE = 60.0
 SETTINGS = {
     "training.num_envs": 4,
-    "training.fragment_steps": 8,
+    "training.trajectory_steps": 8,
     "training.hidden": "[8]",
     "training.goal_return": "null",
     "training.step_budget": 10**9,
@@ -58,7 +58,7 @@ def test_a_scheduler_that_forgets_everything_fails_no_run(fleet, standing):
     memory = {"store.kind": "memory"}
     scheduler = fleet.scheduler(**memory)
     # Far more are outstanding than may fail in a row.
-    wide = {"training.batch_fragments": 60, "training.max_policy_lag": 0, "training.max_failed_rollouts": 5}
+    wide = {"training.batch_trajectories": 60, "training.max_policy_lag": 0, "training.max_failed_rollouts": 5}
     learner, _ = fleet.learner(**{**SETTINGS, **wide}), fleet.actor()
     trains(standing)
     scheduler.kill()

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.e2e
 PATIENCE = 60.0
 SMALL = {
     "training.num_envs": 4,
-    "training.fragment_steps": 8,
+    "training.trajectory_steps": 8,
     "training.hidden": "[8]",
     "training.goal_return": "null",
     "training.evaluation_episodes": 2,
@@ -64,7 +64,7 @@ def test_a_learner_killed_twice_ends_with_the_policy_of_one_that_was_not(fleet, 
         **SMALL,
         "mode": "serial",
         "training.num_envs": 16,
-        "training.fragment_steps": 32,
+        "training.trajectory_steps": 32,
         "training.step_budget": 30_000,
         "training.evaluation_interval_steps": 6_000,
         # The environments start anew several times, and between checkpoints.
@@ -234,7 +234,7 @@ class ByHand:
 
 def test_every_trained_step_is_inside_the_lag_limit_by_another_count(fleet, learner):
     port = free_port()
-    settings = {"training.max_policy_lag": LAG, "training.batch_fragments": BATCH, "training.step_budget": 10**9}
+    settings = {"training.max_policy_lag": LAG, "training.batch_trajectories": BATCH, "training.step_budget": 10**9}
     process = fleet.learner(**{**SMALL, **settings, "metrics.port": port, "training.evaluation_interval_steps": 10**9})
     actor = ByHand(learner)
     wait_until(lambda: training(learner).progress.policy_version == 1, PATIENCE)

@@ -17,7 +17,7 @@ from parlmesh.tuning.study import opened_study
 pytestmark = pytest.mark.e2e
 
 STUDY = {
-    "training": {"num_envs": 4, "fragment_steps": 16, "evaluation_episodes": 2, "hidden": [8]},
+    "training": {"num_envs": 4, "trajectory_steps": 16, "evaluation_episodes": 2, "hidden": [8]},
     "search": {"ppo.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}, "hidden": {"choices": [[8], [16]]}},
     "trials": 4,
     "steps": 256,

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 PATIENCE = 60.0
 SETTINGS = {
     "training.num_envs": 4,
-    "training.fragment_steps": 8,
+    "training.trajectory_steps": 8,
     "training.hidden": "[8]",
     "training.goal_return": "null",
     "training.step_budget": 10**9,

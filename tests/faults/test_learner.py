@@ -36,7 +36,7 @@ class SerialLearner:
             "metrics.port": "null",
             "run_dir": self.run_dir,
             "training.num_envs": 4,
-            "training.fragment_steps": 16,
+            "training.trajectory_steps": 16,
             "training.hidden": "[8]",
             "training.goal_return": "null",
             "training.step_budget": 1_000_000_000,

@@ -226,7 +226,7 @@ async def test_a_rollout_goes_from_the_scheduler_over_the_actor_to_the_learner(
                 "run_id": "run-1",
                 "environment": {"id": "CartPole-v1"},
                 "num_envs": 8,
-                "fragment_steps": 64,
+                "trajectory_steps": 64,
                 "fragments": 2,
                 "seed": 1,
                 "min_policy_version": 3,

@@ -280,7 +280,7 @@ async def test_update_policy_returns_when_the_acting_workers_act_with_the_newest
             "run_id": "run",
             "environment": {"id": "CartPole-v1"},
             "num_envs": 2,
-            "fragment_steps": 8,
+            "trajectory_steps": 8,
             "fragments": 1,
             "seed": 1,
         }
@@ -372,7 +372,7 @@ async def test_the_traceback_of_a_users_code_comes_with_the_outcome_and_is_not_t
     path.write_text(FAULTY)
     learner = FakeLearner()
     await learner.publish("run", 1, random_policy(1))
-    rollout = {"run_id": "run", "environment": {"id": "Faulty-v0"}, "num_envs": 1, "fragment_steps": 8}
+    rollout = {"run_id": "run", "environment": {"id": "Faulty-v0"}, "num_envs": 1, "trajectory_steps": 8}
     tasks = [TaskRequest(kind, {"cell": "A1"}) for kind in ("faulty", "faulty_process", "faulty_inline", "faulty_loop")]
     async with serve(learner.services) as address, PARLController(learner=address) as controller:
         await controller.initialize(1, actor={"plugins": [f"{path}:plugin"]})

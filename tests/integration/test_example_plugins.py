@@ -25,7 +25,7 @@ from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/plugins"
-SMALL = {"num_envs": 8, "fragment_steps": 16, "goal_return": None, "evaluation_interval_steps": 10**9}
+SMALL = {"num_envs": 8, "trajectory_steps": 16, "goal_return": None, "evaluation_interval_steps": 10**9}
 
 
 def source(name):

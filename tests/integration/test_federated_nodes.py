@@ -191,7 +191,7 @@ async def test_a_cancelled_fit_stops_while_it_waits(fleet):
 
 
 async def test_the_policy_of_a_federation_is_published_as_a_runs_is(fleet):
-    settings = {"num_envs": 2, "fragment_steps": 4, "updates": 1, "hidden": [4]}
+    settings = {"num_envs": 2, "trajectory_steps": 4, "updates": 1, "hidden": [4]}
     federation = await fleet.start(["a"], task="ppo", settings=settings, rounds=1)
 
     def registry():

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("without_pictures")
 WAIT = 30.0
 TRAINING = {
     "num_envs": 4,
-    "fragment_steps": 8,
+    "trajectory_steps": 8,
     "hidden": [8],
     "step_budget": 500,
     "goal_return": None,

@@ -20,7 +20,7 @@ from parlmesh.wire import struct_to_proto
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
 WAIT = 30.0
-SMALL = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "evaluation_episodes": 2, "goal_return": None}
+SMALL = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "evaluation_episodes": 2, "goal_return": None}
 ENDLESS = {**SMALL, "step_budget": 10**9, "checkpoint_interval_versions": 2}
 SHORT = {**SMALL, "step_budget": 100}
 
@@ -144,7 +144,7 @@ async def test_an_id_is_chosen_when_none_is_given(tmp_path):
         ({"configuration": {"hidden": [100_000, 100_000]}}, "INVALID_ARGUMENT", "CONFIG", "to 65536, got 100000"),
         ({"configuration": {"hidden": [65_536, 65_536]}}, "INVALID_ARGUMENT", "CONFIG", "(max_policy_bytes"),
         (
-            {"configuration": {"batch_fragments": 2_000}},
+            {"configuration": {"batch_trajectories": 2_000}},
             "INVALID_ARGUMENT",
             "CONFIG",
             "no batch would ever be complete",

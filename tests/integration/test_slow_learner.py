@@ -19,7 +19,7 @@ from parlmesh.testing import serve, wait_until_async
 from parlmesh.types import Trajectory
 from parlmesh.wire import trajectory_to_request
 
-TRAINING = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "max_policy_lag": 3, "goal_return": None}
+TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "max_policy_lag": 3, "goal_return": None}
 WAIT = 20.0
 
 
@@ -95,7 +95,7 @@ class Fleet:
 
 @pytest.mark.parametrize("lag", [0, 3])
 async def test_actors_are_asked_for_no_more_than_the_lag_limit_allows_however_slow_the_learner_is(tmp_path, lag):
-    training = {**TRAINING, "max_policy_lag": lag, "batch_fragments": 2, "step_budget": 1_000}
+    training = {**TRAINING, "max_policy_lag": lag, "batch_trajectories": 2, "step_budget": 1_000}
     parts = build_run(LearnerConfig(run_dir=tmp_path, training={**training, "evaluation_interval_steps": 10_000}))
     run, trainer = parts.run, parts.run._trainer
     fleet, update, turn = Fleet(run), trainer.update, threading.Semaphore(0)

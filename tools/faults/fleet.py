@@ -21,7 +21,7 @@ _LEAVE_SECONDS = 120.0
 STILL_THERE = 1000
 TRAINING = {
     "training.num_envs": 4,
-    "training.fragment_steps": 16,
+    "training.trajectory_steps": 16,
     "training.hidden": "[8]",
     "training.goal_return": "null",
     "training.step_budget": 1_000_000_000,

@@ -28,7 +28,7 @@ _BOOKS = re.compile(
 )
 SHORT_RUN: dict[str, Any] = {
     "num_envs": 4,
-    "fragment_steps": 16,
+    "trajectory_steps": 16,
     "hidden": [8],
     "goal_return": None,
     "step_budget": 4_000,

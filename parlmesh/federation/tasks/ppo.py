@@ -41,7 +41,7 @@ class LocalPpoSettings(Config):
     """Arguments that differ: node k takes the k-th, and after the last the first again."""
     num_envs: int = Field(default=32, ge=1, le=65_536)
     """Environments stepped together."""
-    fragment_steps: int = Field(default=32, ge=1, le=65_536)
+    trajectory_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment before each update."""
     updates: int = Field(default=4, ge=1, le=10_000)
     """Updates in one round."""
@@ -83,7 +83,7 @@ class LocalPpo:
         try:
             for _ in range(settings.updates):
                 part.check()
-                fragment = collector.collect(load_policy(trainer.policy_blob()), settings.fragment_steps)
+                fragment = collector.collect(load_policy(trainer.policy_blob()), settings.trajectory_steps)
                 steps += trainer.update([fragment], 0.0).steps
                 returns += [episode.total_reward for episode in fragment.episodes]
         finally:

@@ -41,7 +41,7 @@ def train_here(variant: Variant, settings: Mapping[str, Any], seed: int, steps: 
     started, done, curve = time.perf_counter(), 0, []
     try:
         while done < steps:
-            fragment = collector.collect(load_policy(trainer.policy_blob()), settings["fragment_steps"])
+            fragment = collector.collect(load_policy(trainer.policy_blob()), settings["trajectory_steps"])
             update = trainer.update([fragment], done / steps)
             done += update.steps
             curve.append({"step": float(done), **update.metrics})

@@ -63,7 +63,7 @@ class Frames:
         if len(planes) > self.capacity:
             raise ConfigError(
                 f"a trajectory has {len(planes)} different images, and the replay has room for {self.capacity}: "
-                "raise training.dqn.replay.capacity_bytes, or lower num_envs or fragment_steps"
+                "raise training.dqn.replay.capacity_bytes, or lower num_envs or trajectory_steps"
             )
         slots = np.arange(self.added, self.added + len(planes)) % self.capacity
         self._overwritten.append((slots, self._held[slots]))

@@ -28,7 +28,7 @@ from parlmesh.wire import trajectory_from_proto
 
 _RUN, _ACTOR, _INCARNATION = "run-1", "node-1", 7
 _ENVIRONMENT = {"id": "CartPole-v1"}
-_WANTED = {"run_id": _RUN, "environment": _ENVIRONMENT, "num_envs": 4, "fragment_steps": 16, "seed": 3}
+_WANTED = {"run_id": _RUN, "environment": _ENVIRONMENT, "num_envs": 4, "trajectory_steps": 16, "seed": 3}
 
 
 @dataclass
@@ -243,7 +243,7 @@ async def test_a_cancelled_rollout_does_not_go_on_waiting_for_a_policy() -> None
     ("parameters", "text"),
     [
         ({"num_envs": 0}, "'num_envs' of rollout is 0: Input should be greater than or equal to 1"),
-        ({"fragment_steps": 1.5}, "'fragment_steps' of rollout is 1.5"),
+        ({"trajectory_steps": 1.5}, "'trajectory_steps' of rollout is 1.5"),
         ({"run_id": ""}, "'run_id' of rollout is ''"),
         ({"environment": {"id": "NoSuch-v0"}}, "environment 'NoSuch-v0' cannot be made"),
     ],

@@ -60,7 +60,7 @@ class Fleet:
 
     def start(self) -> None:
         self._start("scheduler", "scheduler", self._server(self.scheduler), {"store.path": "scheduler.sqlite"})
-        small = {"num_envs": 4, "fragment_steps": 32, "step_budget": 10**9, "goal_return": "null", "hidden": "[8]"}
+        small = {"num_envs": 4, "trajectory_steps": 32, "step_budget": 10**9, "goal_return": "null", "hidden": "[8]"}
         training = {f"training.{name}": value for name, value in small.items()}
         towards = {"scheduler": self.scheduler, "security.token_file": self._tokens / "ada.token"}
         self._start("learner", "learner", self._server(self.learner), {**towards, "run_dir": "run", **training})

@@ -30,7 +30,9 @@ def trajectory(sequence=1, *, version=5, actor="a", incarnation=1, run="r", frag
 
 
 def admission(lag=2):
-    return Admission("r", TrajectorySchema(SPEC, 0, fragment_steps=3, num_envs=2), max_policy_lag=lag, first_version=3)
+    return Admission(
+        "r", TrajectorySchema(SPEC, 0, trajectory_steps=3, num_envs=2), max_policy_lag=lag, first_version=3
+    )
 
 
 def queue(lag=2, most=100):

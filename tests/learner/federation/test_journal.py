@@ -64,7 +64,7 @@ def test_damage_before_the_last_line_is_told(tmp_path):
         found(path)
 
 
-def test_a_condensed_journal_has_one_line_and_goes_on(tmp_path):
+def test_a_compacted_journal_has_one_line_and_goes_on(tmp_path):
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
     for _ in range(2_000):
@@ -72,11 +72,11 @@ def test_a_condensed_journal_has_one_line_and_goes_on(tmp_path):
     assert journal.long
     state = events.Restored({"round": 7})
     with files_no_longer_than(10), pytest.raises(OSError, match="too large"):
-        journal.condense(encode(state, 5.0))
+        journal.compact(encode(state, 5.0))
     append(journal, EVENTS[0])
     assert len(found(path)) == 2_001
     assert sorted(each.name for each in tmp_path.iterdir()) == ["journal.jsonl"]
-    journal.condense(encode(state, 5.0))
+    journal.compact(encode(state, 5.0))
     assert not journal.long
     append(journal, EVENTS[1])
     journal.close()

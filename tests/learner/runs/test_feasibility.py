@@ -11,14 +11,14 @@ from parlmesh.errors import ConfigError
     [
         (
             {"experience": {"max_queued_trajectories": 4}},
-            {"batch_fragments": 5},
-            r"training.batch_fragments is 5, and at most 4 .* may wait \(experience.max_queued_trajectories\)",
+            {"batch_trajectories": 5},
+            r"training.batch_trajectories is 5, and at most 4 .* may wait \(experience.max_queued_trajectories\)",
         ),
         ({}, {"hidden": [65_536, 65_536]}, r"gives a policy of 17\d+ bytes; the limit is 268435456 \(max_policy_bytes"),
         (
             {},
-            {"num_envs": 1_000, "fragment_steps": 1_000},
-            r"fragment_steps 1000 x num_envs 1000 has \d+ bytes; .* 4194304 \(experience.max_trajectory_bytes",
+            {"num_envs": 1_000, "trajectory_steps": 1_000},
+            r"trajectory_steps 1000 x num_envs 1000 has \d+ bytes; .* 4194304 \(experience.max_trajectory_bytes",
         ),
     ],
 )
@@ -28,11 +28,11 @@ def test_settings_that_can_never_work_together_are_told_in_one_sentence(learner,
 
 
 def test_a_serial_run_sends_nothing_and_may_have_longer_trajectories():
-    check_training(LearnerConfig(mode="serial"), TrainingConfig(num_envs=1_000, fragment_steps=1_000))
+    check_training(LearnerConfig(mode="serial"), TrainingConfig(num_envs=1_000, trajectory_steps=1_000))
 
 
 def test_limits_follow_the_run_that_starts_by_itself_unless_they_are_set():
-    training = TrainingConfig(num_envs=64, fragment_steps=4_000)
+    training = TrainingConfig(num_envs=64, trajectory_steps=4_000)
     found = roomy(LearnerConfig(training=training))
     check_training(found, training)
     assert found.listen.max_message_bytes > found.experience.max_trajectory_bytes > 4 * 1024 * 1024

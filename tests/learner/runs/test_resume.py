@@ -14,8 +14,8 @@ from parlmesh.testing import wait_until_async
 
 TRAINING = {
     "num_envs": 4,
-    "fragment_steps": 8,
-    "batch_fragments": 2,
+    "trajectory_steps": 8,
+    "batch_trajectories": 2,
     "hidden": [8],
     "step_budget": 700,
     "goal_return": None,

@@ -18,7 +18,7 @@ from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import wait_until_async
 from parlmesh.types import Fragment, Trajectory
 
-TRAINING = {"num_envs": 4, "fragment_steps": 8, "hidden": [8], "step_budget": 300, "goal_return": None}
+TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "step_budget": 300, "goal_return": None}
 
 
 class Serial(SerialSource):

@@ -64,15 +64,15 @@ def test_a_restored_scale_goes_on_as_the_original():
     assert np.array_equal(first(rewards), second(rewards))
 
 
-@pytest.mark.parametrize("fragment_steps", [8, 64, 400])
-def test_the_scale_does_not_depend_on_where_fragments_are_cut(fragment_steps):
+@pytest.mark.parametrize("trajectory_steps", [8, 64, 400])
+def test_the_scale_does_not_depend_on_where_fragments_are_cut(trajectory_steps):
     rng = np.random.default_rng(1)
     rewards, ended = rng.normal(1.0, 0.5, (400, 4)).astype(np.float32), rng.random((400, 4)) < 0.005
     whole = RewardScale(1.0, 0.999, normalise=True)
     whole.add(columns(rewards, ended))
     cut, sums = RewardScale(1.0, 0.999, normalise=True), discounted_sums(rewards, ended, 0.999)
-    for start in range(0, 400, fragment_steps):
-        part = slice(start, start + fragment_steps)
+    for start in range(0, 400, trajectory_steps):
+        part = slice(start, start + trajectory_steps)
         before = np.where(ended[start - 1], 0.0, sums[start - 1]) if start else np.zeros(4)
         cut.add({**columns(rewards[part], ended[part]), EARNED: before.astype(np.float32)})
     np.testing.assert_allclose(cut(rewards), whole(rewards), rtol=1e-4)

@@ -8,7 +8,7 @@ from parlmesh.tuning.plugin import TuneHandler
 from parlmesh.tuning.rung import train_rung
 from parlmesh.tuning.space import checked
 
-SMALL = {"num_envs": 4, "fragment_steps": 16, "evaluation_episodes": 2, "hidden": [8], "step_budget": 256}
+SMALL = {"num_envs": 4, "trajectory_steps": 16, "evaluation_episodes": 2, "hidden": [8], "step_budget": 256}
 
 
 class Attempt:

@@ -9,7 +9,7 @@ from scheduler.core.actions import Notify
 from scheduler.core.core import Core
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, Task
-from scheduler.journal.compaction import Condenser
+from scheduler.journal.compaction import Compactor
 from tests.scheduler.conftest import Harness
 
 
@@ -338,8 +338,8 @@ def test_a_task_whose_record_is_garbage_is_unreadable_alone(harness: Harness) ->
     assert unreadable.count == 1
 
 
-@pytest.mark.parametrize("condensed", [False, True])
-def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness, condensed: bool) -> None:
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness, compacted: bool) -> None:
     """Else it would run as if the parent had succeeded."""
     actor = harness.connect("a")
     harness.submit(Task("bäd", "noop"), Task("good", "noop"))
@@ -353,12 +353,12 @@ def test_a_task_whose_parent_cannot_be_read_ends_with_its_name(harness: Harness,
         batch if batch is not submitted else batch.replace("bäd".encode(), b"b\xff\xffd") for batch in harness.journal
     ]
     assert later
-    if condensed:
-        condenser = Condenser()
-        condenser.read_all(batches)
-        condenser.unreadable.add("the parent")
-        condenser.unfinished.pop(1)
-        batches = list(condenser.write(1 << 20))
+    if compacted:
+        compactor = Compactor()
+        compactor.read_all(batches)
+        compactor.unreadable.add("the parent")
+        compactor.unfinished.pop(1)
+        batches = list(compactor.write(1 << 20))
     core = Core(harness.config, now=0.0, wall_time=0.0)
     core.recover(batches, 0.0)
     failures = {name: core.task(name).failure for name in ("child", "grandchild", "other")}

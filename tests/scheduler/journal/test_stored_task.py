@@ -3,7 +3,7 @@
 import pytest
 
 from scheduler.core.task import Placement, Task, TaskState
-from scheduler.journal.compaction import Condenser
+from scheduler.journal.compaction import Compactor
 from scheduler.journal.stored_task import StoredTask
 from tests.scheduler.conftest import Harness
 
@@ -13,9 +13,9 @@ def stored(harness: Harness) -> tuple[StoredTask, Task]:
     harness.submit(Task("t", "noop", body=b"body", placement=Placement("n"), max_attempts=7, submitter="me"))
     harness.now += 2.0
     harness.finish(actor, result=b"result", ran=1.5)
-    condenser = Condenser()
-    condenser.read_all(batch for batch, _ in harness.records)
-    ((number, trail),) = condenser.finished.items()
+    compactor = Compactor()
+    compactor.read_all(batch for batch, _ in harness.records)
+    ((number, trail),) = compactor.finished.items()
     return StoredTask(number, trail.submitted, trail.finished, lambda wall_time: wall_time), harness.core.task("t")
 
 

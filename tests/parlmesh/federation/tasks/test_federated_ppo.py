@@ -21,7 +21,7 @@ SETTINGS = {
     "node_kwargs": PHYSICS,
     "num_envs": 16,
     # Long enough to see carts drift away: half a whole episode before each update.
-    "fragment_steps": 256,
+    "trajectory_steps": 256,
     "updates": 2,
     "hidden": [32, 32],
     "evaluation_episodes": 20,

@@ -14,7 +14,7 @@ from parlmesh.federation.tasks.varied_cart_pole import NAME
 from parlmesh.federation.updates import MemoryUpdates
 from parlmesh.policies import load_policy
 
-SMALL_PPO = {"num_envs": 4, "fragment_steps": 8, "updates": 1, "hidden": [8], "evaluation_episodes": 2}
+SMALL_PPO = {"num_envs": 4, "trajectory_steps": 8, "updates": 1, "hidden": [8], "evaluation_episodes": 2}
 
 
 def part(number, round_=1, seed=0):

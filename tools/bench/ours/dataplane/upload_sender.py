@@ -82,12 +82,12 @@ class Sender:
         return trajectory_to_request(Trajectory("run", self.name, 1, sequence, self.version, fragment, "task"))
 
 
-async def main(name: str, learner: str, bare_address: str, num_envs: int, fragment_steps: int) -> None:
+async def main(name: str, learner: str, bare_address: str, num_envs: int, trajectory_steps: int) -> None:
     async with open_channel(learner) as channel, open_channel(bare_address) as bare_channel:
         chunks = [response.data async for response in PolicyServiceStub(channel).GetPolicy(GetPolicyRequest())]
         policy = load_policy(b"".join(chunks))
         collector = Collector({"id": "CartPole-v1"}, num_envs, np.random.SeedSequence(1))
-        fragments = [collector.collect(policy, fragment_steps) for _ in range(FRAGMENTS)]
+        fragments = [collector.collect(policy, trajectory_steps) for _ in range(FRAGMENTS)]
         limits = LimitsConfig(uploads_in_flight=IN_FLIGHT)
         metrics = ActorMetrics(CollectorRegistry())
         async with Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=random.Random(1)) as uploads:  # noqa: S311
@@ -103,4 +103,4 @@ if __name__ == "__main__":
     parser.add_argument("--fragment-steps", type=int, required=True)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main(given.name, given.learner, given.bare, given.environments, given.fragment_steps))
+        runner.run(main(given.name, given.learner, given.bare, given.environments, given.trajectory_steps))

@@ -32,9 +32,9 @@ DRAIN_SECONDS = 0.02
 MEGABYTE = 1e6
 
 
-async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, Any]:
+async def measure(seconds: float, turns: int, trajectory_steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        training = TrainingConfig(num_envs=ENVIRONMENTS, fragment_steps=fragment_steps)
+        training = TrainingConfig(num_envs=ENVIRONMENTS, trajectory_steps=trajectory_steps)
         config = LearnerConfig(run_id="run", run_dir=Path(folder), training=training)
         scheduler = open_channel(config.scheduler)
         runs = build_runs(config, scheduler)
@@ -48,7 +48,7 @@ async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, 
         bare = BareServer()
         await server.start()
         draining = asyncio.create_task(drain(run))
-        shape = ("--environments", str(ENVIRONMENTS), "--fragment-steps", str(fragment_steps))
+        shape = ("--environments", str(ENVIRONMENTS), "--fragment-steps", str(trajectory_steps))
         common = ("--learner", server.address, "--bare", await bare.start(), *shape)
         names = [("--name", f"actor-{index}") for index in range(SENDERS)]
         async with Children(
@@ -71,7 +71,7 @@ async def measure(seconds: float, turns: int, fragment_steps: int) -> dict[str, 
     return {
         "upload_mb_per_second": statistics.median(upload for upload, _ in pairs),
         "bare_stream_mb_per_second": statistics.median(alone for _, alone in pairs),
-        "column_bytes": column_bytes(fragment_steps),
+        "column_bytes": column_bytes(trajectory_steps),
         "received": queue.received,
         "turns": [[round(upload), round(alone)] for upload, alone in pairs],
     }
@@ -92,9 +92,9 @@ async def rate(senders: Children, what: str, seconds: float) -> float:
     return sum(float(answer["bytes"]) / float(answer["seconds"]) for answer in answers) / MEGABYTE
 
 
-def column_bytes(fragment_steps: int) -> int:
+def column_bytes(trajectory_steps: int) -> int:
     """Of one trajectory: observations, actions, log-probabilities, rewards and three flags."""
-    return ENVIRONMENTS * ((fragment_steps + 1) * 16 + fragment_steps * (8 + 4 + 4 + 3))
+    return ENVIRONMENTS * ((trajectory_steps + 1) * 16 + trajectory_steps * (8 + 4 + 4 + 3))
 
 
 if __name__ == "__main__":
@@ -104,4 +104,4 @@ if __name__ == "__main__":
     parser.add_argument("--fragment-steps", type=int, default=448)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        print(json.dumps(runner.run(measure(given.seconds, given.turns, given.fragment_steps))))
+        print(json.dumps(runner.run(measure(given.seconds, given.turns, given.trajectory_steps))))

@@ -32,10 +32,10 @@ def main() -> None:
     policy = load_policy(pack_policy(spec, weights))
     collector = Collector(environment, arguments.environments, np.random.SeedSequence(arguments.seed))
     for _ in range(WARM_UP_FRAGMENTS):
-        collector.collect(policy, arguments.fragment_steps)
+        collector.collect(policy, arguments.trajectory_steps)
     steps, started, cpu = 0, time.perf_counter(), time.process_time()
     while (elapsed := time.perf_counter() - started) < arguments.seconds:
-        steps += collector.collect(policy, arguments.fragment_steps).valid_steps
+        steps += collector.collect(policy, arguments.trajectory_steps).valid_steps
     cpu_seconds = time.process_time() - cpu
     collector.close()
     result = {

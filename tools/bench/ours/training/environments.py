@@ -65,7 +65,7 @@ def summary(run: Path) -> dict[str, Any]:
         "learner_idle_ratio": lines[-1]["experience/learner_idle_ratio"],
         "actor_idle_ratio": lines[-1]["experience/actor_idle_ratio"],
         "environments": training["num_envs"],
-        "batch": training["num_envs"] * training["fragment_steps"] * training["batch_fragments"],
+        "batch": training["num_envs"] * training["trajectory_steps"] * training["batch_trajectories"],
     }
 
 

@@ -55,7 +55,7 @@ def train(preset: str, settings: dict[str, Any], *, lag: int, seed: int, steps: 
     blobs = deque([trainer.policy_blob()], maxlen=lag + 1)
     course, done, updates = Course(steps), 0, 0
     while done < steps:
-        fragment = collector.collect(load_policy(blobs[0]), config.fragment_steps)
+        fragment = collector.collect(load_policy(blobs[0]), config.trajectory_steps)
         course.ends += [(done, episode.total_reward) for episode in fragment.episodes]
         done += trainer.update([fragment], done / steps).steps
         updates += 1

@@ -17,7 +17,7 @@ SETTINGS = {
     "hidden": [512],
     "activation": "relu",
     "num_envs": 8,
-    "fragment_steps": 128,
+    "trajectory_steps": 128,
     "max_policy_lag": 0,
     "ppo": {
         "minibatch_steps": 256,
@@ -43,7 +43,7 @@ def main() -> None:
     steps, collecting, updating = 0, 0.0, 0.0
     for update in range(arguments.updates):
         before = time.process_time()
-        fragment = collector.collect(load_policy(trainer.policy_blob()), config.fragment_steps)
+        fragment = collector.collect(load_policy(trainer.policy_blob()), config.trajectory_steps)
         between = time.process_time()
         done = trainer.update([fragment], 0.0).steps
         if update:

@@ -70,7 +70,7 @@ def summary(run: Path, wall_seconds: float) -> dict[str, Any]:
         "wall_seconds": wall_seconds,
         "evaluations": [round(value, 1) for _, value in evaluations],
         "environments": training["num_envs"],
-        "batch": training["num_envs"] * training["fragment_steps"] * training["batch_fragments"],
+        "batch": training["num_envs"] * training["trajectory_steps"] * training["batch_trajectories"],
         "minibatch": training["ppo"]["minibatch_steps"],
         "epochs": training["ppo"]["epochs"],
     }

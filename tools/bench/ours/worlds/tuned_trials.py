@@ -18,7 +18,7 @@ STUDY: dict[str, Any] = {
     "training": {
         "environment": {"id": "parlmesh/Placement-v3"},
         "num_envs": 32,
-        "fragment_steps": 32,
+        "trajectory_steps": 32,
         "evaluation_episodes": 32,
     },
     "search": {
