@@ -23,7 +23,7 @@ from .bodies import Bodies
 from .handlers import Behaviour, Context, Handler, Shape, handler_like, parser, pump, settled
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
-from .pacing import Accounts, metered, paced, take_bytes
+from .pacing import Accounts, metered, paced, set_account, take_bytes
 from .quotas import Quotas
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
@@ -55,6 +55,7 @@ class Gate(grpc.aio.ServerInterceptor):
             return None
         try:
             identity = self._guard.admit(method, tuple(handler_call_details.invocation_metadata))
+            set_account(None)
             if identity is not ANYONE and identity is not UNKNOWN:
                 await self._count(identity, handler, method)
         except Exception as error:
@@ -77,6 +78,7 @@ class Gate(grpc.aio.ServerInterceptor):
             task.add_done_callback(lambda _: self._quotas.close_stream(identity))
             self._streams.add(task, identity, method)
         account = self._accounts.open(identity)
+        set_account(account)
         if not handler.request_streaming:
             if account is not None:
                 await account.admit_call()

@@ -111,16 +111,19 @@ class Accounts:
         self._accounts: OrderedDict[Identity, Account] = OrderedDict()
 
     def open(self, identity: Identity) -> Account | None:
-        """The account to which the call that this code serves is put; None for those who are not paced."""
+        """The account of an identity; None for those that are not paced."""
         if identity.role is Role.OPERATOR or identity is UNKNOWN:
-            _account.set(None)
             return None
         account = self._accounts.pop(identity, None) or Account(identity, self._quotas, self._monotonic)
         self._accounts[identity] = account
         if len(self._accounts) > _MOST_IDENTITIES:
             self._accounts.popitem(last=False)
-        _account.set(account)
         return account
+
+
+def set_account(account: Account | None) -> None:
+    """Whose account the call that this code serves is put to."""
+    _account.set(account)
 
 
 def take_bytes(count: int) -> None:

@@ -1,11 +1,11 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 from parlmesh.errors import ResourceExhausted
-from parlmesh.rpc.server.pacing import Account, Accounts, Bucket, metered, paced, take_bytes
+from parlmesh.rpc.server.pacing import Account, Accounts, Bucket, metered, paced, set_account, take_bytes
 from parlmesh.security import ANYONE, Identity, Role
 from parlmesh.security.config import QuotaConfig
 
@@ -34,9 +34,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+@pytest.fixture(autouse=True)
+def _no_account_left() -> Iterator[None]:
+    yield
+    set_account(None)
+
+
 def account(clock: Callable[[], float]) -> Account:
     found = Accounts(QUOTAS, clock).open(MALLORY)
     assert found is not None
+    set_account(found)
     return found
 
 
