@@ -14,6 +14,9 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests start many processes, and each would compile the sources again where the environment forbids to keep bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 TORCH := $(shell grep '^torch==' constraints.txt)
+# uv does in seconds what pip does in minutes; pip stays for torch, whose CPU build only pip's settings may name, and for
+# an index that only pip knows. Bytecode is compiled when a module is first imported: most of torch never is.
+PIP := $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: help setup protos release lock check format test e2e run bench nightly clean
 .DEFAULT_GOAL := help
@@ -25,8 +28,9 @@ setup: $(STAMP) ## the venv .venv with everything in it
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"parlmesh needs Python 3.11 or newer, {sys.executable} is {sys.version.split()[0]}; make PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
+	$(PIP) --constraint constraints.txt uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]' || $(PIP) --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
 protos: $(STAMP) ## regenerate parlmesh/v1 from protos/
