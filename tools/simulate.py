@@ -33,10 +33,12 @@ def main() -> int:
         for count, seen, failure in pool.map(run_chunk, chunks):
             done += count
             events += seen
+            print(f"\r{done} of {len(seeds)} schedules", end="", file=sys.stderr, flush=True)
             if failure:
                 print(failure)
                 return 1
     seconds = time.perf_counter() - started
+    print(file=sys.stderr)
     print(f"{done} schedules, {events} events, no invariant broken, {seconds:.1f} s ({done / seconds:.0f} schedules/s)")
     return 0
 

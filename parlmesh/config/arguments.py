@@ -12,8 +12,9 @@ from pydantic import BaseModel
 
 from parlmesh.errors import ConfigError
 
+from .complaints import stray_variables
 from .fields import REQUIRED, Leaf, describe, is_secret, leaves
-from .loading import load, stray_variables
+from .loading import load
 from .printing import MASK, to_yaml
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)

@@ -1,9 +1,9 @@
-"""pydantic's errors as sentences: the key, what is allowed, what was given. Secrets stay hidden."""
+"""What is wrong with settings, as sentences: the key, what is allowed, what was given. Secrets stay hidden."""
 
 import difflib
 import json
 import typing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from .fields import bounds, describe, is_secret, leaves, members, section_of
 _MOST_SENTENCES = 5
 _LONGEST_VALUE = 80
 _RANGE_ERRORS = frozenset({"greater_than", "greater_than_equal", "less_than", "less_than_equal"})
+_PREFIXES = frozenset(f"PARLMESH_{name}" for name in ("ACTOR", "FEDERATION", "LEARNER", "SCHEDULER", "UP"))
 
 
 def describe_errors(model: type[BaseModel], error: ValidationError, file: Path | None = None) -> ConfigError:
@@ -36,6 +37,20 @@ def unknown_key(section: type[BaseModel], path: Sequence[int | str], *, origin: 
     key = _key(path)
     text = f'unknown key "{key}" ({_nearest(section, str(path[-1]), _key(path[:-1]))})'
     return ConfigError(f"{origin}: {text}" if origin else text, key=key)
+
+
+def stray_variables(environment: Mapping[str, str], prefix: str) -> list[str]:
+    """Sentences about variables that look like settings and that no process of the fleet reads."""
+    known = {*_PREFIXES, prefix}
+    found = []
+    for name in sorted(environment):
+        owner, separator, rest = name.partition("__")
+        if owner.startswith("PARLMESH_") and separator and owner not in known:
+            words = {each.removeprefix("PARLMESH_"): each for each in known}
+            near = difflib.get_close_matches(owner.removeprefix("PARLMESH_"), words, n=1, cutoff=0.6)
+            hint = f"did you mean {words[near[0]]}__{rest}?" if near else f"known are {', '.join(sorted(known))}"
+            found.append(f"environment variable {name} is read by no process; {hint}")
+    return found
 
 
 def _nearest(section: type[BaseModel], name: str, owner: str) -> str:

@@ -1,6 +1,5 @@
 """From a file, the environment and overrides to a checked model. Later sources win key by key."""
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,6 @@ ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 _LARGEST_FILE_BYTES = 1024 * 1024
 _NOTHING = ("", "null", "~")
-_PREFIXES = frozenset(f"PARLMESH_{name}" for name in ("ACTOR", "FEDERATION", "LEARNER", "SCHEDULER", "UP"))
 
 
 def load(
@@ -51,20 +49,6 @@ def load(
         return model.model_validate(values)
     except ValidationError as error:
         raise describe_errors(model, error, file) from None
-
-
-def stray_variables(environment: Mapping[str, str], prefix: str) -> list[str]:
-    """Sentences about variables that look like settings and that no process of the fleet reads."""
-    known = {*_PREFIXES, prefix}
-    found = []
-    for name in sorted(environment):
-        owner, separator, rest = name.partition("__")
-        if owner.startswith("PARLMESH_") and separator and owner not in known:
-            words = {each.removeprefix("PARLMESH_"): each for each in known}
-            near = difflib.get_close_matches(owner.removeprefix("PARLMESH_"), words, n=1, cutoff=0.6)
-            hint = f"did you mean {words[near[0]]}__{rest}?" if near else f"known are {', '.join(sorted(known))}"
-            found.append(f"environment variable {name} is read by no process; {hint}")
-    return found
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class AssertionVerifier(Protocol):
 
 
 class TokenVerifier(Protocol):
-    """`issuer.IssuerVerifier`, without the extra it needs."""
+    """`openid_tokens.IssuerVerifier`, without the extra it needs."""
 
     def identity(self, token: str) -> Identity: ...
 
@@ -150,7 +150,7 @@ def build_guard(
     issuer = None
     if security.issuer is not None:
         require_extra()
-        from .issuer import IssuerVerifier
+        from .openid_tokens import IssuerVerifier
 
         issuer = IssuerVerifier(security.issuer, now, monotonic)
     return CredentialGuard(tokens, _assertion_verifier(security, now, monotonic), issuer)

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from parlmesh.errors import InvalidInput
+from parlmesh.failures import first_line
 
-from .task import Task
+from .task import Failure, Task
 
 
 def check(batch: Mapping[str, Task], known: Mapping[str, Task]) -> None:
@@ -84,3 +85,9 @@ def doomed(parent: Task) -> Sequence[Task]:
     """The children that end with a parent that did not succeed."""
     children, parent.children = parent.children, None
     return [child for child in children if not child.final] if children else ()
+
+
+def failure_of(parent: Task) -> Failure:
+    """Why a task that depends on this one cannot run."""
+    why = first_line(parent.failure.message) if parent.failure is not None else ""
+    return Failure("DEPENDENCY_FAILED", f'dependency "{parent.task_id}" ended {parent.state.name}: {why}'[:1000])

@@ -7,8 +7,6 @@ import random
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 
-from parlmesh.failures import first_line
-
 from ..config import RetryConfig, SchedulerConfig
 from . import dependencies
 from .actions import Persist, Returned
@@ -148,7 +146,7 @@ class Lifecycle:
         """Counts the dependencies of a task that was entered."""
         bad_parent = dependencies.attach(task, self.tasks)
         if bad_parent is not None:
-            self.finish(task, TaskState.FAILED, now, _dependency_failure(bad_parent))
+            self.finish(task, TaskState.FAILED, now, dependencies.failure_of(bad_parent))
         elif not task.missing:
             self.make_ready([task], now)
 
@@ -320,7 +318,9 @@ class Lifecycle:
             self._leave(task)
             task.failure = failure
             self._end(task, state, now)
-            ending.extend((child, TaskState.FAILED, _dependency_failure(task)) for child in dependencies.doomed(task))
+            ending.extend(
+                (child, TaskState.FAILED, dependencies.failure_of(task)) for child in dependencies.doomed(task)
+            )
 
     def revoke(self, actor: Actor, lease: LeaseName) -> None:
         if actor.session:
@@ -396,8 +396,3 @@ class Lifecycle:
         del actor.leases[task.lease_id]
         actor.ending.discard(task.lease_id)
         task.actor = None
-
-
-def _dependency_failure(parent: Task) -> Failure:
-    why = first_line(parent.failure.message) if parent.failure is not None else ""
-    return Failure("DEPENDENCY_FAILED", f'dependency "{parent.task_id}" ended {parent.state.name}: {why}'[:1000])

@@ -21,7 +21,7 @@ from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.security.config import IssuerConfig
 from parlmesh.security.guard import build_guard
-from parlmesh.security.issuer import IssuerVerifier
+from parlmesh.security.openid_tokens import IssuerVerifier
 from parlmesh.testing import wait_until
 
 NOW = 1_000_000.0
