@@ -204,7 +204,7 @@ class Shell:
         request = fleet_pb.ConnectRequest.FromString(data)
         heartbeat = request.heartbeat if request.HasField("heartbeat") else None
         if heartbeat is not None:
-            limits.LEASES.check(len(heartbeat.leases), "a heartbeat")
+            limits.LEASES.check(max(len(heartbeat.leases), len(heartbeat.waiting_lease_ids)), "a heartbeat")
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
@@ -218,6 +218,7 @@ class Shell:
                 credits=request.credits,
                 results=ends,
                 heartbeat=named,
+                slotless=() if heartbeat is None else heartbeat.waiting_lease_ids,
                 policy_version=0 if heartbeat is None else heartbeat.policy_version,
                 leaving=request.leaving,
             )

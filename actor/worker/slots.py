@@ -81,6 +81,7 @@ class Slots:
         metrics: ActorMetrics,
         clock: Callable[[], float],
         on_end: Callable[[str, int, TaskResult | None], None],
+        on_tail: Callable[[], None],
     ) -> None:
         self._slots = slots
         self._handlers = handlers
@@ -89,9 +90,12 @@ class Slots:
         self._metrics = metrics
         self._clock = clock
         self._on_end = on_end
+        self._on_tail = on_tail
         self._backlog = Backlog()
         self._waiting: set[int] = set()
         self._running: dict[int, asyncio.Task[TaskResult]] = {}
+        self.tails: set[int] = set()
+        """Leases of attempts that left their slots and only wait."""
         self._free = [(slot.index, clock()) for slot in slots]
         self._group = asyncio.TaskGroup()
         self._closed = False
@@ -161,10 +165,26 @@ class Slots:
                 answer = await attempt.slot.run(self._handlers[kind], attempt.assignment, timeout)
             finally:
                 self._release(attempt)
-            payload = await _rest(answer, kind, timeout, attempt.ran) if isinstance(answer, Tail) else answer
+            payload = await self._rest(answer, attempt, timeout) if isinstance(answer, Tail) else answer
             return success(lease, payload, attempt.ran, limit_bytes=self.result_bytes)
         except Exception as error:
             return failed(lease, failure_of(error), attempt.ran)
+
+    async def _rest(self, tail: Tail, attempt: "_Attempt", timeout_seconds: float | None) -> Payload:
+        """What a handler has left to wait for, within what is left of its time."""
+        lease_id, kind = attempt.assignment.lease.lease_id, attempt.assignment.kind
+        left = None if timeout_seconds is None else max(0.0, timeout_seconds - attempt.ran)
+        self.tails.add(lease_id)
+        self._on_tail()
+        try:
+            async with asyncio.timeout(left) as limit:
+                return payload_of(await tail.wait(), kind)
+        except TimeoutError:
+            if limit.expired():
+                raise AttemptTimeout(f"{kind} ran longer than the allowed {timeout_seconds:g} seconds") from None
+            raise
+        finally:
+            self.tails.discard(lease_id)
 
     def _over(self, attempt: "_Attempt", task: "asyncio.Task[TaskResult]") -> None:
         lease_id, kind = attempt.assignment.lease.lease_id, attempt.assignment.kind
@@ -185,18 +205,6 @@ class Slots:
         self._metrics.busy_seconds.inc(attempt.ran)
         self._metrics.run_seconds.labels(attempt.assignment.kind).observe(attempt.ran)
         self.fill()
-
-
-async def _rest(tail: Tail, kind: str, timeout_seconds: float | None, ran_seconds: float) -> Payload:
-    """What a handler has left to wait for, within what is left of its time."""
-    left = None if timeout_seconds is None else max(0.0, timeout_seconds - ran_seconds)
-    try:
-        async with asyncio.timeout(left) as limit:
-            return payload_of(await tail.wait(), kind)
-    except TimeoutError:
-        if limit.expired():
-            raise AttemptTimeout(f"{kind} ran longer than the allowed {timeout_seconds:g} seconds") from None
-        raise
 
 
 def _timeout_of(assignment: Assignment) -> float | None:

@@ -101,10 +101,12 @@ class Worker:
             metrics=metrics,
             clock=clock,
             on_end=self._ended,
+            on_tail=self.outbound.set,
         )
         self._limit_results(UNTOLD_MESSAGE_BYTES)
         self._failures = FailureLog(identity.actor_id)
         self._stopping: set[int] = set()
+        self._told_tails: set[int] = set()
         self._leaving = self._leaving_sent = False
         self._drained = asyncio.Event()
 
@@ -168,6 +170,8 @@ class Worker:
     def next_request(self, *, heartbeat: bool = False) -> ConnectRequest | None:
         """Everything that is ready, or None when nothing is."""
         self.outbound.clear()
+        # What stands behind a tail may begin now: the scheduler must not take it for waiting.
+        heartbeat = heartbeat or not self._slots.tails <= self._told_tails
         # A heartbeat goes ahead by itself, so that it never makes a message of results too large.
         results = (
             []
@@ -183,8 +187,14 @@ class Worker:
         self._leaving_sent = self._leaving
         request = ConnectRequest(credits=credits, results=results, leaving=leaving)
         if heartbeat:
-            leases = self._ledger.held_leases()
-            request.heartbeat.CopyFrom(Heartbeat(leases=leases, policy_version=self._policy_version()))
+            self._told_tails = set(self._slots.tails)
+            request.heartbeat.CopyFrom(
+                Heartbeat(
+                    leases=self._ledger.held_leases(),
+                    policy_version=self._policy_version(),
+                    waiting_lease_ids=self._slots.tails,
+                )
+            )
         return request
 
     def leave(self) -> None:

@@ -140,6 +140,7 @@ class Heartbeat(_message.Message):
 
     LEASES_FIELD_NUMBER: _builtins.int
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
+    WAITING_LEASE_IDS_FIELD_NUMBER: _builtins.int
     policy_version: _builtins.int
     """Newest policy version it acts with; 0 = none."""
     @_builtins.property
@@ -148,15 +149,20 @@ class Heartbeat(_message.Message):
         comes back in `revoked`. At most 200,000.
         """
 
+    @_builtins.property
+    def waiting_lease_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of `leases` whose handlers have left their slots and only wait for an answer: another may run in each."""
+
     def __init__(
         self,
         *,
         leases: _abc.Iterable[Global___Lease] | None = ...,
         policy_version: _builtins.int = ...,
+        waiting_lease_ids: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "policy_version", b"policy_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leases", b"leases", "policy_version", b"policy_version", "waiting_lease_ids", b"waiting_lease_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,7 +6,7 @@ is collected and given out by `take_actions`. `now` is monotonic and the schedul
 
 import os
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import count
 from typing import Never
 
@@ -111,11 +111,12 @@ class Core:
         credits: int = 0,
         results: Sequence[AttemptEnd] = (),
         heartbeat: Sequence[LeaseName] | None = None,
+        slotless: Collection[int] = (),
         policy_version: int = 0,
         leaving: bool = False,
     ) -> None:
         """One message of an actor. Every result in it is recorded or refused for good, and so may be acknowledged
-        once what `take_actions` asks to persist is durable."""
+        once what `take_actions` asks to persist is durable. `slotless`: leases of the heartbeat that run in no slot."""
         actor = self.sessions.by_number.get(session)
         if actor is None:
             return
@@ -128,7 +129,7 @@ class Core:
             return
         self.sessions.hear(actor, now, credits=credits, leaving=leaving)
         if heartbeat is not None:
-            self.sessions.renew(actor, heartbeat, policy_version, now)
+            self.sessions.renew(actor, heartbeat, slotless, policy_version, now)
         self._dispatch.fill(actor, now)
         self._dispatch.run(now)
 

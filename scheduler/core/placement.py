@@ -128,7 +128,7 @@ class Actor:
         self.credits = 0
         # By lease id, oldest first: the first `slots` of them are taken to be running.
         self.leases: dict[int, Task] = {}
-        # Those of them that its last heartbeat named: it had them then, and they had not ended.
+        # Those of them that its last heartbeat named, and that need a slot: it had them then, and they had not ended.
         self.named: set[int] = set()
         # Those that should end any moment: for each it may hold another task.
         self.ending: set[int] = set()

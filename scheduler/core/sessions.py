@@ -1,6 +1,6 @@
 """Actors' streams and their leases: who is connected, what is renewed, what expires. Part of the core: no I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from parlmesh import limits
@@ -109,7 +109,9 @@ class Sessions:
             actor.draining = True
         actor.credits = min(MAX_CREDITS, actor.credits + credits)
 
-    def renew(self, actor: Actor, leases: Sequence[LeaseName], policy_version: int, now: float) -> None:
+    def renew(
+        self, actor: Actor, leases: Sequence[LeaseName], slotless: Collection[int], policy_version: int, now: float
+    ) -> None:
         expires_at = now + self._config.duration_seconds
         held = actor.leases
         named = actor.named = set()
@@ -124,6 +126,7 @@ class Sessions:
             else:
                 task.expires_at = expires_at
                 named.add(lease[1])
+        named.difference_update(slotless)
         if policy_version and policy_version != actor.policy_version:
             self._see_policy(actor, policy_version, now)
 

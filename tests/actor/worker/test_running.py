@@ -160,6 +160,11 @@ async def test_a_task_that_only_waits_leaves_its_slot_to_the_next() -> None:
         await wait_until_async(lambda: trails.waiting == 3, 5.0)
         assert fleet.metrics.slots_busy._value.get() == 0
         assert fleet.worker.hello().leases == [each.lease for each in waiting]
+        request = fleet.worker.next_request()
+        assert request is not None
+        assert sorted(request.heartbeat.waiting_lease_ids) == [each.lease.lease_id for each in waiting]
+        told_again = fleet.worker.next_request()
+        assert told_again is None or not told_again.HasField("heartbeat")
         trails.open.set()
         for each in waiting:
             assert (await fleet.result(each)).HasField("result")

@@ -178,6 +178,19 @@ def test_rebalancing_moves_nothing_that_may_have_ended_at_once(harness: Harness,
     assert harness.states(first.task_id) == ["RUNNING"]
 
 
+def test_rebalancing_moves_nothing_that_runs_in_the_slot_of_one_that_only_waits(harness: Harness) -> None:
+    actor = harness.connect("actor", credits=3)
+    harness.core.actor("actor").depth = 3
+    harness.submit(*[noop(str(number)) for number in range(3)])
+    tail, running, waiting = harness.take(actor)
+    idle = harness.connect("idle", slots=4)
+    leases = [task.lease for task in (tail, running, waiting)]
+    harness.report(actor, heartbeat=leases, slotless=[tail.lease_id])
+    assert harness.rebalance() == 1
+    assert ids(harness.take(idle)) == [waiting.task_id]
+    assert harness.states(running.task_id) == ["RUNNING"]
+
+
 @pytest.mark.parametrize("command", [None, ActorCommand.PAUSE])
 def test_rebalancing_moves_nothing_that_its_actor_may_have_preferred(
     harness: Harness, command: ActorCommand | None
