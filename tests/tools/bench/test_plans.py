@@ -14,6 +14,7 @@ from tools.bench import environments as environments_benchmark
 from tools.bench import learning as learning_benchmark
 from tools.bench import memory as memory_benchmark
 from tools.bench import scheduler as scheduler_benchmark
+from tools.bench import strangers as strangers_benchmark
 from tools.bench import train as train_benchmark
 from tools.bench import worlds as worlds_benchmark
 from tools.bench.ground.measuring import Findings
@@ -28,6 +29,7 @@ BENCHMARKS = [
     environments_benchmark,
     learning_benchmark,
     memory_benchmark,
+    strangers_benchmark,
     worlds_benchmark,
 ]
 PROMISED = {
@@ -87,6 +89,14 @@ PROMISED = {
         "tune_two_over_one",
     },
     memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
+    strangers_benchmark: {
+        "ours_alone_p99_ms",
+        "ours_paced_over_alone",
+        "ours_flood_over_alone",
+        "bare_flood_over_alone",
+        "ours_elsewhere_over_alone",
+        "reset_cpu_over_bare",
+    },
     dataplane_benchmark: {
         "upload_mb_per_second",
         "bare_stream_mb_per_second",
