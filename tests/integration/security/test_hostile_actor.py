@@ -29,6 +29,8 @@ pytestmark = pytest.mark.e2e
 ROOT = Path(__file__).parents[3]
 START_SECONDS = 60.0
 CALL_SECONDS = 15.0
+TURN_SECONDS = 30.0
+CALM_SECONDS = 5.0
 SERVERS = ("scheduler", "learner", "federation")
 FEDERATION = {
     "task": "drift",
@@ -186,12 +188,15 @@ class Watcher:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "turns"), [(3.0, 1), pytest.param(60.0, 15, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
+    ("seconds", "turns"), [(3.0, 1), pytest.param(60.0, 6, marks=[pytest.mark.slow, pytest.mark.timeout(300)])]
 )
 async def test_a_hostile_actor_neither_stops_nor_starves_nor_fills_an_honest_fleet(
     fleet: Fleet, seconds: float, turns: int
 ) -> None:
-    """With and without the hostile in turns, so that whatever else the machine does is in both."""
+    """With and without the hostile in turns, so that whatever else the machine does is in both.
+
+    What was seen so far is printed after every turn: a run that others end still has figures.
+    """
     watcher = Watcher(fleet)
     request = federation_pb.StartFederationRequest(federation_id="f", configuration=struct_to_proto(FEDERATION))
     await watcher.federations.StartFederation(request, timeout=CALL_SECONDS)
@@ -207,14 +212,20 @@ async def test_a_hostile_actor_neither_stops_nor_starves_nor_fills_an_honest_fle
 
     with fleet.hostile(seconds / turns, turns) as hostile:
         for turn in range(turns):
-            await asyncio.to_thread(hostile.wait_for, "rages", 60.0, turn=turn)
+            await asyncio.to_thread(hostile.wait_for, "rages", TURN_SECONDS, turn=turn)
             await watcher.sample(seconds / turns, raging)
-            await asyncio.to_thread(hostile.wait_for, "rests", 60.0, turn=turn)
-            await watcher.sample(seconds / turns, calm)
+            await asyncio.to_thread(hostile.wait_for, "rests", TURN_SECONDS, turn=turn)
+            await watcher.sample(min(seconds / turns, CALM_SECONDS), calm)
             hostile.signal(signal.SIGUSR1)
-        raged = await asyncio.to_thread(hostile.wait_for, "raged", 60.0)
-    more = {name: now - memory[name] for name, now in fleet.memory().items()}
-    print(f"calm: {calm}; raging: {raging}; MiB more {more}, disk {fleet.disk() - disk:.1f}; {raged['statuses']}")
+            more = {name: now - memory[name] for name, now in fleet.memory().items()}
+            print(f"turn {turn + 1} of {turns}: calm {calm}; raging {raging}")
+            print(f"    MiB more: { ({name: round(value) for name, value in more.items()}) }")
+            print(f"    MiB of disk more: {fleet.disk() - disk:.1f}", flush=True)
+        raged = await asyncio.to_thread(hostile.wait_for, "raged", TURN_SECONDS)
+    print(
+        f"wall p99 {p99(raging.took) / p99(calm.took):.2f} times, of the loop {p99(raging.loop) / p99(calm.loop):.2f}"
+    )
+    print(raged["statuses"])
     assert len(raged["did"]) == 13, raged
     assert not [status for status in raged["statuses"] if status.endswith(("INTERNAL", "UNKNOWN"))]
     assert all(process.running for process in fleet.processes.values())
