@@ -7,7 +7,7 @@ one, so values can be bootstrapped from it, and the step that follows only reset
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import gymnasium
@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.errors import InvalidInput
 from parlmesh.failures import place, sentence_at
+from parlmesh.opponents import Finished, Opponent, Opposed
 from parlmesh.spaces import Layout, acted, mask_width, observed, refusal
 from parlmesh.stepping import SteppedEnvironments
 from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
@@ -36,7 +37,8 @@ WRAPPERS = (
 )
 
 GROUP = "parlmesh.environments"
-"""Entry points by which installed packages register the environments of a namespace, by the namespace's name."""
+"""Entry points by which installed packages register the environments of a namespace, by the namespace's name. One by
+the name of another package answers for that package's module:id, and says under which id it has registered it."""
 
 _Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Wrapper[Any, Any, Any, Any]]
 
@@ -74,7 +76,9 @@ class Environments:
             raise
         states, dtype = self._read.states, self._read.dtype
         shape = self._stack.shape if not states else ()
-        self.spec = EnvironmentSpec(shape, dtype, self._acted.spec, states, masked=masks is not None)
+        self._games = self._envs if isinstance(self._envs, Opposed) else None
+        opposed = self._games is not None
+        self.spec = EnvironmentSpec(shape, dtype, self._acted.spec, states, masked=masks is not None, opposed=opposed)
         self._ended = np.zeros(num_envs, np.bool_)
 
     def reset(self, seed: int) -> Seen:
@@ -92,6 +96,16 @@ class Environments:
         seen = self._seen(given)
         self._ended = terminated | truncated
         return seen, reward, terminated, truncated
+
+    def face(self, opponents: Sequence[Opponent]) -> None:
+        """Whom new games meet; InvalidInput where nobody sits on the other side."""
+        if self._games is None:
+            raise InvalidInput("opponents are for games, and this environment has one player", reason="OPPONENT")
+        self._games.face(opponents)
+
+    def finished(self) -> list[Finished]:
+        """Games that ended since it was asked last; none where there is no second player."""
+        return self._games.finished() if self._games is not None else []
 
     def rest(self, resting: Array) -> None:
         """Those that need no more steps [E]; what they are said to give from here on means nothing."""
@@ -191,6 +205,8 @@ def _registered(name: str) -> str:
         return name
     if not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")
+    for offered in importlib.metadata.entry_points(group=GROUP, name=module.partition(".")[0]):
+        return str(offered.load()(name))
     register = getattr(importlib.import_module(module), "register_envs", None)
     if known not in gymnasium.registry and callable(register):
         register()

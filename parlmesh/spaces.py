@@ -39,6 +39,9 @@ def observed(space: gymnasium.Space[Any], *, layout: Layout = "auto", float64: b
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         return Observed((), "int64", int(space.n), lambda given: given - start if start else given)
+    if (image := _masked_image(space)) is not None:
+        read = _box(image, layout, float64=float64)
+        return read._replace(take=lambda given: read.take(given["observation"]), mask=_mask)
     parts = list(_parts(space, "observation"))
     width = sum(width for width, _ in parts)
     takes = [take for _, take in parts]
@@ -95,6 +98,14 @@ def _box(space: spaces.Box, layout: Layout, *, float64: bool) -> Observed:
         shape = (channels, rows, columns)
         return Observed(shape, dtype, 0, lambda given: np.moveaxis(given, 3, 1).astype(dtype, copy=False))
     return Observed(space.shape, dtype, 0, lambda given: given.astype(dtype, copy=False))
+
+
+def _masked_image(space: gymnasium.Space[Any]) -> spaces.Box | None:
+    """The image of an observation that is one and a mask, as games have it by PettingZoo's convention."""
+    if not isinstance(space, spaces.Dict) or set(space.spaces) != {"observation", ACTION_MASK}:
+        return None
+    image = space["observation"]
+    return image if isinstance(image, spaces.Box) and len(image.shape) == 3 else None
 
 
 def _channels_last(shape: tuple[int, ...]) -> bool:

@@ -138,7 +138,8 @@ class EnvironmentSpec:
     """Shapes of an environment, all that a learner needs to know of it.
 
     `observation_states` > 0 means that an observation is one of that many states rather than an array. `masked` means
-    that every observation comes with the mask of the actions allowed in it.
+    that every observation comes with the mask of the actions allowed in it, `opposed` that it is a game whose other
+    side somebody must take.
     """
 
     observation_shape: tuple[int, ...]
@@ -146,6 +147,7 @@ class EnvironmentSpec:
     action: ActionSpec
     observation_states: int = 0
     masked: bool = False
+    opposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .spec import PolicySpec
 
 NetworkFactory: TypeAlias = "Callable[[PolicySpec], nn.Module]"
-"""A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]."""
+"""A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]. A factory whose
+attribute `takes_images` is true gets observations [B, C, H, W] as they are, bytes included."""
 
 BUILT_IN = ("mlp", "recurrent", *CONVOLUTIONS, "tabular")
 
@@ -30,6 +31,11 @@ def install_network(name: str, build: NetworkFactory) -> None:
 def network_names() -> tuple[str, ...]:
     """All that a specification may name here."""
     return (*BUILT_IN, *sorted(_installed))
+
+
+def takes_images(name: str) -> bool:
+    """Whether a network is given images instead of flat rows."""
+    return name in CONVOLUTIONS or bool(getattr(_installed.get(name), "takes_images", False))
 
 
 def custom_network(name: str) -> "NetworkFactory | None":

@@ -6,7 +6,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
-from .convolutions import CONVOLUTIONS
+from .custom_networks import takes_images
 from .spec import PolicySpec
 
 # Beyond this many deviations an observation only says "far out".
@@ -32,7 +32,7 @@ class Features:
             return self._one_hot[observation]
         if self._spec.network == "tabular":
             return observation
-        if self._spec.network in CONVOLUTIONS:
+        if takes_images(self._spec.network):
             return observation if observation.dtype == np.uint8 else observation.astype(np.float32, copy=False)
         flat = observation.reshape(len(observation), self._spec.observation_size).astype(np.float32, copy=False)
         if self._mean is None or self._scale is None:

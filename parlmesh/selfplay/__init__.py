@@ -1,0 +1,10 @@
+"""Self-play: games of two players, opponents, ratings. Importing this registers the games' ids.
+
+The engine finds the ids by the entry points `parlmesh.environments`, and an opponent by `parlmesh.opponents` alone.
+"""
+
+from .registration import adopt, register_envs
+
+__all__ = ["adopt", "register_envs"]
+
+register_envs()

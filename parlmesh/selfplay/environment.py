@@ -1,0 +1,202 @@
+"""Games as gymnasium knows them: an environment is one side of one game, and a step is its move and the reply to it.
+
+The other side is part of the world, so that whatever trains on environments trains on games: every trajectory is that
+of one player, with its own view, sign, mask and outcome, and what the other side saw and did is not in it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parlmesh.errors import InvalidInput
+from parlmesh.opponents import Finished, Opponent
+from parlmesh.types import ACTION_MASK, Array
+
+from .games import OTHER_SIDE, WORTH, Games, Verdict, winning_moves
+from .players import drawn
+from .seats import RESIGNS, Seats
+from .settings import read_settings
+
+Maker = Callable[..., Games]
+
+_ENDS = {Verdict.WON: "rules", Verdict.LOST: "rules", Verdict.DRAWN: "draw", Verdict.LIMIT: "limit"}
+# Results that nobody asks for are not kept for ever.
+_MOST_RESULTS = 100_000
+
+
+class GameEnvironments(VectorEnv):
+    """`num_envs` games of what `make` makes, each with one learning side."""
+
+    def __init__(self, num_envs: int, make: Maker, **settings: Any) -> None:
+        settings.pop("render_mode", None)
+        if num_envs < 1:
+            raise InvalidInput(f"num_envs must be >= 1, got {num_envs}", reason="ENVIRONMENT")
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.num_envs = num_envs
+        self.settings = read = read_settings(settings)
+        try:
+            self.games = make(num_envs, **read.options)
+        except TypeError as error:
+            raise InvalidInput(f"game setting options: {error}", reason="ENVIRONMENT") from error
+        self.seats = Seats(num_envs, read.opponent, greedy=read.opponent_play == "greedy", most=read.most_opponents)
+        games = self.games
+        largest: Any = 255 if games.dtype == "uint8" else np.inf
+        seen = spaces.Box(0, largest, games.shape, np.dtype(games.dtype).type)
+        self.single_observation_space = spaces.Dict(
+            {"observation": seen, ACTION_MASK: spaces.MultiBinary(games.choices)}
+        )
+        self.single_action_space = spaces.Discrete(games.choices)
+        self.observation_space, self.action_space = self.single_observation_space, self.single_action_space
+        self._results: list[Finished] = []
+        self.lost_results = 0
+        self._clear(np.random.default_rng(0))
+
+    def _clear(self, rng: np.random.Generator) -> None:
+        count = self.num_envs
+        self._rng = rng
+        self._over = np.zeros(count, np.bool_)
+        self._opening = np.zeros(count, np.int64)
+        self._material = np.zeros(count, np.float32)
+        # By column: 0 when the learning side begins. Neighbours begin on different sides.
+        self._seat = np.arange(count) % 2
+        if self.settings.seat != "alternate":
+            self._seat[:] = self.settings.seat == "second"
+
+    def face(self, opponents: Sequence[Opponent]) -> None:
+        """Whom new games meet; a game that runs keeps its opponent."""
+        self.seats.offer(opponents)
+
+    def finished(self) -> list[Finished]:
+        """Games that ended since it was asked last."""
+        results, self._results = self._results, []
+        return results
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """New games in all columns."""
+        self._clear(np.random.default_rng(seed))
+        self._begin(np.arange(self.num_envs))
+        return self._seen(), {}
+
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+        """The learning sides move, the others reply; games that ended in the step before only begin anew."""
+        reward = np.zeros(self.num_envs, np.float32)
+        verdict = np.zeros(self.num_envs, np.int8)
+        again, live = np.flatnonzero(self._over), np.flatnonzero(~self._over)
+        if len(live):
+            verdict[live] = self._move(live, np.asarray(actions)[live], finishing=("learner", "both"))
+            replying = live[verdict[live] == Verdict.GOES_ON]
+            resigned = self._reply(replying, verdict)
+            reward[live] = WORTH[verdict[live]]
+            self._settle(live, verdict, reward, resigned)
+        if len(again):
+            # Seats change from game to game.
+            if self.settings.seat == "alternate":
+                self._seat[again] = 1 - self._seat[again]
+            self._begin(again)
+        limit = verdict == Verdict.LIMIT
+        cut = limit if self.settings.at_limit == "truncate" else np.zeros_like(limit)
+        over = verdict != Verdict.GOES_ON
+        self._over = over
+        return self._seen(), reward, over & ~cut, cut, {}
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Nothing is open."""
+
+    def _begin(self, which: Array) -> None:
+        """Starts games, plays their openings, and the first move where the other side begins."""
+        self.games.start(which, self._rng)
+        self.seats.seat(which, self._rng)
+        self._opening[which] = 0
+        if self.settings.opening_plies:
+            self._play_openings(which)
+        # By the count of plies, the side to move is the one that began or the other.
+        theirs = which[self.games.plies(which) % 2 != self._seat[which]]
+        verdict = np.zeros(self.num_envs, np.int8)
+        self._reply(theirs, verdict, resigning=False)
+        ended = theirs[verdict[theirs] != Verdict.GOES_ON]
+        if len(ended):
+            # The reply to an opening ended the game before the learning side chose anything: it was never played.
+            self._begin(ended)
+        self._material[which] = self.games.material(which)
+
+    def _play_openings(self, which: Array) -> None:
+        late = which[self._rng.random(len(which)) < self.settings.opening_share]
+        self._opening[late] = self._rng.integers(self.settings.opening_plies + 1, size=len(late))
+        for ply in range(int(self._opening[late].max(initial=0))):
+            moving = late[self._opening[late] > ply]
+            verdicts = self.games.play(moving, drawn(self.games.legal(moving), self._rng))
+            failed = moving[verdicts != Verdict.GOES_ON]
+            if len(failed):
+                # An opening must not decide the game: these start as the rules have it.
+                self.games.start(failed, self._rng)
+                self._opening[failed] = 0
+
+    def _move(self, which: Array, moves: Array, *, finishing: tuple[str, str]) -> Array:
+        if self.settings.finisher in finishing:
+            winning = winning_moves(self.games, which)
+            can = winning.any(axis=1)
+            moves = np.where(can, winning.argmax(axis=1), moves)
+        return self.games.play(which, moves)
+
+    def _reply(self, which: Array, verdict: Array, *, resigning: bool = True) -> Array:
+        """The other sides' moves; `verdict` [E] becomes that of the learning sides. Columns whose opponent resigned."""
+        if not len(which):
+            return which
+        moves = self.seats.choose(self.games, which, self._rng)
+        resigned = which[moves == RESIGNS] if resigning else which[:0]
+        verdict[resigned] = Verdict.WON
+        staying = moves != RESIGNS
+        which, moves = which[staying], moves[staying]
+        if len(which):
+            verdict[which] = OTHER_SIDE[self._move(which, moves, finishing=("opponent", "both"))]
+        return resigned
+
+    def _settle(self, live: Array, verdict: Array, reward: Array, resigned: Array) -> None:
+        """Shaping and what the limit is worth go to the reward; the record has the result alone."""
+        settings = self.settings
+        if settings.shaping or settings.at_limit == "material":
+            material = self._own_material(live, verdict)
+            reward[live] += settings.shaping * (material - self._material[live])
+            self._material[live] = material
+            if settings.at_limit == "material":
+                reward[live] += np.where(verdict[live] == Verdict.LIMIT, material, 0.0).astype(np.float32)
+        gave_up = set(resigned.tolist())
+        for column in live[verdict[live] != Verdict.GOES_ON].tolist():
+            if len(self._results) >= _MOST_RESULTS:
+                self.lost_results += 1
+                continue
+            found = Verdict(int(verdict[column]))
+            self._results.append(
+                Finished(
+                    opponent=self.seats.version(column),
+                    result=int(WORTH[found]),
+                    end="resignation" if column in gave_up else _ENDS[found],
+                    plies=int(self.games.plies(np.array([column]))[0]),
+                    seat=int(self._seat[column]),
+                    opening=int(self._opening[column]),
+                )
+            )
+
+    def _own_material(self, which: Array, verdict: Array) -> Array:
+        """Of the learning side, whoever is to move."""
+        found: Array = self.games.material(which) * np.where(self._own_turn(which), 1.0, -1.0).astype(np.float32)
+        return found
+
+    def _own_turn(self, which: Array) -> Array:
+        found: Array = self.games.plies(which) % 2 == self._seat[which]
+        return found
+
+    def _seen(self) -> dict[str, Array]:
+        """As the learning side sees it, which is not to move where its own move ended the game."""
+        every = np.arange(self.num_envs)
+        own = self._own_turn(every)
+        observation = self.games.planes(every)
+        if not own.all():
+            observation[~own] = self.games.planes(every[~own], waiting=True)
+        mask = self.games.legal(every)
+        # Nothing is legal once a game is over, and whatever is chosen then only begins the next one.
+        mask[~mask.any(axis=1) | ~own] = True
+        return {"observation": observation, ACTION_MASK: mask}

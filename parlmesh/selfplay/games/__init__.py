@@ -1,0 +1,5 @@
+"""Games by name."""
+
+from .game import OTHER_SIDE, WORTH, Games, Verdict, winning_moves
+
+__all__ = ["OTHER_SIDE", "WORTH", "Games", "Verdict", "winning_moves"]
