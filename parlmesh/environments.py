@@ -112,6 +112,17 @@ class Environments:
         if isinstance(self._envs, SteppedEnvironments):
             self._envs.resting = resting
 
+    @property
+    def separate(self) -> bool:
+        """Whether each has random numbers of its own, and can be started anew without the others."""
+        return isinstance(self._envs, SteppedEnvironments)
+
+    def start_anew(self, seeds: Mapping[int, int]) -> None:
+        """These begin an episode from their seeds in the next step; only where they are `separate`."""
+        assert isinstance(self._envs, SteppedEnvironments)
+        self._envs.seeds = dict(seeds)
+        self._ended[list(seeds)] = True
+
     def close(self) -> None:
         """Frees them."""
         self._envs.close()

@@ -9,6 +9,7 @@ import numpy as np
 
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, Unavailable
+from parlmesh.lives import Lives, Played
 from parlmesh.policies import Policy
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
@@ -29,9 +30,6 @@ from parlmesh.types import (
 
 # Far beyond any registered time limit; an environment that never ends must not hang an evaluation.
 _LONGEST_EVALUATION_STEPS = 100_000
-# Environments that are started anew have lived so many times as long as their longest episode: few are cut short, and
-# one of any length comes to its end.
-_EPISODES_PER_START = 8
 
 
 def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0) -> np.random.SeedSequence:
@@ -49,29 +47,30 @@ def evaluation_seed(run_seed: int, updates: int) -> int:
 class Mark:
     """Where a collector stands between two fragments: enough to bring another one there."""
 
-    starts: int
-    actions: tuple[Array, ...]
+    played: Played | None
     rng: Array
     observation: Array
     memory: Array | None
 
     def tensors(self) -> dict[str, Array]:
-        """For a checkpoint. Choices take the smallest type that holds them."""
-        found = {"starts": np.array([self.starts], np.int64), "rng": self.rng, "observation": self.observation}
-        if self.actions:
-            actions = np.concatenate(self.actions)
-            kind = np.min_scalar_type(int(actions.max())) if actions.dtype.kind == "i" else actions.dtype
-            found["actions"] = actions.astype(kind)
+        """For a checkpoint; nothing where the games are not remembered."""
+        if self.played is None:
+            return {}
+        found = {"starts": self.played.starts, "began": self.played.began, "rng": self.rng}
+        found["observation"] = self.observation
+        if self.played.actions:
+            found["actions"] = np.concatenate(self.played.actions)
         return found if self.memory is None else {**found, "memory": self.memory}
 
 
 class Collector:
     """Steps its environments from fragment to fragment; episodes go on across them.
 
-    After `restart_steps` steps of each environment, or several times its longest episode if that is more, they are
-    started anew with seeds of their own; 0 = never. One that is `repeatable` remembers its actions since, which is all
-    that it takes to bring environments to the same state again. With `reward_discount` every fragment says what its
-    episodes had earned before, so that sums of rewards do not depend on where fragments are cut.
+    After `restart_steps` steps an environment begins its next episode from a seed of its own (`Lives`); 0 = never, and
+    those of a native vector form, which share their random numbers, never do either. One that is `repeatable` remembers
+    the actions since, which is all that it takes to bring environments to the same state again. With `reward_discount`
+    every fragment says what its episodes had earned before, so that sums of rewards do not depend on where fragments
+    are cut.
     """
 
     def __init__(
@@ -94,31 +93,27 @@ class Collector:
         self._repeatable = repeatable
         self._reward_discount = reward_discount
         self._envs = Environments(environment, num_envs)
-        self._start(1)
+        action = self._envs.spec.action
+        self._remembered = np.min_scalar_type(max(action.sizes)) if action.sizes else np.dtype(action.dtype)
+        self._start()
 
-    def _start(self, number: int) -> None:
-        """Environments and random numbers of the `number`-th start, each from a stream of its own."""
-        first = 2 * (number - 1)
+    def _start(self) -> None:
+        """Environments and random numbers as they are at first, each from a stream of its own."""
         environment_seed, action_seed = (
-            np.random.SeedSequence(self._seed.entropy, spawn_key=(*self._seed.spawn_key, child))
-            for child in (first, first + 1)
+            np.random.SeedSequence(self._seed.entropy, spawn_key=(*self._seed.spawn_key, child)) for child in (0, 1)
         )
-        self._starts = number
-        self._steps = 0
+        restart_steps = self._restart_steps if self._envs.separate else 0
+        self._lives = Lives(self._num_envs, self._seed, restart_steps=restart_steps, repeatable=self._repeatable)
         self._rng = np.random.default_rng(action_seed)
         self._seen = self._envs.reset(int(environment_seed.generate_state(1)[0]))
         self._state: Array | None = None
-        self._actions: list[Array] = []
         self._ended = np.zeros(self._num_envs, dtype=np.bool_)
         self._returns = np.zeros(self._num_envs, dtype=np.float64)
         self._lengths = np.zeros(self._num_envs, dtype=np.int64)
-        self._longest = 0
         self._earned = np.zeros(self._num_envs, dtype=np.float64)
 
     def collect(self, policy: Policy, steps: int) -> Fragment:
         """`steps` steps of every environment, acting with one policy."""
-        if self._restart_steps and self._steps >= max(self._restart_steps, _EPISODES_PER_START * self._longest):
-            self._start(self._starts + 1)
         seen = self._seen
         state = self._state if self._state is not None else policy.initial_state(self._num_envs)
         columns = self._columns(steps, state)
@@ -127,6 +122,8 @@ class Collector:
         episodes: list[tuple[Array, Array]] = []
         for step in range(steps):
             action, log_prob, state = policy.act(seen.observation, self._rng, seen.mask, state)
+            if self._ended.any() and (seeds := self._lives.next_lives(self._ended, step)):
+                self._envs.start_anew(seeds)
             seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
             self.stepped += 1
             observations[step + 1] = seen.observation
@@ -144,33 +141,45 @@ class Collector:
                 state = np.where(valid[:, None], state, np.float32(0.0))
             self._ended = self._account(reward, valid, terminated | truncated, episodes)
         self._seen, self._state = seen, state
-        self._steps += steps
-        if self._repeatable:
-            self._actions.append(actions)
+        self._lives.add(actions.astype(self._remembered, copy=False))
         return Fragment(columns, _joined(episodes))
 
     def mark(self) -> Mark:
         """Where this collector stands now."""
-        observation = self._seen.observation.copy()
-        return Mark(self._starts, tuple(self._actions), pack_random_state(self._rng), observation, self._state)
+        return Mark(self._lives.played(), pack_random_state(self._rng), self._seen.observation.copy(), self._state)
 
     def go_to(self, tensors: Mapping[str, Array], policy: Policy) -> bool:
         """Plays the actions of a mark again. False when that does not lead to where the mark was taken."""
-        self._start(int(tensors["starts"][0]))
-        actions = tensors.get("actions")
-        if actions is not None:
-            spec = self._envs.spec.action
-            if actions.shape[1:] != (self._num_envs, *spec.shape):
-                return False
-            for action in actions.astype(spec.dtype):
-                seen, reward, terminated, truncated = self._envs.step(policy.to_environment(action))
-                self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
-                self._seen = seen
-            self._steps = len(actions)
-            self._actions = [actions.astype(spec.dtype)]
+        self._start()
+        # Older checkpoints do not say when lives began.
+        if "began" not in tensors:
+            return False
+        actions = (tensors["actions"],) if "actions" in tensors else ()
+        played = Played(tensors["starts"], tensors["began"], actions)
+        if not self._playable(played):
+            return False
+        dtype = self._envs.spec.action.dtype
+        for action, seeds, waiting in self._lives.play_again(played):
+            self._envs.rest(waiting)
+            if seeds:
+                self._envs.start_anew(seeds)
+                begun = list(seeds)
+                self._ended[begun], self._returns[begun], self._lengths[begun], self._earned[begun] = True, 0.0, 0, 0.0
+            given = policy.to_environment(action.astype(dtype))
+            self._seen, reward, terminated, truncated = self._envs.step(given)
+            self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
         self._state = tensors.get("memory")
         restore_random_state(self._rng, tensors["rng"])
         return np.array_equal(self._seen.observation, tensors["observation"])
+
+    def _playable(self, played: Played) -> bool:
+        """Whether it is of as many environments, with such actions, of lives that can be begun here."""
+        one_each, shape = (self._num_envs,), self._envs.spec.action.shape
+        if played.starts.shape != one_each or played.began.shape != one_each:
+            return False
+        if not self._envs.separate and (played.starts > 1).any():
+            return False
+        return all(actions.shape[1:] == (*one_each, *shape) for actions in played.actions)
 
     def close(self) -> None:
         """Frees the environments."""
@@ -201,7 +210,6 @@ class Collector:
     def _account(self, reward: Array, valid: Array, ended: Array, episodes: list[tuple[Array, Array]]) -> Array:
         self._returns += reward
         self._lengths += valid
-        self._longest = max(self._longest, int(self._lengths.max()))
         if self._reward_discount is not None:
             self._earned = np.where(ended, 0.0, reward + self._reward_discount * self._earned)
         if ended.any():

@@ -36,12 +36,14 @@ _Work: TypeAlias = Callable[[int], None]
 class SteppedEnvironments(SyncVectorEnv):
     """`threads` step the environments; None = one, and 16 once their steps are seen to wait.
 
-    What they say of themselves beside observations (infos) is left out. Those that are `resting` are not stepped.
+    What they say of themselves beside observations (infos) is left out. Those that are `resting` are not stepped; those
+    in `seeds` are reset by the next step, whether their episode has ended or not, with the seed that stands there.
     """
 
     def __init__(self, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], threads: int | None = None) -> None:
         super().__init__(makers, autoreset_mode=AutoresetMode.NEXT_STEP)
         self.resting: Array = np.zeros(self.num_envs, np.bool_)
+        self.seeds: dict[int, int] = {}
         self._crew: _Crew | None = None
         self._judge = _Judge() if threads is None and self.num_envs > 1 else None
         if threads is not None and min(threads, self.num_envs) > 1:
@@ -55,6 +57,7 @@ class SteppedEnvironments(SyncVectorEnv):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """As gymnasium's own, with seeds that count up."""
         ended = self.resting = np.zeros(self.num_envs, np.bool_)
+        self.seeds = {}
         self._terminations, self._truncations, self._autoreset_envs = ended.copy(), ended.copy(), ended.copy()
 
         def start(index: int) -> None:
@@ -71,7 +74,9 @@ class SteppedEnvironments(SyncVectorEnv):
         def step(index: int) -> None:
             reward: SupportsFloat = 0.0
             terminated = truncated = False
-            if self._autoreset_envs[index]:
+            if index in self.seeds:
+                seen, _ = self.envs[index].reset(seed=self.seeds[index])
+            elif self._autoreset_envs[index]:
                 seen, _ = self.envs[index].reset()
             else:
                 seen, reward, terminated, truncated, _ = self.envs[index].step(given[index])
@@ -87,6 +92,7 @@ class SteppedEnvironments(SyncVectorEnv):
             self._judge = None
         elif self._judge.over:
             self._judge = None
+        self.seeds = {}
         self._autoreset_envs = np.logical_or(self._terminations, self._truncations)
         flags = self._terminations.copy(), self._truncations.copy()
         return self._joined(), self._rewards.copy(), *flags, {}

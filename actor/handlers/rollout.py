@@ -143,10 +143,12 @@ class Rollout:
     def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
         asked = time.perf_counter()
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
+        # Read before the clock: a thread that was left behind may still end a fragment of this slot.
+        free_since = self._ended.get(context.slot)
         started = time.perf_counter()
         fragment = collector.collect(held.policy, wanted.trajectory_steps)
         ended = time.perf_counter()
-        collect_seconds, waited_seconds = ended - started, started - self._ended.get(context.slot, started)
+        collect_seconds, waited_seconds = ended - started, 0.0 if free_since is None else started - free_since
         self._ended[context.slot] = ended
         self._metrics.policy_wait_seconds.inc(started - asked)
         self._metrics.collect_seconds.inc(collect_seconds)

@@ -156,7 +156,8 @@ class SerialSource:
         if not self._config.restart_steps:
             return {}
         mark = self._marks[-untrained] if untrained else self._collector.mark()
-        return {**mark.tensors(), "sequence": np.array([self._sequence - untrained], np.int64)}
+        found = mark.tensors()
+        return {**found, "sequence": np.array([self._sequence - untrained], np.int64)} if found else {}
 
     def close(self) -> None:
         """Frees the environments, except one that hangs in a step."""

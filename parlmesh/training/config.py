@@ -50,9 +50,9 @@ class TrainingConfig(Config):
     trajectory_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment in one trajectory."""
     restart_steps: int = Field(default=4_096, ge=0)
-    """Steps, or eight of the longest episodes if those are more, after which environments are started anew from a fresh
-    seed, so that a serial run can be resumed exactly; 0 = never, and a resumed serial run plays other games. A fleet
-    that may lag cannot be resumed exactly and never starts them anew."""
+    """Steps after which an environment begins its next episode from a fresh seed, so that a serial run can be resumed
+    exactly without playing everything again; no episode is cut for it. 0 = never, and a resumed serial run plays other
+    games. A fleet that may lag cannot be resumed exactly and never does it."""
     batch_trajectories: int = Field(default=1, ge=1, le=4_096)
     """Trajectories in one update."""
     slots: int = Field(default=0, ge=0, le=100_000)

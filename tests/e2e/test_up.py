@@ -63,6 +63,8 @@ class Up:
             self.process.wait(PATIENCE)
         if error is not None:
             error.add_note(self.output())
+            for log in sorted((self.root / "logs").glob("*.log")):
+                error.add_note("\n".join([log.name, *log.read_text(errors="replace").splitlines()[-8:]]))
         self._output.close()
 
     def output(self) -> str:

@@ -11,6 +11,7 @@ from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
+from parlmesh.stepping import SteppedEnvironments
 from parlmesh.types import ACTION, EARNED, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
 
 CARTPOLE = {"id": "CartPole-v1"}
@@ -90,19 +91,41 @@ def test_equal_seeds_collect_equal_fragments():
         assert not np.array_equal(first[ACTION], collect(*other)[ACTION])
 
 
-def test_a_collector_starts_its_environments_anew_with_other_games():
-    once = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=20)
-    fragments = [once.collect(policy(), 100) for _ in range(8)]
-    longest = max(episode.steps for each in fragments[:7] for episode in each.episodes)
-    assert longest < 100
-    first, last = fragments[0].columns, fragments[-1].columns
-    # Seven of them are not eight of the longest episodes.
-    np.testing.assert_array_equal(first[OBSERVATION][-1], fragments[1].columns[OBSERVATION][0])
-    anew = [each.columns for each in fragments if np.abs(each.columns[OBSERVATION][0]).max() <= 0.05]
-    assert len(anew) == 2
-    assert not np.array_equal(anew[1][OBSERVATION][0], first[OBSERVATION][0])
-    assert not np.array_equal(anew[1][ACTION], first[ACTION])
-    assert last[VALID].any()
+def test_environments_begin_anew_from_seeds_of_their_own_and_no_episode_is_cut(monkeypatch):
+    monkeypatch.setattr(gymnasium.spec("CartPole-v1"), "vector_entry_point", None)
+    seeded = []
+    real = SteppedEnvironments.step
+
+    def step(self, actions):
+        seeded.append(dict(self.seeds))
+        return real(self, actions)
+
+    monkeypatch.setattr(SteppedEnvironments, "step", step)
+    anew = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=60)
+    going_on = Collector(CARTPOLE, 4, collector_seed(0, "a", 1))
+    fragments = [anew.collect(policy(), 50) for _ in range(8)]
+    columns = {name: np.concatenate([each.columns[name] for each in fragments]) for name in (TERMINATED, VALID)}
+    lives = [(row, index) for row, seeds in enumerate(seeded) for index in seeds]
+    assert {index for _, index in lives} == {0, 1, 2, 3}
+    # Each begins with the step that resets its environment after the end of an episode.
+    assert all(columns[TERMINATED][row - 1, index] and not columns[VALID][row, index] for row, index in lives)
+    for index in range(4):
+        began = [0, *(row for row, each in lives if each == index)]
+        assert all(60 <= later - earlier < 160 for earlier, later in itertools.pairwise(began))
+    assert len({seed for seeds in seeded for seed in seeds.values()}) == len(lives)
+    lengths = [episode.steps for each in fragments for episode in each.episodes]
+    assert min(lengths) >= 8
+    others = [going_on.collect(policy(), 50) for _ in range(8)]
+    assert not np.array_equal(fragments[-1].columns[OBSERVATION], others[-1].columns[OBSERVATION])
+
+
+def test_games_too_long_to_remember_are_forgotten_and_said_so(monkeypatch):
+    monkeypatch.setattr("parlmesh.lives._MOST_BYTES", 100)
+    collector = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=20, repeatable=True)
+    collector.collect(policy(), 20)
+    assert collector.mark().tensors()["actions"].nbytes == 80
+    collector.collect(policy(), 20)
+    assert collector.mark().tensors() == {}
 
 
 class Long(gymnasium.Env[Any, Any]):
@@ -153,6 +176,7 @@ def test_fragments_say_what_their_episodes_had_earned_before():
 ANYWHERE = {
     "native vector": ({"id": "CartPole-v1"}, {}),
     "states": ({"id": "FrozenLake-v1"}, {}),
+    "stacked": ({"id": "Acrobot-v1", "stacked": 3, "wrappers": {"TimeLimit": {"max_episode_steps": 25}}}, {}),
     "continuous": ({"id": "Pendulum-v1"}, {}),
     "memory": ({"id": "Acrobot-v1"}, {"network": "recurrent", "hidden": (8, 8)}),
 }
@@ -164,7 +188,7 @@ def test_a_collector_that_is_brought_to_a_mark_goes_on_exactly_as_the_original(n
     environment, settings = ANYWHERE[name]
     spec = PolicySpec.for_environment(environment_spec(environment), **{"hidden": (8,), **settings})
     acting = load_policy(some_policy(spec))
-    settings = {"restart_steps": 100, "repeatable": True, "reward_discount": 0.9}
+    settings = {"restart_steps": 40, "repeatable": True, "reward_discount": 0.9}
     original = Collector(environment, 3, collector_seed(0, "a", 1), **settings)
     for _ in range(fragments):
         original.collect(acting, 33)

@@ -40,6 +40,22 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert missing == []
 
 
+def test_every_environment_that_a_command_or_preset_names_is_registered() -> None:
+    import gymnasium
+
+    texts = [page.read_text() for page in [*PAGES, *sorted((ROOT / "presets").glob("*.yaml"))]]
+    named = {
+        each
+        for text in texts
+        for each in re.findall(r"""(?:--environment |--env |\bid"?: ?"?)([A-Z][A-Za-z0-9]+-v\d+)""", text)
+    }
+    assert len(named) > 5
+    examples = {
+        each for path in (ROOT / "examples").rglob("*.py") for each in re.findall(r"\w+-v\d+", path.read_text())
+    }
+    assert sorted(named - set(gymnasium.registry) - examples) == []
+
+
 def test_the_hops_of_the_walks_are_counted_right() -> None:
     """A walk's last range ends where its sum says, and no range leaves a hop out."""
     page = (ROOT / "docs" / "architecture.md").read_text()

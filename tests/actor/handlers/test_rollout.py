@@ -1,5 +1,7 @@
 import asyncio
+import itertools
 import random
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -137,6 +139,30 @@ async def test_other_environments_replace_those_of_the_slot() -> None:
         await rolling.run(num_envs=2)
         assert len(rolling.rollout._kept) == 1
         assert trajectory_from_proto(rolling.learner.trajectories[1]).fragment.columns["reward"].shape == (16, 2)
+
+
+async def test_a_slot_whose_thread_was_left_behind_reports_no_negative_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
+    numbers, real = itertools.count(), Collector.collect
+
+    def collect(self: Collector, policy: Any, steps: int) -> Any:
+        number = next(numbers)
+        begun[number].set()
+        assert go_on[number].wait(20)
+        return real(self, policy, steps)
+
+    monkeypatch.setattr(Collector, "collect", collect)
+    async with _rolling() as rolling:
+        left_behind = asyncio.create_task(rolling.run())
+        assert await asyncio.to_thread(begun[0].wait, 20)
+        after = asyncio.create_task(rolling.run())
+        assert await asyncio.to_thread(begun[1].wait, 20)
+        go_on[0].set()
+        await left_behind
+        assert rolling.rollout._ended
+        go_on[1].set()
+        await after
+        assert [trajectory.waited_seconds for trajectory in rolling.learner.trajectories] == [0.0, 0.0]
 
 
 async def test_a_rollout_waits_for_the_policy_version_it_was_asked_for() -> None:

@@ -10,7 +10,7 @@ from learner.build import build_run
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState
 from learner.sources.serial_source import SerialSource
-from parlmesh.testing import wait_until_async
+from parlmesh.testing import wait_until_async, within
 
 TRAINING = {
     "num_envs": 4,
@@ -51,7 +51,7 @@ async def begin(folder, **changes):
 
 async def to_the_end(folder, **changes):
     parts, source = await begin(folder, **changes)
-    async with asyncio.timeout(60):
+    async with within(60, lambda: parts.run.progress):
         await parts.run.train(source)
     parts.recorder.close()
     assert parts.run.progress.state is RunState.FINISHED
@@ -67,7 +67,7 @@ def result(folder):
 
 
 async def until(run, updates):
-    async with asyncio.timeout(60):
+    async with within(60, lambda: run.progress):
         while run.progress.updates < updates:
             await run.changed()
 
@@ -88,7 +88,8 @@ async def stopped_after(folder, updates, **changes):
     training = asyncio.ensure_future(parts.run.train(source))
     await until(parts.run, updates)
     parts.run.stop("enough")
-    await training
+    async with within(60, lambda: parts.run.progress):
+        await training
     parts.recorder.close()
 
 
@@ -177,7 +178,8 @@ async def test_without_starts_anew_a_resumed_run_plays_other_games(tmp_path):
     training = asyncio.ensure_future(parts.run.train(source))
     await until(parts.run, 5)
     parts.run.stop("enough")
-    await training
+    async with within(60, lambda: parts.run.progress):
+        await training
     parts.recorder.close()
     assert (await to_the_end(folder, restart_steps=0))["policy_digest"] != whole["policy_digest"]
 

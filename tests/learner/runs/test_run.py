@@ -15,7 +15,7 @@ from learner.runs.progress import RunState
 from learner.sources.experience_source import Evaluation
 from learner.sources.serial_source import SerialSource
 from parlmesh.errors import FailedPrecondition, Unavailable
-from parlmesh.testing import wait_until_async
+from parlmesh.testing import wait_until_async, within
 from parlmesh.types import Fragment, Trajectory
 
 TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "step_budget": 300, "goal_return": None}
@@ -49,10 +49,15 @@ def source_of(parts, kind=Serial):
 
 
 async def train(parts, source):
-    async with asyncio.timeout(60):
+    async with within(60, lambda: standing(parts.run)):
         await parts.run.train(source)
     parts.recorder.close()
     return parts.run.progress
+
+
+def standing(run):
+    """Where a run stands, for a wait that took too long."""
+    return f"{run.progress}, {len(run.queue)} queued, {run.queue.training} in training, {run.obstacles.sentence!r}"
 
 
 async def test_a_run_ends_at_its_budget_with_one_version_per_update(tmp_path):

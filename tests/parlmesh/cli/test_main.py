@@ -115,6 +115,10 @@ def hang_up(server: socket.socket) -> None:
         (["tasks", "submit", "echo", "--id", "a", "--count", "2"], "--id names one task, --count is 2"),
         (["tasks", "list", "--state", "lost"], "--state is lost; allowed are waiting, queued"),
         (["status", "--learner", "here"], 'address must be host:port, got "here"'),
+        (
+            ["tasks", "list", "--scheduler", "127.0.0.1:99999"],
+            'address is "127.0.0.1:99999"; its port must be 1 to 65535',
+        ),
         (["up", "--resume", "nothing"], "no run at runs/nothing or nothing"),
     ],
 )

@@ -41,6 +41,19 @@ def test_the_chart_is_a_picture(tmp_path) -> None:
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_legend_of_the_chart_lies_on_no_bar(tmp_path, monkeypatch) -> None:
+    from matplotlib.figure import Figure
+
+    drawn = []
+    real = Figure.savefig
+    monkeypatch.setattr(Figure, "savefig", lambda self, *given: (real(self, *given), drawn.append(self)))
+    draw_rounds([a_round(number) for number in range(1, 6)], tmp_path / "chart.png", "digits")
+    (figure,) = drawn
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["accepted", "refused or silent"]
+    assert not any(legend.get_window_extent().overlaps(axes.get_window_extent()) for axes in figure.axes)
+
+
 def test_the_headline_prefers_accuracy_and_may_be_missing() -> None:
     assert headline(struct_to_proto({"fit/loss": 2.0, "evaluation/accuracy": 0.9})) == ("accuracy", 0.9)
     assert headline(struct_to_proto({"other": 1.0})) is None

@@ -1,0 +1,44 @@
+"""A wait that ends, and tells where everything stood when it did."""
+
+import asyncio
+import sys
+import threading
+import traceback
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+
+@asynccontextmanager
+async def within(seconds: float, tell: Callable[[], object] = str) -> AsyncIterator[None]:
+    """Fails after so many seconds with what `tell` says, and where every thread and every coroutine stands."""
+    standing = ""
+
+    def look() -> None:
+        nonlocal standing
+        # Before the cancellation moves everything on.
+        standing = f"{tell()}\n{stacks()}"
+
+    looking = asyncio.get_running_loop().call_later(max(0.0, seconds - 0.1), look)
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise AssertionError(f"not over within {seconds:g} s: {standing}") from None
+    finally:
+        looking.cancel()
+
+
+def stacks() -> str:
+    """The stack of every thread, and of every task of the running loop."""
+    frames = sys._current_frames()
+    found = [
+        f"thread {thread.name}\n{''.join(traceback.format_stack(frames[thread.ident]))}"
+        for thread in threading.enumerate()
+        if thread.ident in frames
+    ]
+    for task in asyncio.all_tasks():
+        where = "".join(line for frame in task.get_stack() for line in traceback.format_stack(frame)[-1:])
+        found.append(f"task {task.get_name()}\n{where}")
+    return "\n".join(found)
