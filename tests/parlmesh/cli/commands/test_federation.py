@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from typer.testing import CliRunner
 
@@ -44,9 +46,14 @@ def test_the_chart_is_a_picture(tmp_path) -> None:
 def test_the_legend_of_the_chart_lies_on_no_bar(tmp_path, monkeypatch) -> None:
     from matplotlib.figure import Figure
 
-    drawn = []
+    drawn: list[Figure] = []
     real = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", lambda self, *given: (real(self, *given), drawn.append(self)))
+
+    def save(figure: Figure, picture: Any) -> None:
+        real(figure, picture)
+        drawn.append(figure)
+
+    monkeypatch.setattr(Figure, "savefig", save)
     draw_rounds([a_round(number) for number in range(1, 6)], tmp_path / "chart.png", "digits")
     (figure,) = drawn
     (legend,) = figure.legends
