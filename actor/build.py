@@ -124,8 +124,10 @@ def _checked(kind: str, found: Any, name: str) -> Handler:
     return handler
 
 
-async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics) -> list[tuple[Worker, Uplink]]:
-    """Makes and enters everything a process runs; the stack closes it."""
+async def build(
+    config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, metrics_port: int = 0
+) -> list[tuple[Worker, Uplink]]:
+    """Makes and enters everything a process runs; the stack closes it. The scheduler is told of the metrics port."""
     scheduler = await stack.enter_async_context(
         open_channel(config.scheduler, config.security, max_message_bytes=config.limits.message_bytes)
     )
@@ -168,6 +170,7 @@ async def build(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetric
                 metrics=metrics,
                 policy_version=lambda: policies.newest_version,
                 on_reset=policies.reset,
+                metrics_port=metrics_port,
             )
         )
         uplink = Uplink(

@@ -5,12 +5,14 @@ import faulthandler
 import os
 from contextlib import AsyncExitStack
 
+from parlmesh.addresses import host_of, is_loopback
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import Unavailable
 from parlmesh.processes import IMPORTING
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.metrics import MetricsServer, serve_metrics
+from parlmesh.telemetry.build_info import tell_build
+from parlmesh.telemetry.metrics import HEALTH_PATH, MetricsServer, Pages, health_page, serve_metrics
 
 from .build import build
 from .config import METRICS_PORT, ActorConfig
@@ -33,10 +35,14 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     """Runs the actors until `stop` is set or an operator has drained every one."""
     if config.nice:
         os.nice(config.nice)
-    page = _metrics_page(config.metrics)
+    tell_build("actor")
+    uplinks: list[Uplink] = []
+    health = health_page(lambda: bool(uplinks) and all(uplink.connected for uplink in uplinks))
+    page = _metrics_page(config.metrics, {HEALTH_PATH: health})
     try:
         async with AsyncExitStack() as stack:
-            members = await build(config, stack, ActorMetrics())
+            members = await build(config, stack, ActorMetrics(), _announced(config, page))
+            uplinks += [uplink for _, uplink in members]
             os.environ.pop(IMPORTING, None)
             log.info(
                 "serving",
@@ -57,17 +63,24 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
             page.close()
 
 
-def _metrics_page(config: MetricsConfig) -> MetricsServer | None:
+def _metrics_page(config: MetricsConfig, pages: Pages) -> MetricsServer | None:
     """The page; of several actors on one host each takes the next free port, unless one was chosen."""
     last = METRICS_PORT + _METRICS_PORTS if config.port == METRICS_PORT else config.port
     while True:
         try:
-            return serve_metrics(config)
+            return serve_metrics(config, pages)
         except Unavailable:
             if config.port is None or config.port == last:
                 raise
             log.warning("metrics_port_taken", port=config.port, next_port=config.port + 1)
             config = config.model_copy(update={"port": config.port + 1})
+
+
+def _announced(config: ActorConfig, page: MetricsServer | None) -> int:
+    """The port to look for on this host; 0 when there is none, or none that the scheduler's machine reaches."""
+    if page is None or (is_loopback(config.metrics.host) and not is_loopback(host_of(config.scheduler))):
+        return 0
+    return page.port
 
 
 async def live(worker: Worker, uplink: Uplink, stop: asyncio.Event, *, drain_seconds: float) -> None:

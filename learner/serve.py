@@ -6,7 +6,8 @@ from parlmesh.config import effective, to_yaml
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.metrics import serve_metrics
+from parlmesh.telemetry.build_info import tell_build
+from parlmesh.telemetry.metrics import HEALTH_PATH, health_page, serve_metrics
 
 from . import metrics
 from .build import EFFECTIVE, build_federations, build_runs, build_services, roomy
@@ -40,7 +41,8 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
         security=config.security,
         services=build_services(config, runs, stopping, federations),
     )
-    page = serve_metrics(config.metrics)
+    tell_build("learner")
+    page = serve_metrics(config.metrics, {HEALTH_PATH: health_page(lambda: server.serving)})
     watcher = metrics.watch_runs(runs) if runs is not None else None
     try:
         port = await server.start()

@@ -7,11 +7,11 @@ from prometheus_client import Counter as Total
 from . import metrics
 from .core.core import Core
 from .core.placement import ActorState
-from .core.statistics import LATENCY_BOUNDS
 from .core.task import Priority, TaskState
 
 EXPORT_SECONDS = 1.0
 UNFINISHED = (TaskState.WAITING, TaskState.QUEUED, TaskState.RUNNING)
+_WORDS = {int(priority): priority.name.lower() for priority in Priority}
 FINAL = tuple(state for state in TaskState if state not in UNFINISHED)
 
 
@@ -52,7 +52,13 @@ class Exporter:
         self._tell(metrics.STRIKES, strikes.total)
         self._tell(metrics.STALE_RESULTS, statistics.stale_results)
         self._tell(metrics.MOVED, statistics.moved)
-        metrics.DISPATCH_LATENCY.set(LATENCY_BOUNDS, statistics.latency_counts, statistics.latency_sum)
+        metrics.DISPATCH_LATENCY.set({(): (statistics.dispatch.counts, statistics.dispatch.total)})
+        metrics.OUTCOME_LATENCY.set(
+            {
+                (kind, _WORDS[priority]): (latency.counts, latency.total)
+                for (kind, priority), latency in statistics.outcome_latencies.items()
+            }
+        )
 
     def _tell(self, counter: Total, total: int) -> None:
         counter.inc(total - self._told.get(counter, 0))

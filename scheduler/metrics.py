@@ -1,10 +1,13 @@
 """Every metric of the scheduler. Labels are bounded; no ids."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from prometheus_client import REGISTRY, Counter, Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.registry import Collector
+
+from .core.statistics import LATENCY_BOUNDS
 
 TASKS = Gauge("parlmesh_scheduler_tasks", "Unfinished tasks, by state.", ["state"])
 READY = Gauge("parlmesh_scheduler_ready_tasks", "Tasks that wait for a slot, by priority.", ["priority"])
@@ -50,31 +53,31 @@ UNREADABLE_RECORDS = Counter(
 )
 
 
-class DispatchLatency(Collector):
+class CountedElsewhere(Collector):
     """A histogram that the core counts itself, because an observation per task would cost more than the task."""
 
-    def __init__(self) -> None:
-        self._bounds: Sequence[float] = ()
-        self._counts: Sequence[int] = ()
-        self._sum = 0.0
+    def __init__(self, name: str, documentation: str, labels: Sequence[str] = ()) -> None:
+        self._name, self._documentation, self._labels = name, documentation, labels
+        # By values of the labels: one count per bound and one for all above, and the sum.
+        self._series: dict[tuple[str, ...], tuple[Sequence[int], float]] = {}
 
-    def set(self, bounds: Sequence[float], counts: Sequence[int], total: float) -> None:
-        """`counts` has one entry per bound and one for all above."""
-        self._bounds, self._counts, self._sum = bounds, tuple(counts), total
+    def set(self, series: Mapping[tuple[str, ...], tuple[Sequence[int], float]]) -> None:
+        """Counts are copied: the core goes on counting while a page is written."""
+        self._series = {labels: (tuple(counts), total) for labels, (counts, total) in series.items()}
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        buckets: list[tuple[str, float]] = []
-        seen = 0
-        for bound, count in zip((*self._bounds, float("inf")), self._counts or (0,), strict=True):
-            seen += count
-            buckets.append(("+Inf" if bound == float("inf") else str(bound), float(seen)))
-        yield HistogramMetricFamily(
-            "parlmesh_scheduler_dispatch_latency_seconds",
-            "Time from ready to leased.",
-            buckets=buckets,
-            sum_value=self._sum,
-        )
+        family = HistogramMetricFamily(self._name, self._documentation, labels=self._labels)
+        for labels, (counts, total) in self._series.items():
+            buckets = zip((*map(str, LATENCY_BOUNDS), "+Inf"), accumulate(counts), strict=True)
+            family.add_metric(labels, [(bound, float(seen)) for bound, seen in buckets], sum_value=total)
+        yield family
 
 
-DISPATCH_LATENCY = DispatchLatency()
+DISPATCH_LATENCY = CountedElsewhere("parlmesh_scheduler_dispatch_latency_seconds", "Time from ready to leased.")
+OUTCOME_LATENCY = CountedElsewhere(
+    "parlmesh_scheduler_outcome_latency_seconds",
+    "Time from submit to outcome, by kind and priority; at most 50 kinds and `other`.",
+    ["kind", "priority"],
+)
 REGISTRY.register(DISPATCH_LATENCY)
+REGISTRY.register(OUTCOME_LATENCY)

@@ -5,10 +5,12 @@ import gc
 
 from parlmesh.config import effective
 from parlmesh.telemetry import configure_logging, get_logger
-from parlmesh.telemetry.metrics import serve_metrics
+from parlmesh.telemetry.build_info import tell_build
+from parlmesh.telemetry.metrics import HEALTH_PATH, health_page, serve_metrics
 
 from .build import Scheduler
 from .config import SchedulerConfig
+from .targets import TARGETS_PATH, Targets
 
 log = get_logger("parlmesh.scheduler")
 
@@ -19,7 +21,12 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     log.info("configured", config=effective(config))
     relax_garbage_collection()
     scheduler = Scheduler(config)
-    page = serve_metrics(config.metrics)
+    tell_build("scheduler")
+    pages = {
+        HEALTH_PATH: health_page(lambda: scheduler.server.serving),
+        TARGETS_PATH: Targets(scheduler.core.life.fleet).page,
+    }
+    page = serve_metrics(config.metrics, pages)
     try:
         await scheduler.start()
         # What is there now stays: the modules, and the tasks that were rebuilt.

@@ -113,6 +113,11 @@ class Uplink:
         if not self._was_connected or now - self._refused_since >= _RENEWAL_SECONDS:
             raise refused
 
+    @property
+    def connected(self) -> bool:
+        """Whether the scheduler has welcomed the stream that is open."""
+        return self._joined.is_set()
+
     async def stays_away(self, seconds: float) -> None:
         """Returns once there was no connection for so long."""
         while True:

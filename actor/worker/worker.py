@@ -74,6 +74,7 @@ class Worker:
         metrics: ActorMetrics,
         policy_version: Callable[[], int],
         on_reset: Callable[[], None],
+        metrics_port: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.identity = identity
@@ -89,6 +90,7 @@ class Worker:
         self._on_reset = on_reset
         self._clock = clock
         self._message_bytes = limits.message_bytes
+        self._metrics_port = metrics_port
         self._result_bytes = 0
         self._ledger = Ledger(slots=slots, unacknowledged_limit=limits.unacknowledged_results)
         self._prefetch = limits.prefetch
@@ -135,6 +137,7 @@ class Worker:
             labels=self._labels,
             leases=self._ledger.reconnect(),
             message_bytes=self._message_bytes,
+            metrics_port=self._metrics_port,
         )
 
     def welcome(self, welcome: Welcome) -> None:

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli.commands import actors, bench, certs, federation, job, models, orchestration, placement, tasks, train
+from parlmesh.cli.commands import (
+    actors,
+    bench,
+    certs,
+    deploy,
+    federation,
+    job,
+    models,
+    orchestration,
+    placement,
+    tasks,
+    train,
+)
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
@@ -42,6 +54,7 @@ app.add_typer(federation.app, name="federation")
 app.add_typer(placement.app, name="placement")
 app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
+app.add_typer(deploy.app, name="deploy")
 
 
 def _version(wanted: bool) -> None:

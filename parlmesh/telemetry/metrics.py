@@ -1,11 +1,12 @@
-"""The metrics page of a process, in daemon threads on its own port. Declares no metric."""
+"""The pages of a process for Prometheus and for probes, in daemon threads on a port of its own. Declares no metric."""
 
 import contextlib
 import socket
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from socketserver import ThreadingMixIn
 from threading import Lock, Thread
-from typing import Any
+from typing import Any, NamedTuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from parlmesh.addresses import is_loopback, join_address
@@ -14,6 +15,31 @@ from parlmesh.errors import ConfigError, Unavailable
 
 MOST_CONNECTIONS = 32
 SILENCE_SECONDS = 10.0
+METRICS_PATH = "/metrics"
+HEALTH_PATH = "/health"
+
+
+class Page(NamedTuple):
+    """What is answered under one path."""
+
+    status: str
+    kind: str
+    body: bytes
+
+
+Pages = Mapping[str, Callable[[], Page]]
+
+
+def health_page(serving: Callable[[], bool]) -> Callable[[], Page]:
+    """For probes that speak no gRPC with TLS: the same word as grpc.health.v1, as 200 or 503."""
+
+    def page() -> Page:
+        good = serving()
+        return Page(
+            "200 OK" if good else "503 Service Unavailable", "text/plain", b"serving" if good else b"not serving"
+        )
+
+    return page
 
 
 class MetricsServer:
@@ -36,8 +62,8 @@ class MetricsServer:
         self._thread.join(timeout=5.0)
 
 
-def serve_metrics(config: MetricsConfig) -> MetricsServer | None:
-    """Starts the metrics page, or nothing when the port is null."""
+def serve_metrics(config: MetricsConfig, pages: Pages | None = None) -> MetricsServer | None:
+    """Starts the metrics page with others beside it, or nothing when the port is null."""
     if config.port is None:
         return None
     if not (config.insecure or is_loopback(config.host)):
@@ -61,10 +87,24 @@ def serve_metrics(config: MetricsConfig) -> MetricsServer | None:
             reason="CANNOT_LISTEN",
             address=where,
         ) from error
-    server.set_app(make_wsgi_app())
+    server.set_app(_beside(make_wsgi_app(), pages or {}))
     thread = Thread(target=server.serve_forever, name="metrics page", daemon=True)
     thread.start()
     return MetricsServer(server, thread)
+
+
+def _beside(metrics: Callable[..., Any], pages: Pages) -> Callable[..., Any]:
+    """The page of its path, and the metrics under every other one."""
+
+    def app(environment: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        page = pages.get(environment.get("PATH_INFO", ""))
+        if page is None:
+            return metrics(environment, start_response)
+        status, kind, body = page()
+        start_response(status, [("Content-Type", kind), ("Content-Length", str(len(body)))])
+        return [body]
+
+    return app
 
 
 class _Request(WSGIRequestHandler):

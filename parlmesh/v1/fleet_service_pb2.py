@@ -27,7 +27,7 @@ from parlmesh.v1 import scheduler_service_pb2 as parlmesh_dot_v1_dot_scheduler__
 from parlmesh.v1 import task_pb2 as parlmesh_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/fleet_service.proto\x12\x0bparlmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a#parlmesh/v1/scheduler_service.proto\x1a\x16parlmesh/v1/task.proto\";\n\x05Lease\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\xf7\x01\n\x05Hello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x03(\t\x12.\n\x06labels\x18\x06 \x03(\x0b\x32\x1e.parlmesh.v1.Hello.LabelsEntry\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x08 \x01(\x04\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"b\n\tHeartbeat\x12\"\n\x06leases\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x19\n\x11waiting_lease_ids\x18\x03 \x03(\x04\"\xaf\x01\n\nTaskResult\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.PayloadH\x00\x12\'\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.FailureH\x00\x12&\n\x03ran\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x05\n\x03\x65nd\"\xaa\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Hello\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12(\n\x07results\x18\x03 \x03(\x0b\x32\x17.parlmesh.v1.TaskResult\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x16.parlmesh.v1.Heartbeat\x12\x0f\n\x07leaving\x18\x05 \x01(\x08\"\xca\x01\n\x07Welcome\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06leases\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12newest_incarnation\x18\x05 \x01(\x04\"\xbd\x01\n\nAssignment\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12%\n\x07payload\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\'\n\x08priority\x18\x04 \x01(\x0e\x32\x15.parlmesh.v1.Priority\x12.\n\x0brun_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xe1\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.parlmesh.v1.Welcome\x12,\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x17.parlmesh.v1.Assignment\x12#\n\x07revoked\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12(\n\x0c\x61\x63knowledged\x18\x04 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12*\n\x07\x63ommand\x18\x05 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand2X\n\x0c\x46leetService\x12H\n\x07\x43onnect\x12\x1b.parlmesh.v1.ConnectRequest\x1a\x1c.parlmesh.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/fleet_service.proto\x12\x0bparlmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a#parlmesh/v1/scheduler_service.proto\x1a\x16parlmesh/v1/task.proto\";\n\x05Lease\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\x8d\x02\n\x05Hello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x03(\t\x12.\n\x06labels\x18\x06 \x03(\x0b\x32\x1e.parlmesh.v1.Hello.LabelsEntry\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x08 \x01(\x04\x12\x14\n\x0cmetrics_port\x18\t \x01(\r\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"b\n\tHeartbeat\x12\"\n\x06leases\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x19\n\x11waiting_lease_ids\x18\x03 \x03(\x04\"\xaf\x01\n\nTaskResult\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.PayloadH\x00\x12\'\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.FailureH\x00\x12&\n\x03ran\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x05\n\x03\x65nd\"\xaa\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Hello\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12(\n\x07results\x18\x03 \x03(\x0b\x32\x17.parlmesh.v1.TaskResult\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x16.parlmesh.v1.Heartbeat\x12\x0f\n\x07leaving\x18\x05 \x01(\x08\"\xca\x01\n\x07Welcome\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06leases\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12newest_incarnation\x18\x05 \x01(\x04\"\xbd\x01\n\nAssignment\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12%\n\x07payload\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\'\n\x08priority\x18\x04 \x01(\x0e\x32\x15.parlmesh.v1.Priority\x12.\n\x0brun_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\"\xe1\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.parlmesh.v1.Welcome\x12,\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x17.parlmesh.v1.Assignment\x12#\n\x07revoked\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12(\n\x0c\x61\x63knowledged\x18\x04 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12*\n\x07\x63ommand\x18\x05 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand2X\n\x0c\x46leetService\x12H\n\x07\x43onnect\x12\x1b.parlmesh.v1.ConnectRequest\x1a\x1c.parlmesh.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,21 +39,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LEASE']._serialized_start=141
   _globals['_LEASE']._serialized_end=200
   _globals['_HELLO']._serialized_start=203
-  _globals['_HELLO']._serialized_end=450
-  _globals['_HELLO_LABELSENTRY']._serialized_start=405
-  _globals['_HELLO_LABELSENTRY']._serialized_end=450
-  _globals['_HEARTBEAT']._serialized_start=452
-  _globals['_HEARTBEAT']._serialized_end=550
-  _globals['_TASKRESULT']._serialized_start=553
-  _globals['_TASKRESULT']._serialized_end=728
-  _globals['_CONNECTREQUEST']._serialized_start=731
-  _globals['_CONNECTREQUEST']._serialized_end=901
-  _globals['_WELCOME']._serialized_start=904
-  _globals['_WELCOME']._serialized_end=1106
-  _globals['_ASSIGNMENT']._serialized_start=1109
-  _globals['_ASSIGNMENT']._serialized_end=1298
-  _globals['_CONNECTRESPONSE']._serialized_start=1301
-  _globals['_CONNECTRESPONSE']._serialized_end=1526
-  _globals['_FLEETSERVICE']._serialized_start=1528
-  _globals['_FLEETSERVICE']._serialized_end=1616
+  _globals['_HELLO']._serialized_end=472
+  _globals['_HELLO_LABELSENTRY']._serialized_start=427
+  _globals['_HELLO_LABELSENTRY']._serialized_end=472
+  _globals['_HEARTBEAT']._serialized_start=474
+  _globals['_HEARTBEAT']._serialized_end=572
+  _globals['_TASKRESULT']._serialized_start=575
+  _globals['_TASKRESULT']._serialized_end=750
+  _globals['_CONNECTREQUEST']._serialized_start=753
+  _globals['_CONNECTREQUEST']._serialized_end=923
+  _globals['_WELCOME']._serialized_start=926
+  _globals['_WELCOME']._serialized_end=1128
+  _globals['_ASSIGNMENT']._serialized_start=1131
+  _globals['_ASSIGNMENT']._serialized_end=1320
+  _globals['_CONNECTRESPONSE']._serialized_start=1323
+  _globals['_CONNECTRESPONSE']._serialized_end=1548
+  _globals['_FLEETSERVICE']._serialized_start=1550
+  _globals['_FLEETSERVICE']._serialized_end=1638
 # @@protoc_insertion_point(module_scope)

@@ -84,6 +84,7 @@ class Hello(_message.Message):
     LABELS_FIELD_NUMBER: _builtins.int
     LEASES_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    METRICS_PORT_FIELD_NUMBER: _builtins.int
     node_id: _builtins.str
     """Must be the caller's own identity when the fleet has identities. At most 128 characters."""
     actor_id: _builtins.str
@@ -98,6 +99,10 @@ class Hello(_message.Message):
     """How many tasks it runs at once. At most 10,000."""
     message_bytes: _builtins.int
     """Largest message it takes, in bytes; a task that does not fit is not given to it. 0 = unknown."""
+    metrics_port: _builtins.int
+    """Port of its metrics page, on the host from which it connects; 0 = it has none that others reach. A port that
+    cannot be counts as 0.
+    """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Handler kinds it can run. At most 256."""
@@ -123,10 +128,11 @@ class Hello(_message.Message):
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         leases: _abc.Iterable[Global___Lease] | None = ...,
         message_bytes: _builtins.int = ...,
+        metrics_port: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "leases", b"leases", "message_bytes", b"message_bytes", "node_id", b"node_id", "slots", b"slots"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor_id", b"actor_id", "incarnation", b"incarnation", "kinds", b"kinds", "labels", b"labels", "leases", b"leases", "message_bytes", b"message_bytes", "metrics_port", b"metrics_port", "node_id", b"node_id", "slots", b"slots"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -304,7 +304,7 @@ class Lifecycle:
         statistics.by_state[RUNNING] -= count
         statistics.by_state[SUCCEEDED] += count
         statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
-        statistics.count_outcomes(count, sum([now - task.submit_time for task in tasks]), now)
+        statistics.count_outcomes(tasks, now)
         self.retention.keep(tasks)
         self.finished += tasks
 
@@ -364,7 +364,7 @@ class Lifecycle:
         statistics.by_state[task.state] -= 1
         statistics.by_state[state] += 1
         statistics.unfinished_bytes -= len(task.body)
-        statistics.count_outcomes(1, now - task.submit_time, now)
+        statistics.count_outcomes((task,), now)
         task.state = state
         task.end_time = now
         task.task_class.unfinished -= 1

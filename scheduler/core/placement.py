@@ -71,6 +71,7 @@ class Actor:
         "ending",
         "even",
         "failed",
+        "host",
         "incarnation",
         "index",
         "kept_until",
@@ -80,6 +81,7 @@ class Actor:
         "leases",
         "lost_at",
         "message_bytes",
+        "metrics_port",
         "named",
         "node_id",
         "paused",
@@ -110,6 +112,9 @@ class Actor:
         self.labels: frozenset[tuple[str, str]] = frozenset()
         # Largest message it takes.
         self.message_bytes = 0
+        # Where its metrics are; 0 = nowhere.
+        self.host = ""
+        self.metrics_port = 0
         self.profile: Profile | None = None
         self.pinned: list[TaskClass] = []
         # Number of its stream; 0 when it has none.

@@ -32,6 +32,9 @@ class Hello(NamedTuple):
     labels: tuple[tuple[str, str], ...] = ()
     leases: tuple[LeaseName, ...] = ()
     message_bytes: int = 0
+    # Where its metrics are: the host is that of the connection, never what the actor says.
+    metrics_port: int = 0
+    host: str = ""
     # Whether the caller has proven to be of its node: then ids belong to nodes.
     proven: bool = False
     # What the authority says of the node in its certificate.
@@ -73,6 +76,7 @@ class Sessions:
         actor.node_id, actor.incarnation, actor.slots = hello.node_id, hello.incarnation, hello.slots
         actor.session, actor.silent, actor.credits, actor.named = hello.session, False, 0, set()
         actor.message_bytes = hello.message_bytes or UNTOLD_MESSAGE_BYTES
+        actor.host, actor.metrics_port = hello.host, hello.metrics_port
         actor.last_seen = now
         actor.depth = max(actor.depth, actor.slots)
         if restarted:

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 
 from .task import QUEUED, RUNNING, WAITING, Task, TaskState
 
@@ -26,6 +27,25 @@ LATENCY_BOUNDS = (
     60.0,
     600.0,
 )
+
+
+# Kinds are told apart up to here, and all further ones are one: whoever submits chooses them.
+MOST_KINDS = 50
+OTHER_KINDS = "other"
+
+
+class Histogram:
+    """Counts of seconds by LATENCY_BOUNDS, with one more for all above, and their sum."""
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        self.total += seconds
 
 
 class Window:
@@ -73,9 +93,11 @@ class Statistics:
         self.moved = 0
         self.forgotten = 0
         self.kind_seconds: dict[str, float] = {}
-        # Seconds from ready to leased: one count per bound and one for all above.
-        self.latency_counts = [0] * (len(LATENCY_BOUNDS) + 1)
-        self.latency_sum = 0.0
+        # Seconds from ready to leased.
+        self.dispatch = Histogram()
+        # Seconds from submit to outcome, by kind and priority.
+        self.outcome_latencies: dict[tuple[str, int], Histogram] = {}
+        self._kinds: set[str] = set()
         self._outcomes = Window()
 
     @property
@@ -83,15 +105,33 @@ class Statistics:
         return self.by_state[WAITING] + self.by_state[QUEUED] + self.by_state[RUNNING]
 
     def count_leases(self, tasks: list[Task], now: float) -> None:
-        counts = self.latency_counts
+        add = self.dispatch.add
         for task in tasks:
-            waited = now - task.ready_time
-            counts[bisect_left(LATENCY_BOUNDS, waited)] += 1
-            self.latency_sum += waited
+            add(now - task.ready_time)
 
-    def count_outcomes(self, count: int, latency: float, now: float) -> None:
-        """`latency` is the sum of their seconds from submit to outcome."""
-        self._outcomes.add(now, latency, count)
+    def count_outcomes(self, tasks: Sequence[Task], now: float) -> None:
+        """Tasks that end now."""
+        total, key, add = 0.0, ("", 0), self.dispatch.add
+        for task in tasks:
+            # Tasks that end together are mostly alike.
+            if task.priority != key[1] or task.kind != key[0]:
+                key = (task.kind, task.priority)
+                add = self._outcome_latency(*key).add
+            seconds = now - task.submit_time
+            add(seconds)
+            total += seconds
+        self._outcomes.add(now, total, len(tasks))
+
+    def _outcome_latency(self, kind: str, priority: int) -> Histogram:
+        if kind not in self._kinds:
+            if len(self._kinds) < MOST_KINDS:
+                self._kinds.add(kind)
+            else:
+                kind = OTHER_KINDS
+        found = self.outcome_latencies.get((kind, priority))
+        if found is None:
+            found = self.outcome_latencies[kind, priority] = Histogram()
+        return found
 
     def count_runs(self, kind: str, count: int, mean: float) -> float:
         """Takes in runs of one kind; returns the fleet's mean for it before them, or theirs when they are the first."""

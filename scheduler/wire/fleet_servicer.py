@@ -3,9 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import unquote
 
 from google.protobuf.message import DecodeError
 
+from parlmesh.addresses import host_of
 from parlmesh.errors import InvalidInput, PermissionDenied
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
@@ -38,7 +40,7 @@ class FleetServicer:
         if first is None:
             return
         session = self._shell.next_session()
-        outbox = self._shell.connect(_hello(first, session), first)
+        outbox = self._shell.connect(_hello(first, session, host_of(unquote(context.peer()))), first)
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(outbox.write_to(context))
@@ -66,7 +68,7 @@ class FleetServicer:
             raise
 
 
-def _hello(data: bytes, session: int) -> Hello:
+def _hello(data: bytes, session: int, host: str) -> Hello:
     request = fleet_pb.ConnectRequest.FromString(data)
     if not request.HasField("hello"):
         raise InvalidInput("the first message of Connect has no hello", reason="MISSING_HELLO")
@@ -78,4 +80,4 @@ def _hello(data: bytes, session: int) -> Hello:
     # An operator may speak for any node, and its own certificate says nothing of that one.
     attested = caller().labels if caller().name == node_id else ()
     hello = messages.hello_from_proto(request, session)
-    return hello._replace(proven=caller() is not ANYONE, attested=attested)
+    return hello._replace(proven=caller() is not ANYONE, attested=attested, host=host)

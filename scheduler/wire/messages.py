@@ -19,6 +19,7 @@ from ..core.task import ANYWHERE, NO_RESULT, NORMAL, Failure, LeaseName, Placeme
 from . import fast_encode
 
 NANOSECONDS = 1_000_000_000
+HIGHEST_PORT = 65_535
 
 
 def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
@@ -74,6 +75,7 @@ def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
         labels=tuple(hello.labels.items()),
         leases=tuple(leases_from_proto(held)),
         message_bytes=hello.message_bytes,
+        metrics_port=hello.metrics_port if hello.metrics_port <= HIGHEST_PORT else 0,
     )
 
 

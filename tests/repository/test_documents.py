@@ -16,7 +16,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *(ROOT / folder / "README.md" for folder in FOLDERS),
 ]
-TOPS = "actor|docs|examples|learner|parlmesh|presets|protos|scheduler|tests|tools"
+TOPS = "actor|deploy|docs|examples|learner|parlmesh|presets|protos|scheduler|tests|tools"
 # Made by use, or the id of a world.
 MADE = re.compile(r"^runs/|<|\*|-v\d$")
 

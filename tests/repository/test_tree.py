@@ -23,6 +23,7 @@ BEHAVIOURS = {
     "parlmesh/cli": {"main", "placement"},
     "parlmesh/client": {"imports", "run_order", "unclaimed_outcomes"},
     "parlmesh/config": {"strays"},
+    "parlmesh/deployment": {"containers"},
     "parlmesh/federation/tasks": {"federated_ppo", "tasks"},
     "parlmesh/orchestration": {"community_version", "docs"},
     "parlmesh/policies": {"networks", "parity", "values"},

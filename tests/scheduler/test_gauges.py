@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
 from prometheus_client import REGISTRY
 
+from scheduler.core.statistics import MOST_KINDS
 from scheduler.core.task import Task
 from scheduler.gauges import Exporter
 from tests.scheduler.conftest import Harness
@@ -57,3 +59,21 @@ def test_the_dispatch_latency_counts_every_lease(harness: Harness) -> None:
     assert REGISTRY.get_sample_value(f"{name}_bucket", {"le": "0.25"}) == 0
     assert REGISTRY.get_sample_value(f"{name}_bucket", {"le": "0.5"}) == 2
     assert REGISTRY.get_sample_value(f"{name}_bucket", {"le": "+Inf"}) == 2
+
+
+def test_the_outcome_latency_is_told_by_kind_and_priority_and_kinds_are_bounded(harness: Harness) -> None:
+    exporter = Exporter(harness.core)
+    actor = harness.connect("a", kinds=("echo", *(f"kind-{number}" for number in range(MOST_KINDS))), slots=100)
+    harness.submit(Task("first", "echo", priority=4))
+    harness.now += 0.3
+    harness.finish(actor)
+    harness.submit(*[Task(str(number), f"kind-{number}") for number in range(MOST_KINDS)])
+    for _ in range(MOST_KINDS):
+        harness.finish(actor)
+    exporter.export(harness.now)
+    name = "parlmesh_scheduler_outcome_latency_seconds"
+    urgent = {"kind": "echo", "priority": "high"}
+    assert REGISTRY.get_sample_value(f"{name}_bucket", {**urgent, "le": "0.25"}) == 0
+    assert REGISTRY.get_sample_value(f"{name}_bucket", {**urgent, "le": "0.5"}) == 1
+    assert REGISTRY.get_sample_value(f"{name}_sum", urgent) == pytest.approx(0.3)
+    assert REGISTRY.get_sample_value(f"{name}_count", {"kind": "other", "priority": "normal"}) == 1

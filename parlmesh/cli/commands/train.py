@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from parlmesh.v1.training_service_pb2 import Training
 
+_LOOK_SECONDS = 1.0
+
 app = typer.Typer(no_args_is_help=True, help="Create, start, pause, resume, stop and list trainings.")
 
 
@@ -140,6 +142,51 @@ def stop(
             return (await stub.StopTraining(StopTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)).training
 
     _say(run(ask()), stopping=True, as_json=as_json)
+
+
+@app.command()
+def wait(
+    context: typer.Context,
+    run_id: RunId = "",
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", min=1, help="give up after this long")] = 7 * 86_400.0,
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Return when a run has ended; exit code 1 unless it reached its goal or used its budget.
+
+    A learner that starts or restarts meanwhile is waited for, as a job of a batch system needs it.
+    """
+    from parlmesh.cli.screen.fleet_view import FINAL_STATES
+    from parlmesh.v1.training_service_pb2 import GetTrainingRequest, TrainingState
+
+    async def ask() -> "Training":
+        import asyncio
+
+        import grpc
+
+        from parlmesh.errors import DeadlineExceeded
+
+        last = ""
+        try:
+            async with asyncio.timeout(timeout), learner_at(learner, security_of(context)) as stub:
+                while True:
+                    try:
+                        answer = await stub.GetTraining(GetTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)
+                        if answer.training.state in FINAL_STATES:
+                            return answer.training
+                        last = f"it is at {answer.training.progress.steps:,} steps"
+                    except grpc.aio.AioRpcError as error:
+                        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                            raise
+                        last = f"no learner answers at {learner}"
+                    await asyncio.sleep(_LOOK_SECONDS)
+        except TimeoutError:
+            raise DeadlineExceeded(f"the run had not ended after {timeout:g} s; {last}") from None
+
+    training = run(ask())
+    _say(training, as_json=as_json)
+    if training.state != TrainingState.TRAINING_STATE_FINISHED:
+        raise typer.Exit(1)
 
 
 def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:

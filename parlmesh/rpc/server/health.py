@@ -27,6 +27,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         self._changed = asyncio.Event()
         self._watchers = 0
 
+    @property
+    def serving(self) -> bool:
+        """Whether the server says SERVING."""
+        return self._serving
+
     def set_serving(self, serving: bool) -> None:
         """Ignored once the server drains."""
         if not self._draining and serving != self._serving:

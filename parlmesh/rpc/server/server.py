@@ -74,6 +74,11 @@ class FleetServer:
         log.info("server_started", address=self.address, services=names)
         return self._port
 
+    @property
+    def serving(self) -> bool:
+        """What health says of the server."""
+        return self._health.serving
+
     def set_serving(self, serving: bool) -> None:
         """What health says of the server and all its services."""
         self._health.set_serving(serving)

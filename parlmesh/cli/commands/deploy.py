@@ -1,0 +1,56 @@
+"""`parlmesh deploy`: files that put a fleet on machines, with your addresses, images and certificates filled in."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="Files for containers, Kubernetes, systemd, Slurm and Prometheus.")
+
+Kind = Annotated[
+    str, typer.Argument(help="compose, grafana, helm, kubernetes, prometheus, slurm, systemd or all", metavar="KIND")
+]
+
+
+@app.command()
+def render(
+    kind: Kind,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where to write; each kind has a folder in it")],
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file with any of the settings")] = None,
+    assignments: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set one of them; repeatable")
+    ] = None,
+    certificates: Annotated[
+        bool, typer.Option("--certificates", help="also make those that are not there yet, as `parlmesh certs` does")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace what exists; never a certificate")] = False,
+) -> None:
+    """Write the files of one kind, or of all.
+
+    parlmesh deploy render compose --out fleet --set image=registry.example/parlmesh:0.1.0 --certificates
+
+    `parlmesh deploy settings` lists what can be set.
+    """
+    from parlmesh.config import load
+    from parlmesh.deployment.rendering import names, write
+    from parlmesh.deployment.settings import DeploySettings
+
+    settings = load(DeploySettings, file=config, overrides=assignments or (), prefix="PARLMESH_DEPLOY")
+    if certificates and settings.secure:
+        from parlmesh.security.extra import require_extra
+
+        require_extra()
+    for name in names() if kind == "all" else [kind]:
+        for path in write(name, settings, out, certificates=certificates, force=force):
+            typer.echo(str(path))
+
+
+@app.command()
+def settings() -> None:
+    """List the settings of a deployment with their defaults."""
+    from parlmesh.config.fields import describe, leaves
+    from parlmesh.deployment.settings import DeploySettings
+
+    for leaf in leaves(DeploySettings):
+        typer.echo(f"{leaf.key}: {describe(leaf.field)} (default {leaf.default})")
+        typer.echo(f"    {leaf.field.description}")
