@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from actor.config import ActorConfig
 from learner.config import LearnerConfig
 from parlmesh.cli.__main__ import app
-from parlmesh.config import load
+from parlmesh.config import Config, load
 from parlmesh.deployment.certificates import wanted
 from parlmesh.deployment.rendering import names, render
 from parlmesh.deployment.settings import DeploySettings
@@ -17,7 +17,7 @@ from scheduler.config import SchedulerConfig
 
 ROOT = Path(__file__).parents[3]
 BY_HAND = {"Containerfile", "README.md"}
-MODELS = {"scheduler": SchedulerConfig, "learner": LearnerConfig, "actor": ActorConfig}
+MODELS: dict[str, type[Config]] = {"scheduler": SchedulerConfig, "learner": LearnerConfig, "actor": ActorConfig}
 
 
 def test_the_folder_deploy_is_what_the_defaults_render_to() -> None:
@@ -47,7 +47,7 @@ def test_every_service_accepts_its_configuration(security: str, tmp_path: Path) 
     for service, text in found:
         file = tmp_path / "configuration.yaml"
         file.write_text(text)
-        load(MODELS[service], file=file, prefix="PARLMESH_TEST")  # type: ignore[type-var]
+        load(MODELS[service], file=file, prefix="PARLMESH_TEST")
 
 
 def test_render_fills_in_what_it_is_told_and_makes_certificates(tmp_path: Path) -> None:
