@@ -14,6 +14,7 @@ from parlmesh.cli.commands import (
     deploy,
     federation,
     job,
+    mapek,
     models,
     orchestration,
     placement,
@@ -52,6 +53,7 @@ app.add_typer(orchestration.app, name="orchestration")
 app.add_typer(actors.app, name="actors")
 app.add_typer(federation.app, name="federation")
 app.add_typer(placement.app, name="placement")
+app.add_typer(mapek.app, name="mapek")
 app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
 app.add_typer(deploy.app, name="deploy")

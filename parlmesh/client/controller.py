@@ -31,6 +31,7 @@ from .policy import PolicyUpdate, wait_for_policy
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 from .retry import TASKS_PER_REQUEST, is_temporary
 from .run import Run, enumerated
+from .trainings import pause_run, resume_run
 
 IN_FLIGHT = 1500
 NO_SECURITY = SecurityConfig()
@@ -259,6 +260,14 @@ class PARLController:
         """They drop their environments, caches and running tasks, and start afresh."""
         return await self._command(actor_ids, pb.ACTOR_COMMAND_RESET)
 
+    async def quarantine(self, node_ids: Iterable[str], reason: str) -> list[ActorInfo]:
+        """All tasks are taken back from these nodes, and they get none for the scheduler's quarantine_seconds."""
+        return await self._command((), pb.ACTOR_COMMAND_QUARANTINE, node_ids, reason)
+
+    async def release(self, node_ids: Iterable[str]) -> list[ActorInfo]:
+        """Ends the quarantine of nodes, and a pause of their actors."""
+        return await self._command((), pb.ACTOR_COMMAND_RESUME, node_ids)
+
     async def rebalance_load(self) -> int:
         """Takes back what has not started from slow or paused workers; how many tasks moved."""
         calls = self._connected().calls
@@ -270,13 +279,26 @@ class PARLController:
         Learning is the learner's and never holds tasks up; this is for a program that must know who acts with what.
         """
         self._connected()
+        channel = self.learner_channel("update_policy")
+        return await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
+
+    async def pause_run(self, run_id: str = "") -> None:
+        """A training stops until it is resumed; empty = the learner's only one. Needs the learner's address."""
+        await pause_run(self.learner_channel("pause_run"), run_id, seconds=self._config.call_seconds)
+
+    async def resume_run(self, run_id: str = "") -> None:
+        """A paused training goes on."""
+        await resume_run(self.learner_channel("resume_run"), run_id, seconds=self._config.call_seconds)
+
+    def learner_channel(self, wanted_by: str) -> grpc.aio.Channel:
+        """The connection to the learner, opened when it is first wanted and closed with the controller."""
         if not self._learner:
             raise FailedPrecondition(
-                "update_policy needs a learner; name its address: PARLController(learner=...)", reason="NO_LEARNER"
+                f"{wanted_by} needs a learner; name its address: PARLController(learner=...)", reason="NO_LEARNER"
             )
         if self._learner_channel is None:
             self._learner_channel = open_channel(self._learner, self._security)
-        return await wait_for_policy(self._learner_channel, self.list_actors, run_id=run_id, seconds=timeout)
+        return self._learner_channel
 
     async def get_trace(self, *, seconds: int = 60) -> str:
         """The attempts that ended in the last seconds, as Chrome's trace-event JSON."""
@@ -378,9 +400,20 @@ class PARLController:
         except TimeoutError:
             raise no_outcome(task_id, seconds) from None
 
-    async def _command(self, actor_ids: Iterable[str], command: pb.ActorCommand.ValueType) -> list[ActorInfo]:
+    async def _command(
+        self,
+        actor_ids: Iterable[str],
+        command: pb.ActorCommand.ValueType,
+        node_ids: Iterable[str] = (),
+        reason: str = "",
+    ) -> list[ActorInfo]:
         calls = self._connected().calls
-        request = pb.UpdateActorsRequest(actor_ids=_names("actor_ids", actor_ids), command=command)
+        request = pb.UpdateActorsRequest(
+            actor_ids=_names("actor_ids", actor_ids),
+            node_ids=_names("node_ids", node_ids),
+            command=command,
+            reason=reason,
+        )
         return [actor_from_proto(actor) for actor in (await calls.call(calls.stub.UpdateActors, request)).actors]
 
 

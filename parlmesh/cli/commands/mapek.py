@@ -1,0 +1,209 @@
+"""`parlmesh mapek`: a loop that watches the nodes of a fleet and heals them, and what it remembers."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from parlmesh.cli.connection import AsJson, run, security_of
+
+if TYPE_CHECKING:
+    from parlmesh.mapek.config import MapekConfig
+    from parlmesh.mapek.types import CycleReport
+    from parlmesh.security import SecurityConfig
+
+app = typer.Typer(no_args_is_help=True, help="Watch the nodes of a fleet, heal the sick ones, remember what worked.")
+
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", metavar="FILE", help="YAML file of the loop; none = defaults, dry run")
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. dry_run=false; repeatable")
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        "--scheduler",
+        metavar="HOST:PORT",
+        help="a running fleet, whose actors have the plug-in mapek; else one of its own",
+    ),
+]
+Learner = Annotated[str, typer.Option("--learner", metavar="HOST:PORT", help="for the action pause_run")]
+Nodes = Annotated[
+    int, typer.Option("--nodes", metavar="N", min=1, max=1000, help="of a fleet of its own; all are this machine")
+]
+KnowledgeFile = Annotated[Path, typer.Option("--knowledge", metavar="FILE", help="of the loop")]
+PLUGIN = "parlmesh.mapek.plugin:plugin"
+
+
+@app.command("run")
+def run_(
+    context: typer.Context,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    scheduler: Scheduler = "",
+    learner: Learner = "",
+    nodes: Nodes = 2,
+    cycles: Annotated[int, typer.Option(metavar="N", min=0, help="0 = until Ctrl-C")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Cycle after cycle until Ctrl-C. The fleet goes on when the loop ends, however it ends."""
+    run(_looped(_settings(config, assignments), scheduler, learner, nodes, cycles, security_of(context), as_json))
+
+
+@app.command()
+def once(
+    context: typer.Context,
+    config: ConfigFile = None,
+    assignments: Assignments = None,
+    scheduler: Scheduler = "",
+    learner: Learner = "",
+    nodes: Nodes = 2,
+    as_json: AsJson = False,
+) -> None:
+    """One cycle: what every node says, what is wrong, and what is done. Exit code 3 when a node is sick or unknown."""
+    from parlmesh.mapek.types import Health
+
+    report = run(_looped(_settings(config, assignments), scheduler, learner, nodes, 1, security_of(context), as_json))
+    if report is not None and len(report.of(Health.HEALTHY)) < len(report.nodes):
+        raise typer.Exit(3)
+
+
+@app.command()
+def history(
+    knowledge: KnowledgeFile = Path("mapek.sqlite"),
+    node: Annotated[str, typer.Option(metavar="ID", help="of this node alone")] = "",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="decisions, the newest first")] = 20,
+    held: Annotated[bool, typer.Option("--held/--no-held", help="also where nothing was done")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """What was decided, and what worked for which symptom."""
+    import json
+    from dataclasses import asdict
+    from datetime import datetime
+
+    from parlmesh.cli.screen.tables import print_table
+
+    with _knowledge(knowledge) as known:
+        decisions, worked = known.decisions(limit, node=node, held=held), known.what_worked()
+    if as_json:
+        for decision in decisions:
+            typer.echo(json.dumps(asdict(decision)))
+        return
+    print_table(
+        ["decision", "when", "node", "symptom", "action", "outcome", ">seconds"],
+        [
+            [
+                each.id,
+                datetime.fromtimestamp(each.started).strftime("%m-%d %H:%M:%S"),
+                each.node,
+                each.symptom.name,
+                each.action or "none",
+                str(each.status),
+                f"{each.seconds:.2f}",
+            ]
+            for each in decisions
+        ],
+        nothing="nothing was decided yet" if held else "nothing was done yet; --held shows what was held back, and why",
+    )
+    if worked:
+        typer.echo("")
+        print_table(
+            ["symptom", "action", ">tries", ">worked", ">mean seconds"],
+            [
+                [each["rule"], each["action"], str(each["tries"]), str(each["worked"]), f"{each['seconds']:.2f}"]
+                for each in worked
+            ],
+            nothing="",
+        )
+
+
+@app.command()
+def explain(
+    decision: Annotated[str, typer.Argument(help="its id, or the beginning of it")],
+    knowledge: KnowledgeFile = Path("mapek.sqlite"),
+    as_json: AsJson = False,
+) -> None:
+    """Why a decision was made: what was seen, the rule, the candidates, the expected and the measured effect."""
+    import json
+    from dataclasses import asdict
+
+    from parlmesh.mapek.explanation import explained
+
+    with _knowledge(knowledge) as known:
+        found = known.decision(decision)
+    typer.echo(json.dumps(asdict(found)) if as_json else explained(found))
+
+
+def _settings(file: Path | None, assignments: list[str] | None) -> "MapekConfig":
+    import os
+
+    from parlmesh.config import load
+    from parlmesh.mapek.config import MapekConfig
+    from parlmesh.mapek.defaults import DEFAULTS
+
+    return load(
+        MapekConfig, file=file or DEFAULTS, overrides=assignments or (), environment=os.environ, prefix="PARLMESH_MAPEK"
+    )
+
+
+def _knowledge(path: Path) -> Any:
+    from parlmesh.errors import NotFound
+    from parlmesh.mapek.knowledge import Knowledge
+
+    if not path.exists():
+        raise NotFound(
+            f"there is no knowledge at {path}; `parlmesh mapek run` writes it, --knowledge names another file"
+        )
+    return Knowledge(path)
+
+
+async def _looped(
+    config: "MapekConfig",
+    scheduler: str,
+    learner: str,
+    nodes: int,
+    cycles: int,
+    security: "SecurityConfig",
+    as_json: bool,
+) -> "CycleReport | None":
+    import asyncio
+    import signal
+
+    from parlmesh.client import PARLController
+    from parlmesh.mapek.knowledge import Knowledge
+    from parlmesh.mapek.loop import MapekLoop
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    last: list[CycleReport] = []
+
+    def told(report: "CycleReport") -> None:
+        last[:] = [report]
+        _say(report, as_json=as_json)
+        if report.cycle - first + 1 == cycles:
+            stop.set()
+
+    async with PARLController(scheduler, learner=learner, security=security) as controller:
+        if not scheduler:
+            # Each actor stands for a node of its own, as a simulation does.
+            await controller.initialize(nodes, actor={"plugins": [PLUGIN], "virtual_nodes": 1})
+        with Knowledge(config.knowledge) as knowledge:
+            first = knowledge.next_cycle()
+            if not as_json:
+                what = "a dry run: nothing is changed" if config.dry_run else "actions are carried out"
+                typer.echo(f"loop {config.name}, knowledge in {config.knowledge}, {what}")
+            await MapekLoop(controller, config, knowledge).run(stop, told)
+    return last[0] if last else None
+
+
+def _say(report: "CycleReport", *, as_json: bool) -> None:
+    import json
+
+    from parlmesh.mapek.explanation import as_data, summary
+
+    if as_json:
+        typer.echo(json.dumps(as_data(report)))
+    else:
+        typer.echo("\n".join(summary(report)))

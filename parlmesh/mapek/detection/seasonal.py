@@ -1,0 +1,54 @@
+"""Seasonal: the distance from what is usual at this time of the day."""
+
+import math
+from typing import Any, ClassVar, Self
+
+from .detector import EPSILON, score_of
+
+BINS = 48
+WEIGHT = 0.02
+LEAST = 18
+"""Values of a part of the day before it is judged."""
+_DAY_SECONDS = 86_400
+_FLOOR = 0.1
+"""Of the deviation over the whole day: a part of the day that hardly varies is not judged by that alone."""
+_HALF = 6.0
+
+
+class Seasonal:
+    """Mean and variance of each half hour, exponentially weighted; and over the whole day."""
+
+    name: ClassVar[str] = "seasonal"
+
+    def __init__(self, bins: list[list[float]], whole: list[float]) -> None:
+        self._bins, self._whole = bins, whole
+
+    def update(self, time: float, value: float) -> float:
+        """0 until this part of the day was seen often enough."""
+        part = self._bins[int(time % _DAY_SECONDS) * BINS // _DAY_SECONDS]
+        count, mean, variance = part
+        score = 0.0
+        if count >= LEAST:
+            spread = math.sqrt(variance) + _FLOOR * math.sqrt(self._whole[2]) + EPSILON
+            score = score_of(abs(value - mean) / spread, _HALF)
+        _learn(part, value)
+        _learn(self._whole, value)
+        return score
+
+    def state(self) -> dict[str, Any]:
+        """Three numbers for each part of the day."""
+        return {"bins": self._bins, "whole": self._whole}
+
+    @classmethod
+    def restored(cls, state: dict[str, Any] | None) -> Self:
+        """From those numbers."""
+        if state:
+            return cls([list(each) for each in state["bins"]], list(state["whole"]))
+        return cls([[0.0, 0.0, 0.0] for _ in range(BINS)], [0.0, 0.0, 0.0])
+
+
+def _learn(part: list[float], value: float) -> None:
+    part[0] += 1.0
+    weight, away = max(WEIGHT, 1.0 / part[0]), value - part[1]
+    part[1] += weight * away
+    part[2] = (1.0 - weight) * (part[2] + weight * away * away)

@@ -1,0 +1,103 @@
+"""The ensemble on one metric: detectors vote, and an alarm is a vote that stands out from the last ones."""
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from .detector import Detector
+from .ewma import Ewma
+from .extremes import Extremes
+from .half_space import HalfSpace
+from .page_hinkley import PageHinkley
+from .robust_z import RobustZ
+from .seasonal import Seasonal
+
+DETECTORS: Mapping[str, type[Detector]] = {
+    each.name: each for each in (Ewma, Extremes, HalfSpace, PageHinkley, RobustZ, Seasonal)
+}
+VOTERS = ("robust_z", "ewma", "seasonal", "extremes", "half_space")
+"""Page–Hinkley tells slow shifts, long after their beginning; its vote makes the ensemble later, so it is not asked."""
+QUIET = 432
+"""Readings whose votes an alarm must exceed: with one each five minutes, a day and a half, so that what comes every day
+is told once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the ensemble says of one value."""
+
+    score: float
+    """Mean vote, 0 to 1."""
+    alarm: bool
+    voters: str
+    """Those with the highest votes, in words."""
+
+
+class Watch:
+    """One metric of one node."""
+
+    def __init__(
+        self,
+        detectors: Mapping[str, Detector],
+        count: int,
+        highest: list[tuple[int, float]],
+        *,
+        probation: int,
+        threshold: float,
+        quiet: int,
+    ) -> None:
+        self._detectors = detectors
+        self._count = count
+        # Falling votes with their numbers: the first is the highest of the last readings.
+        self._highest = deque(highest)
+        self._probation, self._threshold, self._quiet = probation, threshold, quiet
+
+    def update(self, time: float, value: float) -> Reading:
+        """Judges the value, then learns it."""
+        votes = {name: detector.update(time, value) for name, detector in self._detectors.items()}
+        score = sum(votes.values()) / len(votes)
+        novel = self._stands_out(score)
+        alarm = novel and score >= self._threshold and self._count > self._probation
+        loud = sorted(votes, key=lambda name: -votes[name])[:2]
+        return Reading(score, alarm, " and ".join(f"{name} {votes[name]:.2f}" for name in loud))
+
+    def _stands_out(self, score: float) -> bool:
+        highest = self._highest
+        self._count += 1
+        while highest and highest[0][0] < self._count - self._quiet:
+            highest.popleft()
+        novel = not highest or score > highest[0][1]
+        while highest and highest[-1][1] <= score:
+            highest.pop()
+        highest.append((self._count, score))
+        return novel
+
+    def state(self) -> dict[str, Any]:
+        """JSON."""
+        return {
+            "detectors": {name: detector.state() for name, detector in self._detectors.items()},
+            "count": self._count,
+            "highest": [list(each) for each in self._highest],
+        }
+
+    @classmethod
+    def restored(
+        cls,
+        state: Mapping[str, Any] | None,
+        *,
+        voters: tuple[str, ...] = VOTERS,
+        probation: int = 100,
+        threshold: float = 0.34,
+        quiet: int = QUIET,
+    ) -> Self:
+        """As it was; a voter without a state begins anew."""
+        states = (state or {}).get("detectors", {})
+        return cls(
+            {name: DETECTORS[name].restored(states.get(name)) for name in voters},
+            int((state or {}).get("count", 0)),
+            [(int(number), float(score)) for number, score in (state or {}).get("highest", [])],
+            probation=probation,
+            threshold=threshold,
+            quiet=quiet,
+        )

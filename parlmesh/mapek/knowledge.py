@@ -1,0 +1,232 @@
+"""What a loop remembers: cycles, symptoms, decisions with their outcomes, and what worked for which symptom. SQLite."""
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any, Self
+
+from parlmesh.errors import FailedPrecondition, NotFound
+
+from .config import BreakerConfig
+from .planning.arbiter import LastAction
+from .planning.breaker import Breaker
+from .types import Candidate, CycleReport, Decision, Health, Status, Symptom
+
+VERSION = 1
+_ENDED = (Status.WORKED, Status.FAILED, Status.ROLLED_BACK)
+_DONE = (*_ENDED, Status.DRY_RUN, Status.UNKNOWN, Status.STARTED)
+ELSEWHERE = 0.2
+"""What a try in another context counts, against one in the same."""
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS cycles (
+    cycle INTEGER PRIMARY KEY, started REAL, seconds REAL, nodes INTEGER, sick INTEGER, unknown INTEGER
+);
+CREATE TABLE IF NOT EXISTS nodes (node TEXT PRIMARY KEY, seen REAL, health TEXT, why TEXT, unknown_cycles INTEGER);
+CREATE TABLE IF NOT EXISTS symptoms (
+    cycle INTEGER, time REAL, node TEXT, name TEXT, severity TEXT, value REAL, limit_ REAL, why TEXT
+);
+CREATE TABLE IF NOT EXISTS decisions (
+    id TEXT PRIMARY KEY, cycle INTEGER, node TEXT, symptom TEXT, action TEXT, kind TEXT, rule TEXT, context TEXT,
+    reason TEXT, inputs TEXT, expected TEXT, measured TEXT, status TEXT, error TEXT, started REAL, seconds REAL
+);
+CREATE INDEX IF NOT EXISTS decisions_by_rule ON decisions (rule, action);
+CREATE INDEX IF NOT EXISTS decisions_by_node ON decisions (node, rule, started);
+CREATE INDEX IF NOT EXISTS symptoms_by_cycle ON symptoms (cycle);
+CREATE TABLE IF NOT EXISTS breakers (action TEXT PRIMARY KEY, failures INTEGER, open_until REAL);
+"""
+_COLUMNS = tuple(field.name for field in fields(Decision))
+
+
+class Knowledge:
+    """One file for a loop; what is recorded is on disk when the call returns. Any thread may call."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = FULL")
+            found = self._database.execute("PRAGMA user_version").fetchone()[0]
+            if found > VERSION:
+                raise FailedPrecondition(f"{path} is of version {found}; this program reads up to {VERSION}")
+            self._database.executescript(_SCHEMA + f"PRAGMA user_version = {VERSION};")
+        except sqlite3.Error as error:
+            raise FailedPrecondition(f"{path} cannot be used as knowledge: {error}", reason="KNOWLEDGE") from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._database.close()
+
+    def next_cycle(self) -> int:
+        """Grows over restarts."""
+        return int(self._one("SELECT COALESCE(MAX(cycle), 0) + 1 FROM cycles")[0])
+
+    def save(self, decisions: Iterable[Decision]) -> None:
+        """Writes decisions, new ones or as they stand now, in one transaction."""
+        rows = [_row(decision) for decision in decisions]
+        marks = ", ".join("?" * len(_COLUMNS))
+        with self._writing():
+            self._database.executemany(f"INSERT OR REPLACE INTO decisions VALUES ({marks})", rows)  # noqa: S608
+
+    def end_cycle(self, report: CycleReport, unknown_cycles: dict[str, int]) -> None:
+        """Writes the cycle, its symptoms and how the nodes are."""
+        now = report.started + report.seconds
+        with self._writing():
+            self._database.execute(
+                "INSERT OR REPLACE INTO cycles VALUES (?, ?, ?, ?, ?, ?)",
+                (
+                    report.cycle,
+                    report.started,
+                    report.seconds,
+                    len(report.nodes),
+                    len(report.of(Health.SICK)),
+                    len(report.of(Health.UNKNOWN)),
+                ),
+            )
+            self._database.executemany(
+                "INSERT INTO nodes VALUES (?, ?, ?, ?, ?) ON CONFLICT (node) DO UPDATE SET health = excluded.health,"
+                " why = excluded.why, unknown_cycles = excluded.unknown_cycles, seen = MAX(seen, excluded.seen)",
+                [
+                    (
+                        node.node,
+                        0.0 if node.health is Health.UNKNOWN else now,
+                        node.health,
+                        node.why_unknown,
+                        unknown_cycles.get(node.node, 0),
+                    )
+                    for node in report.nodes
+                ],
+            )
+            self._database.executemany(
+                "INSERT INTO symptoms VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        report.cycle,
+                        report.started,
+                        node.node,
+                        each.name,
+                        each.severity,
+                        each.value,
+                        each.limit,
+                        each.why,
+                    )
+                    for node in report.nodes
+                    for each in node.symptoms
+                ],
+            )
+
+    def save_breakers(self, breakers: dict[str, Breaker]) -> None:
+        """As they stand."""
+        rows = [(action, each.failures, each.open_until) for action, each in breakers.items()]
+        with self._writing():
+            self._database.executemany("INSERT OR REPLACE INTO breakers VALUES (?, ?, ?)", rows)
+
+    def breakers(self, config: BreakerConfig) -> dict[str, Breaker]:
+        """As they stood; an open one stays open over a restart."""
+        rows = self._all("SELECT action, failures, open_until FROM breakers")
+        return {action: Breaker(config, failures, open_until) for action, failures, open_until in rows}
+
+    def nodes(self, since: float) -> dict[str, int]:
+        """Nodes that answered since then, with the cycles in a row without an answer."""
+        return dict(self._all("SELECT node, unknown_cycles FROM nodes WHERE seen >= ?", (since,)))
+
+    def last_actions(self) -> dict[tuple[str, str], LastAction]:
+        """By node and rule: the newest action, and the failures in a row up to it."""
+        found: dict[tuple[str, str], LastAction] = {}
+        marks = ", ".join("?" * len(_DONE))
+        rows = self._all(
+            f"SELECT node, rule, status, started + seconds FROM decisions WHERE status IN ({marks}) ORDER BY started",  # noqa: S608
+            _DONE,
+        )
+        for node, rule, status, ended in rows:
+            before = found.get((node, rule))
+            good = status in (Status.WORKED, Status.DRY_RUN)
+            found[node, rule] = LastAction(ended, 0 if good else (before.failures if before else 0) + 1)
+        return found
+
+    def candidates(self, rule: str, actions: Sequence[str], context: str) -> list[Candidate]:
+        """What is known of each action for a rule's symptoms; tries in other contexts count less."""
+        marks = ", ".join("?" * len(_ENDED))
+        rows = self._all(
+            "SELECT action, status = ?, context = ?, COUNT(*), AVG(seconds) FROM decisions"  # noqa: S608
+            f" WHERE rule = ? AND status IN ({marks}) GROUP BY 1, 2, 3",
+            (Status.WORKED, context, rule, *_ENDED),
+        )
+        return [_candidate(action, [row[1:] for row in rows if row[0] == action]) for action in actions]
+
+    def decision(self, decision_id: str) -> Decision:
+        """By its id, or the beginning of one; NotFound when there is none or there are several."""
+        rows = self._all("SELECT * FROM decisions WHERE id LIKE ? ESCAPE '!' LIMIT 2", (_begins(decision_id),))
+        if len(rows) != 1:
+            what = "no decision begins" if not rows else "several decisions begin"
+            raise NotFound(f"{what} with {decision_id!r}; `parlmesh mapek history` lists them")
+        return _decision(rows[0])
+
+    def decisions(self, limit: int, *, node: str = "", held: bool = True) -> list[Decision]:
+        """The newest first."""
+        rows = self._all(
+            "SELECT * FROM decisions WHERE (? = '' OR node = ?) AND (? OR status != ?) ORDER BY started DESC LIMIT ?",
+            (node, node, held, Status.HELD, limit),
+        )
+        return [_decision(row) for row in rows]
+
+    def what_worked(self) -> list[dict[str, Any]]:
+        """By rule and action: tries, how many worked, mean seconds."""
+        marks = ", ".join("?" * len(_ENDED))
+        rows = self._all(
+            "SELECT rule, action, COUNT(*), SUM(status = ?), AVG(seconds) FROM decisions"  # noqa: S608
+            f" WHERE status IN ({marks}) GROUP BY 1, 2 ORDER BY 1, 2",
+            (Status.WORKED, *_ENDED),
+        )
+        return [dict(zip(("rule", "action", "tries", "worked", "seconds"), row, strict=True)) for row in rows]
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            with self._lock, self._database:
+                yield
+        except sqlite3.Error as error:
+            raise FailedPrecondition(f"the knowledge cannot be written: {error}", reason="KNOWLEDGE") from error
+
+    def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
+        with self._lock:
+            return self._database.execute(statement, values).fetchall()
+
+    def _one(self, statement: str) -> Any:
+        with self._lock:
+            return self._database.execute(statement).fetchone()
+
+
+def _candidate(action: str, rows: list[tuple[int, int, int, float]]) -> Candidate:
+    tries = successes = seconds = 0.0
+    for worked, here, count, mean in rows:
+        weight = count if here else count * ELSEWHERE
+        tries += weight
+        successes += weight * worked
+        seconds += weight * worked * mean
+    return Candidate(action, tries, successes, seconds / successes if successes else 0.0)
+
+
+def _begins(text: str) -> str:
+    return text.replace("!", "!!").replace("%", "!%").replace("_", "!_") + "%"
+
+
+def _row(decision: Decision) -> tuple[Any, ...]:
+    values = {name: getattr(decision, name) for name in _COLUMNS}
+    values["symptom"] = json.dumps(asdict(decision.symptom))
+    values["inputs"] = json.dumps(dict(decision.inputs))
+    return tuple(values[name] for name in _COLUMNS)
+
+
+def _decision(row: tuple[Any, ...]) -> Decision:
+    values = dict(zip(_COLUMNS, row, strict=True))
+    values["symptom"] = Symptom(**json.loads(values["symptom"]))
+    values["inputs"] = json.loads(values["inputs"])
+    values["status"] = Status(values["status"])
+    return Decision(**values)

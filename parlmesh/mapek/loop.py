@@ -1,0 +1,155 @@
+"""The loop: cycle after cycle over the nodes of a fleet, by the client SDK alone."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from parlmesh.client import ActorInfo, ActorState, Outcome, PARLController, Placement, Priority, TaskRequest
+from parlmesh.errors import InvalidInput
+
+from .config import MapekConfig
+from .execution import Executor
+from .fleet_actions import fleet_actions
+from .journey import ORDERS, Journey, Surroundings
+from .knowledge import Knowledge
+from .planning.arbiter import Arbiter
+from .types import CycleReport, Decision, Health
+
+REMEMBERED_SECONDS = 3600.0
+"""How long a node that has no actor any more is still asked for."""
+
+
+class MapekLoop:
+    """Belongs to one event loop. Its death stops nothing: nodes and fleet go on without it."""
+
+    def __init__(
+        self,
+        controller: PARLController,
+        config: MapekConfig,
+        knowledge: Knowledge,
+        *,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._controller = controller
+        self._config = config
+        self._knowledge = knowledge
+        self._clock = clock
+        # Two loops of one name, the old one perhaps still alive, are two owners of leases.
+        self._instance = f"{config.name}-{secrets.token_hex(4)}"
+        self._arbiter = Arbiter(config, knowledge.last_actions(), knowledge.breakers(config.breaker))
+        self._silent = knowledge.nodes(0.0)
+        self._commits = _Commits(knowledge)
+        self._executor = Executor(
+            config, self._instance, self._arbiter, self._ask, self._commits.save, fleet_actions(controller), clock
+        )
+
+    async def run(self, stop: asyncio.Event, told: Callable[[CycleReport], None] = lambda report: None) -> int:
+        """Cycles until told to stop; how many there were. A cycle longer than the interval is followed at once."""
+        cycles = 0
+        while not stop.is_set():
+            began = asyncio.get_running_loop().time()
+            told(await self.cycle())
+            cycles += 1
+            rest = self._config.interval_seconds - (asyncio.get_running_loop().time() - began)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), max(rest, 0.001))
+        return cycles
+
+    async def cycle(self, order: str = "pipelined") -> CycleReport:
+        """Once over all nodes. `order` is for comparison: pipelined, barriers or sequential."""
+        if order not in ORDERS:
+            raise InvalidInput(f"order is {order!r}; it must be one of {', '.join(ORDERS)}")
+        started, began = self._clock(), time.perf_counter()
+        number = await asyncio.to_thread(self._knowledge.next_cycle)
+        actors = await self._controller.list_actors()
+        nodes = self._nodes(actors, started)
+        self._arbiter.nodes = max(1, len(nodes))
+        shared = Surroundings(
+            config=self._config,
+            cycle=number,
+            ask=self._ask,
+            arbiter=self._arbiter,
+            knowledge=self._knowledge,
+            executor=self._executor,
+            clock=self._clock,
+            instance=self._instance,
+            contexts=_contexts(actors, self._config.planner.context),
+            silent=dict(self._silent),
+        )
+        journeys = [Journey(node, shared) for node in nodes]
+        await ORDERS[order](journeys)
+        report = CycleReport(number, started, time.perf_counter() - began, [journey.report for journey in journeys])
+        await asyncio.to_thread(self._remember, report)
+        return report
+
+    def _nodes(self, actors: list[ActorInfo], now: float) -> list[str]:
+        if self._config.nodes:
+            return list(self._config.nodes)
+        present = {actor.node_id for actor in actors}
+        return sorted(present | set(self._knowledge.nodes(now - REMEMBERED_SECONDS)))
+
+    def _remember(self, report: CycleReport) -> None:
+        for node in report.nodes:
+            unknown = node.health is Health.UNKNOWN and not node.metrics
+            self._silent[node.node] = self._silent.get(node.node, 0) + 1 if unknown else 0
+        late = [
+            decision
+            for node in report.nodes
+            if node.metrics
+            for decision in self._executor.measured(node.node, node.metrics, report.cycle)
+        ]
+        self._knowledge.save([*report.decisions, *late])
+        self._knowledge.end_cycle(report, self._silent)
+        self._knowledge.save_breakers(self._arbiter.breakers)
+
+    async def _ask(
+        self, kind: str, parameters: Mapping[str, Any], *, node: str = "", seconds: float, once: bool = False
+    ) -> Outcome:
+        request = TaskRequest(
+            kind,
+            parameters,
+            priority=Priority.HIGH,
+            placement=Placement(node_id=node),
+            queue_timeout=self._config.node_seconds,
+            run_timeout=seconds,
+            max_attempts=1 if once else 2,
+        )
+        return (await self._controller.execute_parallel([request], timeout=seconds + 1.0))[0]
+
+
+class _Commits:
+    """Decisions that start together share one commit."""
+
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
+        self._waiting: list[tuple[Decision, asyncio.Future[None]]] = []
+        self._writing = asyncio.Lock()
+
+    async def save(self, decision: Decision) -> None:
+        """Returns when it is on disk."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((decision, done))
+        async with self._writing:
+            if not done.done():
+                batch, self._waiting = self._waiting, []
+                try:
+                    await asyncio.to_thread(self._knowledge.save, [each for each, _ in batch])
+                except BaseException as error:
+                    for _, waiter in batch:
+                        waiter.set_exception(error)
+                else:
+                    for _, waiter in batch:
+                        waiter.set_result(None)
+        await done
+
+
+def _contexts(actors: list[ActorInfo], labels: tuple[str, ...]) -> dict[str, str]:
+    """By node: the values of the labels that tell incidents apart."""
+    found: dict[str, str] = {}
+    for actor in actors:
+        if labels and actor.state is not ActorState.LOST:
+            found[actor.node_id] = " ".join(f"{label}={actor.labels.get(label, '')}" for label in labels)
+    return found

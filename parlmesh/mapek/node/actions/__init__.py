@@ -1,0 +1,14 @@
+"""What a loop can have done on a node. An action says what it touches, does it, and can undo it."""
+
+from .action import Action, Done
+from .dry_run import DryRun
+from .folder import ClearFolder
+from .process import RestartProcess
+from .route import Route
+from .unit import RestartUnit
+
+ACTIONS: dict[str, Action] = {
+    action.kind: action for action in (DryRun(), ClearFolder(), RestartProcess(), RestartUnit(), Route())
+}
+
+__all__ = ["ACTIONS", "Action", "Done"]

@@ -1,0 +1,118 @@
+"""Round trips to neighbours and services, and metric pages of others. What does not answer is missing, and why."""
+
+import asyncio
+import math
+import re
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+
+from parlmesh.errors import InvalidInput
+
+from ..config import matches
+
+TRIES = 3
+_SECONDS = 1.0
+_PAGE_SECONDS = 3.0
+_LARGEST_PAGE_BYTES = 4 << 20
+_MOST_SAMPLES = 200
+_HOST = re.compile(r"^[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}$")
+_TIMES = re.compile(rb"time=([0-9.]+) ms")
+
+
+async def round_trips(neighbours: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
+    """rtt_ms.NAME, the median of three, and loss_percent.NAME. All lost is a loss of 100, and a round trip missing."""
+    names = list(neighbours)
+    found = await asyncio.gather(*(_times(neighbours[name]) for name in names))
+    metrics: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for name, times in zip(names, found, strict=True):
+        metrics[f"loss_percent.{name}"] = 100.0 * (TRIES - len(times)) / TRIES
+        if times:
+            metrics[f"rtt_ms.{name}"] = sorted(times)[len(times) // 2]
+        else:
+            missing[f"rtt_ms.{name}"] = f"{neighbours[name]} answered none of {TRIES}"
+    return metrics, missing
+
+
+async def _times(target: str) -> list[float]:
+    if target.startswith("ping://"):
+        return await _pinged(_host(target.removeprefix("ping://")))
+    host, separator, port = target.rpartition(":")
+    if not separator or not port.isdigit() or not 0 < int(port) < 65536:
+        raise InvalidInput(f"a neighbour must be host:port or ping://host, got {target!r}")
+    times = [await _connected(_host(host.strip("[]")), int(port)) for _ in range(TRIES)]
+    return [each for each in times if each is not None]
+
+
+async def _connected(host: str, port: int) -> float | None:
+    started = time.perf_counter()
+    try:
+        async with asyncio.timeout(_SECONDS):
+            _, writer = await asyncio.open_connection(host, port)
+    except OSError:  # TimeoutError is one
+        return None
+    milliseconds = (time.perf_counter() - started) * 1e3
+    writer.close()
+    return milliseconds
+
+
+async def _pinged(host: str) -> list[float]:
+    """By the system's own command: raw sockets need rights that an actor should not have."""
+    process = await asyncio.create_subprocess_exec(
+        "ping", "-n", "-c", str(TRIES), "-i", "0.2", "-W", f"{_SECONDS:g}", host,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(_SECONDS * (TRIES + 1)):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return []
+    return [float(each) for each in _TIMES.findall(output)][:TRIES]
+
+
+def _host(text: str) -> str:
+    if not _HOST.match(text):
+        raise InvalidInput(f"a neighbour's host must be a name or an address, got {text!r}")
+    return text
+
+
+async def pages(addresses: Mapping[str, str], kept: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
+    """NAME:SAMPLE of every Prometheus page; labels as in the page, e.g. api:requests_total{code="500"}."""
+    names = list(addresses)
+    found = await asyncio.gather(*(asyncio.to_thread(_page, addresses[name]) for name in names), return_exceptions=True)
+    metrics: dict[str, float] = {}
+    missing: dict[str, str] = {}
+    for name, page in zip(names, found, strict=True):
+        if isinstance(page, InvalidInput):
+            raise page
+        if isinstance(page, BaseException):
+            missing[f"{name}:"] = f"{addresses[name]}: {page}"[:300]
+            continue
+        for sample, value in page.items():
+            if any(matches(pattern, sample) for pattern in kept):
+                if len(metrics) >= _MOST_SAMPLES:
+                    missing[f"{name}:{sample}"] = f"more than {_MOST_SAMPLES} samples; keep fewer"
+                    break
+                metrics[f"{name}:{sample}"] = value
+    return metrics, missing
+
+
+def _page(address: str) -> dict[str, float]:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    if not address.startswith(("http://", "https://")):
+        raise InvalidInput(f"a Prometheus page must be an http or https address, got {address!r}")
+    with urllib.request.urlopen(address, timeout=_PAGE_SECONDS) as answer:  # noqa: S310 (the scheme is checked)
+        body = answer.read(_LARGEST_PAGE_BYTES + 1)
+    if len(body) > _LARGEST_PAGE_BYTES:
+        raise ValueError(f"the page is larger than {_LARGEST_PAGE_BYTES} bytes")
+    samples = {}
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
+            if math.isfinite(sample.value):
+                samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = float(sample.value)
+    return samples

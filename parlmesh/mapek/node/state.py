@@ -1,0 +1,121 @@
+"""What a node remembers between tasks and over restarts: readings' states, the lease, and what was done already."""
+
+import json
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+_WAIT_SECONDS = 5.0
+_KEPT_ANSWERS = 1000
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS states (loop TEXT, name TEXT, state TEXT NOT NULL, PRIMARY KEY (loop, name));
+CREATE TABLE IF NOT EXISTS answers (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, answer TEXT NOT NULL
+);
+CREATE TABLE IF NOT EXISTS lease (
+    one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, until REAL NOT NULL, boot TEXT NOT NULL,
+    fence INTEGER NOT NULL
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who may act on the node, and for how long from now."""
+
+    granted: bool
+    owner: str
+    seconds: float
+    fence: int
+    """Grows with every new owner."""
+
+
+class NodeState:
+    """One SQLite file for each node; several actors of one node share it. Every change is one transaction."""
+
+    def __init__(self, folder: Path, node: str, clock: Callable[[], float] = time.monotonic) -> None:
+        readable = re.sub(r"[^A-Za-z0-9_-]", "_", node)[:60]
+        # The name comes with a task, so it never becomes a path as it is.
+        self._file = folder / f"{readable}-{sha256(node.encode()).hexdigest()[:12]}.sqlite"
+        self._clock = clock
+
+    def answered(self, answer_id: str) -> dict[str, Any] | None:
+        """What a task of this id answered before, if it did."""
+        with self._open() as database:
+            row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def answer(self, answer_id: str, answer: dict[str, Any]) -> None:
+        """Remembered for a repetition of the task."""
+        with self._open() as database:
+            _keep(database, answer_id, answer)
+
+    def step(
+        self,
+        loop: str,
+        answer_id: str,
+        change: Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]],
+    ) -> dict[str, Any]:
+        """Takes the states of a loop one reading further, once for each id, and gives the answer.
+
+        `change` gets the states by name and returns those that changed, and the answer.
+        """
+        with self._open() as database:
+            row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
+            if row:
+                return dict(json.loads(row[0]))
+            rows = database.execute("SELECT name, state FROM states WHERE loop = ?", (loop,))
+            changed, answer = change({name: json.loads(state) for name, state in rows})
+            database.executemany(
+                "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
+                [(loop, name, json.dumps(state)) for name, state in changed.items()],
+            )
+            _keep(database, answer_id, answer)
+        return answer
+
+    def acquire(self, owner: str, seconds: float) -> Lease:
+        """Takes or renews the lease, or says who has it."""
+        with self._open() as database:
+            now, boot = self._clock(), _boot()
+            row = database.execute("SELECT owner, until, boot, fence FROM lease").fetchone()
+            if row and row[0] != owner and row[2] == boot and row[1] > now:
+                return Lease(False, row[0], row[1] - now, row[3])
+            fence = (row[3] if row else 0) + (not row or row[0] != owner)
+            database.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?, ?)", (owner, now + seconds, boot, fence))
+        return Lease(True, owner, seconds, fence)
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with closing(sqlite3.connect(self._file, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = NORMAL")
+            database.executescript(_SCHEMA)
+            # Immediate: what is read is still true when it is written.
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.execute("ROLLBACK")
+                raise
+            database.execute("COMMIT")
+
+
+def _keep(database: sqlite3.Connection, answer_id: str, answer: dict[str, Any]) -> None:
+    database.execute("INSERT OR REPLACE INTO answers (id, answer) VALUES (?, ?)", (answer_id, json.dumps(answer)))
+    database.execute("DELETE FROM answers WHERE number <= (SELECT MAX(number) FROM answers) - ?", (_KEPT_ANSWERS,))
+
+
+def _boot() -> str:
+    """A monotonic clock begins anew with the machine, and no lease of before stands."""
+    try:
+        return _BOOT.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,109 @@
+"""Who may act: cool-downs, breakers, resources and the share of nodes that may be disturbed at once. Does no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..config import MapekConfig, RuleConfig, matches
+from ..types import Symptom
+from .breaker import Breaker
+
+_MOST_DOUBLINGS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class LastAction:
+    """The newest action for a symptom of a node."""
+
+    time: float
+    failures: int
+    """In a row, this one included; the cool-down doubles with each."""
+
+
+@dataclass(slots=True)
+class Arbiter:
+    """One for a loop. What is claimed is released when the action has ended."""
+
+    config: MapekConfig
+    last: dict[tuple[str, str], LastAction] = field(default_factory=dict)
+    breakers: dict[str, Breaker] = field(default_factory=dict)
+    nodes: int = 1
+    _resources: dict[str, str] = field(default_factory=dict)
+    _disrupted: set[str] = field(default_factory=set)
+
+    def rule_for(self, symptom: str) -> RuleConfig | None:
+        """The first that matches."""
+        return next((rule for rule in self.config.rules if matches(rule.symptom, symptom)), None)
+
+    def held(self, node: str, symptom: Symptom, rule: RuleConfig | None, now: float) -> str:
+        """Why nothing is done for the symptom at all; empty = something may be."""
+        if rule is None:
+            return f"no rule is for {symptom.name}"
+        if symptom.flapping:
+            return f"{symptom.metric} comes and goes around {symptom.limit:g}; it must settle first"
+        if not symptom.present:
+            return f"{symptom.metric} is on its way back"
+        last = self.last.get((node, rule.symptom))
+        if last is not None:
+            wait = last.time + rule.cooldown_seconds * 2 ** min(last.failures, _MOST_DOUBLINGS) - now
+            if wait > 0:
+                after = f", doubled after {last.failures} failures" if last.failures else ""
+                return f"cooling down for another {wait:.0f} s{after}"
+        return ""
+
+    def closed(self, rule: RuleConfig, now: float) -> tuple[list[str], dict[str, str]]:
+        """The rule's actions that may be tried, and why the others may not."""
+        free, refused = [], {}
+        for action in rule.actions:
+            breaker = self.breakers.get(action)
+            if breaker is None or breaker.allows(now):
+                free.append(action)
+            else:
+                wait = max(breaker.open_until - now, 0.0)
+                refused[action] = f"its circuit breaker is open for another {wait:.0f} s"
+        return free, refused
+
+    def claim(self, node: str, action: str) -> str:
+        """Takes what the action needs; says why not where it cannot. Empty = taken."""
+        config = self.config.actions[action]
+        resource = self.resource(node, action)
+        holder = self._resources.get(resource)
+        if holder is not None:
+            return f"{resource} is being changed for {holder}"
+        most = max(1, int(self.config.max_disrupted * self.nodes))
+        if config.disruptive and len(self._disrupted | {node}) > most:
+            return f"{len(self._disrupted)} nodes are being disturbed; at most {most} of {self.nodes} may be"
+        self._resources[resource] = node
+        if config.disruptive:
+            self._disrupted.add(node)
+        self.breaker(action).begin()
+        return ""
+
+    def release(self, node: str, action: str) -> None:
+        """The action has ended."""
+        self._resources.pop(self.resource(node, action), None)
+        self._disrupted.discard(node)
+
+    def ended(self, node: str, rule: RuleConfig, action: str, success: bool, now: float) -> None:
+        """Notes the end for cool-down and breaker."""
+        before = self.last.get((node, rule.symptom))
+        failures = 0 if success else (before.failures if before else 0) + 1
+        self.last[node, rule.symptom] = LastAction(now, failures)
+        self.breaker(action).end(success, now)
+
+    def resource(self, node: str, action: str) -> str:
+        """What no two actions may change together."""
+        return self.config.actions[action].resource.replace("{node}", node) or f"node {node}"
+
+    def breaker(self, action: str) -> Breaker:
+        """Of one action, on all nodes together."""
+        return self.breakers.setdefault(action, Breaker(self.config.breaker))
+
+
+def most_urgent(symptoms: Mapping[str, Symptom]) -> list[Symptom]:
+    """Critical ones first, then those furthest past their limit."""
+
+    def key(symptom: Symptom) -> tuple[bool, float, str]:
+        excess = abs(symptom.value - symptom.limit) / max(abs(symptom.limit), 1e-9)
+        return symptom.severity != "critical", -excess, symptom.name
+
+    return sorted(symptoms.values(), key=key)

@@ -1,0 +1,7 @@
+"""The plug-in `mapek`: an actor with it can be watched and healed by a loop."""
+
+from parlmesh.plugins import Plugin
+
+from .handlers import Analyse, Execute, Monitor, Plan
+
+plugin = Plugin(handlers={each.kind: each for each in (Analyse, Execute, Monitor, Plan)})
