@@ -21,6 +21,7 @@ from parlmesh.cli.commands import (
     tasks,
     train,
 )
+from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
@@ -43,6 +44,7 @@ app = typer.Typer(
 app.command(short_help="Start a fleet on this machine and train.")(up)
 app.command(short_help="Runs, queue and actors of a running fleet.")(status)
 app.command(short_help="A running fleet in a live table.")(top)
+app.command(short_help="The web page of a running fleet.")(dashboard)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
 app.command(short_help="Search for good settings over a fleet.")(tune)
 app.add_typer(train.app, name="train")

@@ -35,6 +35,10 @@ class PARLMetrics:
     """From a policy's publication to the actors using it, newest sample; 0 when unknown."""
     worker_utilization: float
     """Busy share of all READY slots, 0 to 1."""
+    queued_by_priority: Mapping[str, int]
+    """Of the queued tasks, by the word for the priority."""
+    oldest_queued_seconds: float
+    """How long ago the task that is queued longest was submitted; 0 when none is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +70,9 @@ class PARLStats(PARLMetrics):
 
 def stats_from_proto(message: pb.GetStatisticsResponse, client: ClientCounts) -> PARLStats:
     """Every field of the answer has its namesake."""
-    return PARLStats(client=client, **{field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields})
+    numbers = {field.name: getattr(message, field.name) for field in message.DESCRIPTOR.fields}
+    numbers["queued_by_priority"] = dict(message.queued_by_priority)
+    return PARLStats(client=client, **numbers)
 
 
 class ActorState(StrEnum):

@@ -307,6 +307,7 @@ class ListTasksRequest(_message.Message):
     KIND_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    TASK_ID_PREFIX_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """Only this kind; empty = all."""
     page_size: _builtins.int
@@ -315,6 +316,8 @@ class ListTasksRequest(_message.Message):
     """
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
+    task_id_prefix: _builtins.str
+    """Only ids that begin so, as those of a job do; empty = all."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
         """Only these states; empty = all."""
@@ -326,10 +329,11 @@ class ListTasksRequest(_message.Message):
         kind: _builtins.str = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        task_id_prefix: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "page_size", b"page_size", "page_token", b"page_token", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "page_size", b"page_size", "page_token", b"page_token", "states", b"states", "task_id_prefix", b"task_id_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -535,6 +539,26 @@ class GetStatisticsResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class QueuedByPriorityEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ACTIVE_WORKERS_FIELD_NUMBER: _builtins.int
     QUEUED_TASKS_FIELD_NUMBER: _builtins.int
     RUNNING_TASKS_FIELD_NUMBER: _builtins.int
@@ -549,6 +573,8 @@ class GetStatisticsResponse(_message.Message):
     CANCELLED_TASKS_FIELD_NUMBER: _builtins.int
     RETRIED_TASKS_FIELD_NUMBER: _builtins.int
     STALE_RESULTS_FIELD_NUMBER: _builtins.int
+    QUEUED_BY_PRIORITY_FIELD_NUMBER: _builtins.int
+    OLDEST_QUEUED_SECONDS_FIELD_NUMBER: _builtins.int
     active_workers: _builtins.int
     """READY actors that hold at least one lease."""
     queued_tasks: _builtins.int
@@ -574,6 +600,12 @@ class GetStatisticsResponse(_message.Message):
     """Attempts that were followed by another, after a failure or the loss of an actor."""
     stale_results: _builtins.int
     """Results refused because their lease no longer stood or their node was in quarantine."""
+    oldest_queued_seconds: _builtins.float
+    """How long ago the task that is queued longest was submitted; 0 when none is."""
+    @_builtins.property
+    def queued_by_priority(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Of the queued tasks, by priority: "background", "low", "normal", "high", "critical"."""
+
     def __init__(
         self,
         *,
@@ -591,10 +623,12 @@ class GetStatisticsResponse(_message.Message):
         cancelled_tasks: _builtins.int = ...,
         retried_tasks: _builtins.int = ...,
         stale_results: _builtins.int = ...,
+        queued_by_priority: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        oldest_queued_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_workers", b"active_workers", "avg_task_latency_ms", b"avg_task_latency_ms", "cancelled_tasks", b"cancelled_tasks", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "policy_update_time_ms", b"policy_update_time_ms", "queued_tasks", b"queued_tasks", "ready_workers", b"ready_workers", "retried_tasks", b"retried_tasks", "running_tasks", b"running_tasks", "stale_results", b"stale_results", "throughput_tps", b"throughput_tps", "waiting_tasks", b"waiting_tasks", "worker_utilization", b"worker_utilization"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active_workers", b"active_workers", "avg_task_latency_ms", b"avg_task_latency_ms", "cancelled_tasks", b"cancelled_tasks", "completed_tasks", b"completed_tasks", "failed_tasks", b"failed_tasks", "oldest_queued_seconds", b"oldest_queued_seconds", "policy_update_time_ms", b"policy_update_time_ms", "queued_by_priority", b"queued_by_priority", "queued_tasks", b"queued_tasks", "ready_workers", b"ready_workers", "retried_tasks", b"retried_tasks", "running_tasks", b"running_tasks", "stale_results", b"stale_results", "throughput_tps", b"throughput_tps", "waiting_tasks", b"waiting_tasks", "worker_utilization", b"worker_utilization"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -862,16 +896,24 @@ class GetTraceRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SECONDS_FIELD_NUMBER: _builtins.int
+    MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    TASK_ID_PREFIX_FIELD_NUMBER: _builtins.int
     seconds: _builtins.int
     """How far back; 0 = 60, at most 3,600. When there are too many tasks, only the newest are shown."""
+    max_attempts: _builtins.int
+    """Only so many of the newest; 0 = 20,000, which is also the most."""
+    task_id_prefix: _builtins.str
+    """Only of tasks whose ids begin so; empty = all."""
     def __init__(
         self,
         *,
         seconds: _builtins.int = ...,
+        max_attempts: _builtins.int = ...,
+        task_id_prefix: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["seconds", b"seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_attempts", b"max_attempts", "seconds", b"seconds", "task_id_prefix", b"task_id_prefix"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

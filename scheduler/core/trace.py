@@ -56,12 +56,18 @@ class Trace:
     def add_retried(self, task: Task) -> None:
         self._retried.append(attempt_of(task, "RETRIED"))
 
-    def attempts(self, finished: Iterable[Task], now: float, seconds: float) -> list[Attempt]:
+    def attempts(
+        self, finished: Iterable[Task], now: float, seconds: float, most: int = MAX_EVENTS, prefix: str = ""
+    ) -> list[Attempt]:
         """Those that ended in the window, by their start; of very many the newest. `finished` is newest first."""
         recent = takewhile(lambda task: task.end_time >= now - seconds, finished)
-        final = (attempt_of(task, task.state.name) for task in recent if task.attempts)
-        found = list(islice(final, MAX_EVENTS))
-        found += [attempt for attempt in self._retried if attempt.end >= now - seconds]
+        final = (
+            attempt_of(task, task.state.name) for task in recent if task.task_id.startswith(prefix) and task.attempts
+        )
+        found = list(islice(final, most))
+        # In the order in which they ended, as the finished ones are.
+        again = takewhile(lambda attempt: attempt.end >= now - seconds, reversed(self._retried))
+        found += islice((attempt for attempt in again if attempt.task_id.startswith(prefix)), most)
         found.sort()
         return found
 

@@ -144,7 +144,7 @@ class SchedulerServicer:
 
     async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> pb.GetTraceResponse:
         core = self._shell.core
-        attempts = views.attempts(core, request.seconds, self._shell.now())
+        attempts = views.attempts(core, request, self._shell.now())
         return pb.GetTraceResponse(trace_json=await asyncio.to_thread(to_json, attempts, core.life.wall_offset))
 
 

@@ -9,8 +9,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..core.core import Core
 from ..core.placement import Actor, ActorState
-from ..core.task import Task, TaskState
-from ..core.trace import Attempt
+from ..core.task import Priority, Task, TaskState
+from ..core.trace import MAX_EVENTS, Attempt
 from ..journal.stored_task import StoredTask
 from . import messages
 
@@ -36,6 +36,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
     size = _page_size(request.page_size) or DEFAULT_PAGE
     before = _number(request.page_token)
     states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
+    prefix = request.task_id_prefix
     answer = pb.ListTasksResponse()
     # They are in the order of their numbers; copying the references is far cheaper than looking at each.
     tasks = list(core.life.tasks.values())
@@ -45,7 +46,8 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
         position -= 1
         task = tasks[position]
         looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
-        wanted = (not states or task.state in states) and (not kind or task.kind == kind)
+        wanted = task.task_id.startswith(prefix) and (not states or task.state in states)
+        wanted = wanted and (not kind or task.kind == kind)
         if wanted and task.submitter.startswith(submitters):
             message = messages.task_to_proto(task, offset, payload=False)
             answer_bytes += message.ByteSize()
@@ -108,6 +110,8 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
     counts = core.life.statistics
     ready = [actor for actor in core.life.fleet.actors.values() if actor.state is ActorState.READY]
     slots = sum(actor.slots for actor in ready)
+    queue = core.life.queue
+    oldest = queue.oldest()
     return pb.GetStatisticsResponse(
         active_workers=sum(1 for actor in ready if actor.leases),
         ready_workers=len(ready),
@@ -123,15 +127,22 @@ def statistics(core: Core, now: float) -> pb.GetStatisticsResponse:
         throughput_tps=counts.rate(now),
         policy_update_time_ms=core.sessions.policy_update_seconds * 1e3,
         worker_utilization=sum(actor.running() for actor in ready) / slots if slots else 0.0,
+        queued_by_priority={each.name.lower(): queue.ready_by_priority[each] for each in Priority},
+        oldest_queued_seconds=max(0.0, now - oldest.submit_time) if oldest is not None else 0.0,
     )
 
 
-def attempts(core: Core, seconds: int, now: float) -> list[Attempt]:
-    """What a trace of the last `seconds` shows."""
+def attempts(core: Core, request: pb.GetTraceRequest, now: float) -> list[Attempt]:
+    """What the wanted trace shows."""
+    seconds, most = request.seconds, request.max_attempts
     if seconds > MAX_TRACE_SECONDS:
         raise InvalidInput(f"seconds is {seconds}; it must be 0 to {MAX_TRACE_SECONDS}", reason="INVALID_WINDOW")
+    if most > MAX_EVENTS:
+        raise InvalidInput(f"max_attempts is {most}; it must be 0 to {MAX_EVENTS}", reason="INVALID_WINDOW")
     life = core.life
-    return life.trace.attempts(life.retention.newest_first(), now, seconds or DEFAULT_TRACE_SECONDS)
+    window = seconds or DEFAULT_TRACE_SECONDS
+    finished = life.retention.newest_first()
+    return life.trace.attempts(finished, now, window, most or MAX_EVENTS, request.task_id_prefix)
 
 
 def _page_size(size: int) -> int:

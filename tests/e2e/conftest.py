@@ -1,5 +1,6 @@
 """Fleets of real processes, started by hand as an operator would."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,6 +11,12 @@ import pytest
 from parlmesh.testing import Process, free_port
 
 START_SECONDS = 60.0
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_page() -> None:
+    """One more process for each fleet is a second each; the tests of the page ask for it."""
+    os.environ.setdefault("PARLMESH_UP__DASHBOARD", "false")
 
 
 class Fleet:

@@ -115,6 +115,7 @@ NO_MORE_THAN: Mapping[str, float] = {
 DEFAULTS: Mapping[str, float] = {
     "ListTasksRequest.page_size": views.DEFAULT_PAGE,
     "GetTraceRequest.seconds": views.DEFAULT_TRACE_SECONDS,
+    "GetTraceRequest.max_attempts": views.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,

@@ -44,6 +44,9 @@ def up(
     port_learner: Annotated[
         int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50052; 0 = any free one")
     ] = None,
+    dashboard: Annotated[
+        bool | None, typer.Option("--dashboard/--no-dashboard", help="the web page; with it when left out")
+    ] = None,
     free_ports: Annotated[bool, typer.Option("--free-ports", help="any free port for everything")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="leave the fleet up after the end, until Ctrl-C")] = False,
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
@@ -73,6 +76,8 @@ def up(
         "ports.scheduler": 0 if free_ports else port_scheduler,
         "ports.learner": 0 if free_ports else port_learner,
         "ports.metrics": 0 if free_ports else None,
+        "ports.dashboard": 0 if free_ports else None,
+        "dashboard": dashboard,
     }
     overrides = [*(assignments or ()), *(f"{key}={value}" for key, value in keys.items() if value is not None)]
     file = settings_file(config) if config is not None else None

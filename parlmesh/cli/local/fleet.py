@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import socket
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from parlmesh.cli.local.plan import (
     UpConfig,
     actor_name,
     actor_settings,
+    dashboard_settings,
     fixed_ports,
     learner_settings,
     read_incarnations,
@@ -21,6 +23,8 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.processes import Child, ChildSpec, Supervisor, service_command, write_settings
 from parlmesh.rpc.task_group import first_of
 
+DASHBOARD = "dashboard"
+DASHBOARD_NEEDS = ("jinja2", "starlette", "uvicorn")
 START_SECONDS = 60.0
 """Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
 
@@ -56,6 +60,23 @@ class UpFleet:
         self.learner = await self._serve("learner", self._config.ports.learner)
         for index in range(self._config.actors):
             self._start_actor(index)
+
+    def start_dashboard(self) -> None:
+        """Start the web page; nothing waits for it, and a fleet without it is whole."""
+        file = self._paths.service(DASHBOARD)
+        port = self._config.ports.dashboard
+        settings = dashboard_settings(
+            self._config, self._paths, port if _is_free(port) else 0, self.scheduler, self.learner
+        )
+        write_settings(file, settings)
+        self._supervisor.start(
+            ChildSpec(DASHBOARD, lambda _: service_command(DASHBOARD, file), self._paths.log(DASHBOARD))
+        )
+
+    async def dashboard_link(self) -> str:
+        """Where the web page is, once it serves."""
+        port = await self._supervisor.serving(DASHBOARD, deadline_seconds=START_SECONDS)
+        return f"http://{HOST}:{port}/"
 
     async def start_serial(self) -> None:
         """Start a learner that does everything itself."""
@@ -125,6 +146,21 @@ class UpFleet:
 
         first = self._incarnations.get(name, 0) + 1
         self._supervisor.start(ChildSpec(name, command, self._paths.log(name), first_incarnation=first))
+
+
+def has_dashboard() -> bool:
+    """Whether the extra is installed."""
+    return all(importlib.util.find_spec(module) is not None for module in DASHBOARD_NEEDS)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
 
 
 def refuse_busy_ports(config: UpConfig) -> None:

@@ -31,6 +31,8 @@ class PortsConfig(Config):
     """gRPC port of the learner."""
     metrics: Port = 9101
     """First metrics port: scheduler, then learner, then one per actor."""
+    dashboard: Port = 8700
+    """Port of the web page; where it is taken, any free one."""
 
 
 class UpConfig(Config):
@@ -46,6 +48,8 @@ class UpConfig(Config):
     """Train in one process, without scheduler and actors."""
     plugins: tuple[str, ...] = ()
     """Plug-ins of the learner and of every actor: module:attribute, file.py:attribute, or an installed name."""
+    dashboard: bool = True
+    """Show the fleet in the browser too; needs the extra `dashboard`."""
     ports: PortsConfig = PortsConfig()
     security: SecurityConfig = SecurityConfig()
     """How this command itself speaks to the fleet."""
@@ -167,6 +171,19 @@ def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -
         "plugins": list(config.plugins),
     }
     return merged(given, config.actor)
+
+
+def dashboard_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: str, learner: str) -> dict[str, Any]:
+    """The web page's configuration."""
+    return {
+        "scheduler": scheduler,
+        "learner": learner,
+        "host": HOST,
+        "port": port,
+        "logs": str(paths.root),
+        "history": str(paths.root / "dashboard.sqlite"),
+        "security": {key: value for key, value in effective(config)["security"].items() if value != MASK},
+    }
 
 
 def fixed_ports(config: UpConfig) -> dict[str, int]:

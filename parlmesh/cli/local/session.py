@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from parlmesh.cli.local.fleet import UpFleet
+from parlmesh.cli.local.fleet import UpFleet, has_dashboard
 from parlmesh.cli.local.plan import RunPaths, Session, UpConfig
 from parlmesh.cli.screen.display import shown
 from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
@@ -44,7 +44,8 @@ async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
             seconds = time.monotonic() - started
             print_summary(console, ending, paths, restarts=supervisor.restarts, seconds=seconds)
             if stays:
-                console.print(f"\nthe fleet stays up at {fleet.addresses}; Ctrl-C ends it")
+                page = f", page {view.page}" if view.page else ""
+                console.print(f"\nthe fleet stays up at {fleet.addresses}{page}; Ctrl-C ends it")
                 await interrupts.first.wait()
                 await fleet.stop()
             else:
@@ -60,7 +61,9 @@ async def _until_the_end(fleet: UpFleet, view: FleetView, config: UpConfig) -> E
     """Start and follow a fleet; when no actor can be kept alive, train on in one process."""
     try:
         await fleet.start()
-        end = await first_of(_followed(fleet, view, config), _lost(fleet, view), _without_actors(fleet))
+        end = await first_of(
+            _followed(fleet, view, config), _lost(fleet, view), _without_actors(fleet), _with_page(fleet, view, config)
+        )
         if end is not None:
             return end
         view.note("no actor can be kept alive; training goes on in one process")
@@ -82,6 +85,22 @@ async def _followed(fleet: UpFleet, view: FleetView, config: UpConfig) -> Ending
 
 async def _lost(fleet: UpFleet, view: FleetView) -> Ending:
     return Ending(view.training, await fleet.lost())
+
+
+async def _with_page(fleet: UpFleet, view: FleetView, config: UpConfig) -> None:
+    """Starts the web page and says where it is; never returns."""
+    if not config.dashboard:
+        pass
+    elif not has_dashboard():
+        view.note("to see this in the browser: pip install 'parlmesh[dashboard]'")
+    else:
+        fleet.start_dashboard()
+        try:
+            view.page = await fleet.dashboard_link()
+            view.note(f"open {view.page} to see it in the browser")
+        except FleetError as error:
+            view.note(f"there is no web page: {error.message}")
+    await asyncio.Event().wait()
 
 
 async def _without_actors(fleet: UpFleet) -> None:

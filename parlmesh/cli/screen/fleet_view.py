@@ -41,6 +41,8 @@ class FleetView:
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=4))
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=256))
 
+    page: str = ""
+    """Where the web page is; empty = there is none."""
     told: int = 0
     """Notes so far, those forgotten included."""
 

@@ -8,9 +8,10 @@ import grpc
 import grpc.aio
 import pytest
 
-from parlmesh.errors import NotFound
+from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
 from tests.integration.scheduler_service.conftest import SECONDS, Client, Make, noop
 
 
@@ -107,3 +108,36 @@ async def test_lists_rebalance_and_trace_answer(client: Client, make_actor: Make
     assert (await client.call("RebalanceTasks", pb.RebalanceTasksRequest())).moved_tasks == 0
     trace = json.loads((await client.call("GetTrace", pb.GetTraceRequest())).trace_json)
     assert [event["args"]["task_id"] for event in trace["traceEvents"] if event["ph"] == "X"] == ["1"]
+
+
+async def test_a_page_asks_for_the_newest_few_attempts_and_for_the_tasks_of_one_job(
+    client: Client, make_actor: Make
+) -> None:
+    actor = await make_actor()
+    await client.submit(noop("job/1"), noop("job/2"), noop("other"))
+    for _ in range(3):
+        await actor.answer(*await actor.take())
+    await client.outcomes(["job/1", "job/2", "other"])
+
+    async def traced(**wanted: Any) -> list[str]:
+        answer = await client.call("GetTrace", pb.GetTraceRequest(**wanted))
+        return [event["args"]["task_id"] for event in json.loads(answer.trace_json)["traceEvents"] if "ts" in event]
+
+    assert await traced(max_attempts=1) == ["other"]
+    assert sorted(await traced(task_id_prefix="job/")) == ["job/1", "job/2"]
+    listed = await client.call("ListTasks", pb.ListTasksRequest(task_id_prefix="job/"))
+    assert [task.spec.task_id for task in listed.tasks] == ["job/2", "job/1"]
+    with pytest.raises(InvalidInput, match="max_attempts is 20001; it must be 0 to 20000"):
+        await traced(max_attempts=20_001)
+
+
+async def test_statistics_tell_what_is_queued_by_priority(client: Client) -> None:
+    urgent = noop("urgent")
+    urgent.priority = task_pb2.PRIORITY_CRITICAL
+    await client.submit(urgent, noop("1"), noop("2"))
+    statistics = await client.call("GetStatistics", pb.GetStatisticsRequest())
+    assert {name: count for name, count in statistics.queued_by_priority.items() if count} == {
+        "critical": 1,
+        "normal": 2,
+    }
+    assert statistics.oldest_queued_seconds > 0

@@ -1,0 +1,25 @@
+"""`python -m parlmesh.dashboard`: parse, then serve."""
+
+import sys
+
+from parlmesh.config import parse_arguments
+from parlmesh.engine import choose_engine
+from parlmesh.extras import require
+
+from .config import DashboardConfig
+
+
+def main() -> int:
+    config = parse_arguments("dashboard", DashboardConfig, description="Shows a fleet in the browser.")
+    require("parlmesh dashboard", "dashboard", "jinja2", "starlette", "uvicorn")
+    choose_engine()
+    # gRPC is imported after the arguments are known to be good, so that --help is instant.
+    from parlmesh.rpc import run_service
+
+    from .serve import serve
+
+    return run_service(lambda stop: serve(config, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Who looks at the page, and whether they may act. Knows tokens, sessions and origins; nothing of the fleet."""
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from parlmesh.addresses import is_loopback
+from parlmesh.security import Role
+from parlmesh.security.tokens import TokenTable
+
+from .config import DashboardConfig
+
+COOKIE = "parlmesh_session"
+SESSION_SECONDS = 12 * 3_600.0
+MOST_SESSIONS = 1_000
+FAILURES_PER_MINUTE = 30
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Someone who may look."""
+
+    name: str
+    may_act: bool
+    csrf: str
+    """What every form of theirs carries; no other site can know it."""
+    session: str = ""
+
+
+@dataclass(frozen=True)
+class _Session:
+    proof: str
+    ends: float
+
+
+class Access:
+    """Without `tokens` everyone on this machine is an operator, as at the scheduler itself."""
+
+    def __init__(self, config: DashboardConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        self._secret = secrets.token_bytes(32)
+        self._tokens = TokenTable(config.tokens, monotonic) if config.tokens is not None else None
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._failures: deque[float] = deque(maxlen=FAILURES_PER_MINUTE)
+
+    @property
+    def needs_login(self) -> bool:
+        return self._tokens is not None
+
+    @property
+    def secure(self) -> bool:
+        """Whether browsers reach the page over TLS."""
+        return self._config.certificate is not None or self._config.behind_proxy
+
+    def admits_host(self, host: str) -> bool:
+        """Whether a request names this machine: a page of another site that had its name point here does not."""
+        if self._tokens is not None or self._config.behind_proxy:
+            return True
+        name = urlsplit(f"//{host}").hostname or ""
+        return is_loopback(name) and name != ""
+
+    def visitor(self, cookies: Mapping[str, str]) -> Visitor | None:
+        """Who it is; none when they must log in first."""
+        if self._tokens is None:
+            return Visitor("you", not self._config.read_only, self._csrf("everyone on this machine"))
+        session_id = cookies.get(COOKIE, "")
+        session = self._sessions.get(session_id)
+        if session is None or session.ends < self._monotonic():
+            return None
+        # A token that was taken out of the file ends its sessions too.
+        identity = self._tokens.holder(session.proof)
+        if identity is None:
+            return None
+        may_act = identity.role == Role.OPERATOR and not self._config.read_only
+        return Visitor(identity.name, may_act, self._csrf(session_id), session_id)
+
+    def throttled(self) -> bool:
+        """Whether too many wrong tokens came within the last minute."""
+        now = self._monotonic()
+        while self._failures and self._failures[0] < now - 60:
+            self._failures.popleft()
+        return len(self._failures) >= FAILURES_PER_MINUTE
+
+    def log_in(self, token: str) -> str:
+        """A new session's id; empty when the token opens nothing here."""
+        assert self._tokens is not None
+        identity = self._tokens.find(token)
+        # The page shows the whole fleet, which an identity of a namespace may not see, and an actor has no need to.
+        if identity is None or identity.namespace or identity.role not in (Role.OPERATOR, Role.READER):
+            self._failures.append(self._monotonic())
+            return ""
+        session_id = secrets.token_urlsafe(32)
+        self._sessions[session_id] = _Session(identity.proof, self._monotonic() + SESSION_SECONDS)
+        while len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        return session_id
+
+    def log_out(self, session_id: str) -> None:
+        self._sessions.pop(session_id, None)
+
+    def own_form(self, visitor: Visitor, csrf: str, headers: Mapping[str, str]) -> bool:
+        """Whether a form came from a page of ours."""
+        return same_origin(headers) and hmac.compare_digest(csrf.encode(), visitor.csrf.encode())
+
+    def _csrf(self, of: str) -> str:
+        return hmac.new(self._secret, of.encode(), hashlib.sha256).hexdigest()
+
+
+def same_origin(headers: Mapping[str, str]) -> bool:
+    """What the browser itself says of the site that a form is from."""
+    if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return False
+    origin = headers.get("origin", "")
+    return not origin or urlsplit(origin).netloc in (
+        headers.get("host", ""),
+        headers.get("x-forwarded-host", ""),
+    )

@@ -1,0 +1,68 @@
+"""The fleet's numbers over time: the last hour in memory, days in a file that outlives the page."""
+
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+SAMPLE_SECONDS = 5.0
+KEPT_SECONDS = 7 * 86_400.0
+MOST_POINTS = 720
+"""An hour of samples: what a chart shows."""
+_PRUNE_EVERY = 720
+
+
+class Sample(NamedTuple):
+    """The fleet at one moment; times in seconds of the clock on the wall."""
+
+    time: float
+    tasks_per_second: float
+    queued: int
+    running: int
+    ready: int
+    failed: int
+    """Ended FAILED or QUARANTINED since the scheduler started."""
+
+
+class History:
+    """Takes a sample every few seconds. One writer; a file that cannot be written is said at once, not later."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._recent: deque[Sample] = deque(maxlen=MOST_POINTS)
+        self._written = 0
+        self._database: sqlite3.Connection | None = None
+        if file is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            # Samples are written in a thread, one at a time.
+            self._database = sqlite3.connect(file, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode=WAL")
+            self._database.execute("PRAGMA synchronous=NORMAL")
+            self._database.execute(
+                "CREATE TABLE IF NOT EXISTS samples (time REAL PRIMARY KEY, tasks_per_second REAL, queued INTEGER,"
+                " running INTEGER, ready INTEGER, failed INTEGER)"
+            )
+            rows = self._database.execute("SELECT * FROM samples ORDER BY time DESC LIMIT ?", (MOST_POINTS,)).fetchall()
+            self._recent.extend(Sample(*row) for row in reversed(rows))
+
+    @property
+    def recent(self) -> Sequence[Sample]:
+        """The last hour, oldest first."""
+        return self._recent
+
+    def due(self, now: float) -> bool:
+        return not self._recent or not 0 <= now - self._recent[-1].time < SAMPLE_SECONDS
+
+    def add(self, sample: Sample) -> None:
+        self._recent.append(sample)
+        if self._database is None:
+            return
+        with self._database:
+            self._database.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", sample)
+            self._written += 1
+            if self._written % _PRUNE_EVERY == 1:
+                self._database.execute("DELETE FROM samples WHERE time < ?", (sample.time - KEPT_SECONDS,))
+
+    def close(self) -> None:
+        if self._database is not None:
+            self._database.close()

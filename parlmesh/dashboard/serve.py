@@ -1,0 +1,101 @@
+"""The life of the page's process: build, serve, end."""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from parlmesh.addresses import join_address
+from parlmesh.config import effective
+from parlmesh.errors import FailedPrecondition
+from parlmesh.telemetry import configure_logging, get_logger
+
+from .access import Access
+from .app import Site, build
+from .config import DashboardConfig
+from .fleet import Fleet
+from .history import History
+from .pulse import Pulse
+
+GRACE_SECONDS = 2
+log = get_logger("parlmesh.dashboard")
+
+
+class _Server(uvicorn.Server):
+    """Signals are the process's own to take."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(config: DashboardConfig, stop: asyncio.Event, tell: Callable[[str], None] | None = None) -> None:
+    """Serves until `stop` is set; tells a person where, once it can be opened."""
+    configure_logging(config.log, "dashboard")
+    log.info("configured", config=effective(config))
+    fleet, history = Fleet(config, time.monotonic), History(config.history)
+    pulse = Pulse(fleet, history)
+    site = Site(config, Access(config), fleet, pulse)
+    server = _Server(
+        uvicorn.Config(
+            build(site),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            # A proxy's word on where a request comes from is not needed here.
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            limit_concurrency=500,
+            ssl_certfile=str(config.certificate) if config.certificate else None,
+            ssl_keyfile=str(config.key) if config.key else None,
+        )
+    )
+    looking = asyncio.create_task(pulse.run(), name="look")
+    try:
+        with _listening(config) as listener:
+            port = listener.getsockname()[1]
+            log.info("serving", address=url(config, port), port=port)
+            if tell is not None:
+                tell(url(config, port))
+            serving = asyncio.create_task(server.serve(sockets=[listener]), name="serve")
+            stopping = asyncio.create_task(stop.wait(), name="stop")
+            await asyncio.wait([serving, stopping, looking], return_when=asyncio.FIRST_COMPLETED)
+            site.stopping = server.should_exit = True
+            stopping.cancel()
+            await serving
+            if looking.done():
+                looking.result()
+    finally:
+        looking.cancel()
+        await asyncio.wait([looking], timeout=GRACE_SECONDS)
+        await fleet.close()
+        history.close()
+    log.info("stopped")
+
+
+def url(config: DashboardConfig, port: int) -> str:
+    """Where to open it."""
+    scheme = "https" if config.certificate else "http"
+    prefix = config.prefix.rstrip("/")
+    return f"{scheme}://{join_address(config.host, port)}{prefix}/"
+
+
+def _listening(config: DashboardConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise FailedPrecondition(
+            f"cannot listen on {join_address(config.host, config.port)}: {error.strerror}; choose another port",
+            reason="CANNOT_LISTEN",
+            port=config.port,
+        ) from None
+    listener.listen(128)
+    return listener

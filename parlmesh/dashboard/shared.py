@@ -1,0 +1,50 @@
+"""Answers that many pages need are asked for once. Knows nothing of gRPC or of pages."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+MOST_ANSWERS = 512
+AT_ONCE = 4
+"""Questions that are under way at the same time, however many pages are open."""
+
+
+class SharedAnswers:
+    """Keeps what was asked until it is too old; whoever asks meanwhile gets the same answer, or the same error.
+
+    An error is kept as long as an answer: a service that is away is not asked more often than one that is there.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._answers: OrderedDict[Hashable, tuple[float, asyncio.Future[Any]]] = OrderedDict()
+        self._room = asyncio.Semaphore(AT_ONCE)
+        self.asked = 0
+        """Questions that were put, not answered from memory."""
+
+    async def get(self, key: Hashable, age_seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
+        """The answer to the key's question, asked again when the last one is older than that."""
+        now = self._clock()
+        found = self._answers.get(key)
+        if found is not None and now - found[0] < age_seconds:
+            return cast(T, await asyncio.shield(found[1]))
+        answer: asyncio.Future[T] = asyncio.ensure_future(self._put(ask))
+        # Nobody may be left to hear of the error, when every page that wanted the answer has gone.
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._answers[key] = (now, answer)
+        self._answers.move_to_end(key)
+        while len(self._answers) > MOST_ANSWERS:
+            self._answers.popitem(last=False)
+        return await asyncio.shield(answer)
+
+    def forget(self) -> None:
+        """What was asked before is asked again: something was changed."""
+        self._answers.clear()
+
+    async def _put(self, ask: Callable[[], Awaitable[T]]) -> T:
+        async with self._room:
+            self.asked += 1
+            return await ask()
