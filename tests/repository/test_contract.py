@@ -28,6 +28,7 @@ from parlmesh.v1 import (
 )
 from parlmesh.wire import tensors, trajectories
 from scheduler.config import SchedulerConfig
+from scheduler.core import trace
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, TaskState
 from scheduler.wire import messages, views
@@ -115,7 +116,7 @@ NO_MORE_THAN: Mapping[str, float] = {
 DEFAULTS: Mapping[str, float] = {
     "ListTasksRequest.page_size": views.DEFAULT_PAGE,
     "GetTraceRequest.seconds": views.DEFAULT_TRACE_SECONDS,
-    "GetTraceRequest.max_attempts": views.MAX_EVENTS,
+    "GetTraceRequest.max_attempts": trace.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,

@@ -277,12 +277,14 @@ async def test_cancelled_tasks_end_cancelled(controller: PARLController, fake: F
 
 async def test_statistics_have_every_field_of_the_answer(controller: PARLController, fake: FakeTasks) -> None:
     fields = pb.GetStatisticsResponse.DESCRIPTOR.fields
-    fake.statistics = pb.GetStatisticsResponse(**{field.name: number for number, field in enumerate(fields, 1)})
+    answer: dict[str, Any] = {field.name: number for number, field in enumerate(fields, 1)}
+    answer["queued_by_priority"] = {"high": 7}
+    fake.statistics = pb.GetStatisticsResponse(**answer)
     statistics = await controller.get_statistics()
     assert isinstance(statistics, PARLMetrics)
     got = asdict(statistics)
     assert got.pop("client")["reconnects"] == 0
-    assert got == {field.name: number for number, field in enumerate(fields, 1)}
+    assert got == answer
 
 
 async def test_actors_are_listed_and_commanded(controller: PARLController, fake: FakeTasks) -> None:

@@ -138,7 +138,7 @@ def test_the_trace_has_one_event_per_attempt_on_the_row_of_a_slot(harness: Harne
     harness.finish(actor, second, ran=4.0)
     harness.pass_time(0.2, step=0.1, alive=[actor])
     harness.finish(actor, first, ran=0.1)
-    found = json.loads(trace.to_json(views.attempts(harness.core, 0, harness.now), 0.0))
+    found = json.loads(trace.to_json(views.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0))
     names = [event["args"]["name"] for event in found["traceEvents"] if event["ph"] == "M"]
     events = {(e["args"]["task_id"], e["args"]["attempt"]): e for e in found["traceEvents"] if e["ph"] == "X"}
     assert names == ["a"]
@@ -159,9 +159,11 @@ def test_the_trace_shows_only_the_window(harness: Harness) -> None:
     harness.pass_time(100, alive=[actor])
     harness.submit(Task("new", "noop"))
     harness.finish(actor)
-    assert [attempt.task_id for attempt in views.attempts(harness.core, 50, harness.now)] == ["new"]
+    assert [
+        attempt.task_id for attempt in views.attempts(harness.core, pb.GetTraceRequest(seconds=50), harness.now)
+    ] == ["new"]
     with pytest.raises(InvalidInput, match="3600"):
-        views.attempts(harness.core, 3601, harness.now)
+        views.attempts(harness.core, pb.GetTraceRequest(seconds=3601), harness.now)
 
 
 def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,7 +173,7 @@ def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatc
         harness.submit(Task(str(number), "noop"))
         harness.now += 0.1
         harness.finish(actor)
-    text = trace.to_json(views.attempts(harness.core, 0, harness.now), 0.0)
+    text = trace.to_json(views.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0)
     assert len(text) <= 1100
     events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
     assert 1 < len(events) < 50
