@@ -97,21 +97,21 @@ class Shell:
         """The number of a new stream."""
         return next(self._sessions)
 
-    async def submit(self, tasks: Sequence[Task]) -> list[str]:
+    async def submit(self, tasks: Sequence[Task], owner: str = "") -> list[str]:
         """The ids, once the tasks are durable."""
-        task_ids = self.accept(tasks)
+        task_ids = self.accept(tasks, owner)
         await self.committed()
         return task_ids
 
-    def accept(self, tasks: Sequence[Task]) -> list[str]:
-        """The ids; nobody may be told of them before `after_commit`."""
+    def accept(self, tasks: Sequence[Task], owner: str = "") -> list[str]:
+        """The ids; nobody may be told of them before `after_commit`. The tasks count against what `owner` may have."""
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         self._wakefulness.touch()
         try:
             with self._decision:
-                task_ids = self.core.submit(tasks, self._clock())
+                task_ids = self.core.submit(tasks, self._clock(), owner)
                 self._perform()
         except FleetError as error:
             metrics.REFUSED.labels(error.reason.lower()).inc()

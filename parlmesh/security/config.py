@@ -23,6 +23,15 @@ class QuotaConfig(Config):
     """Share of a server's event loop for the calls and messages of one actor or reader; further ones wait."""
     unread_calls: int = Field(default=4, ge=1)
     """Calls of one actor or reader whose requests are read at the same time; others wait."""
+    refusals_per_second: float = Field(default=50.0, gt=0)
+    """Calls of one identity that end with PERMISSION_DENIED or INVALID_ARGUMENT, in the long run; ten seconds' worth
+    may come at once, and beyond that nothing of it is looked at until the time has passed."""
+    tasks: int = Field(default=500_000, ge=1)
+    """Schedulers: unfinished tasks of one identity, or of all of one namespace together."""
+    task_bytes: int = Field(default=1 << 30, ge=1)
+    """Schedulers: payload bytes of those."""
+    tasks_per_second: float = Field(default=50_000.0, gt=0)
+    """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
 
 
 class IssuerConfig(Config):

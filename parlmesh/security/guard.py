@@ -29,9 +29,13 @@ log = get_logger("parlmesh.security")
 
 
 class Guard(Protocol):
-    """Says who calls; raises Unauthenticated, or PermissionDenied when they may not."""
+    """Says who calls, and whether they may."""
 
-    def admit(self, method: str, metadata: Metadata) -> Identity: ...
+    def identify(self, method: str, metadata: Metadata) -> Identity:
+        """Who calls; Unauthenticated when that is not proven."""
+
+    def authorise(self, identity: Identity, method: str) -> None:
+        """PermissionDenied when they may not."""
 
     def still_admits(self, identity: Identity) -> bool:
         """Whether what the identity proved itself by still holds."""
@@ -40,8 +44,11 @@ class Guard(Protocol):
 class OpenGuard:
     """Security is off: everyone may do everything."""
 
-    def admit(self, method: str, metadata: Metadata) -> Identity:
+    def identify(self, method: str, metadata: Metadata) -> Identity:
         return ANYONE
+
+    def authorise(self, identity: Identity, method: str) -> None:
+        return
 
     def still_admits(self, identity: Identity) -> bool:
         return True
@@ -73,10 +80,12 @@ class CredentialGuard:
         self._assertions = assertions
         self._issuer = issuer
 
-    def admit(self, method: str, metadata: Metadata) -> Identity:
+    def identify(self, method: str, metadata: Metadata) -> Identity:
+        return UNKNOWN if method in OPEN_METHODS else self._authenticate(method, metadata)
+
+    def authorise(self, identity: Identity, method: str) -> None:
         if method in OPEN_METHODS:
-            return UNKNOWN
-        identity = self._authenticate(method, metadata)
+            return
         allowed = roles_for(method)
         if identity.namespace and method not in NAMESPACED_METHODS:
             raise PermissionDenied(
@@ -93,7 +102,6 @@ class CredentialGuard:
                 identity=identity,
                 method=method,
             )
-        return identity
 
     def still_admits(self, identity: Identity) -> bool:
         if identity.proof.startswith(ISSUER_PROOF):

@@ -64,8 +64,11 @@ class Core:
             self.sessions.quarantine.restore(standing, now)
         return unreadable
 
-    def submit(self, tasks: Sequence[Task], now: float) -> list[str]:
-        """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing."""
+    def submit(self, tasks: Sequence[Task], now: float, owner: str = "") -> list[str]:
+        """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing.
+
+        New ones count against the allowance of `owner`, if there is one.
+        """
         life = self.life
         admission.check_size(len(tasks))
         for task in tasks:
@@ -74,6 +77,9 @@ class Core:
         new = admission.select_new(tasks, life.tasks, self.config.queue)
         admission.check_room(new, life.statistics, now, self.config.queue)
         admission.check_kinds(new, life.roster.kinds, life.fleet, self.config.queue)
+        if owner and new:
+            life.allowances.check(owner, list(new.values()), now)
+            life.allowances.take(owner, list(new.values()), now)
         life.admit(new.values(), now)
         self._dispatch.run(now)
         return [task.task_id for task in tasks]

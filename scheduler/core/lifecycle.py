@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ..config import RetryConfig, SchedulerConfig
 from . import dependencies
 from .actions import Persist, Returned
+from .allowances import Allowances
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
@@ -64,6 +65,7 @@ class Lifecycle:
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
         self.roster = Roster(self.fleet, config.retention.kind_seconds)
+        self.allowances = Allowances(config.security.quotas)
         # What the clock on the wall shows, for people; it may jump.
         self.wall_offset = wall_time - now
         # The journal's own clock: it goes on where the last start left it.
@@ -131,6 +133,7 @@ class Lifecycle:
             task_class.unfinished += 1
         self.statistics.by_state[WAITING] += len(tasks)
         self.statistics.unfinished_bytes += sum([len(task.body) for task in tasks])
+        self.allowances.take_again(tasks)
 
     def _class_of(self, task: Task) -> TaskClass:
         placement = task.placement
@@ -305,6 +308,9 @@ class Lifecycle:
         statistics.by_state[SUCCEEDED] += count
         statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
         statistics.count_outcomes(tasks, now)
+        if self.allowances.held:
+            for task in tasks:
+                self.allowances.release(task)
         self.retention.keep(tasks)
         self.finished += tasks
 
@@ -365,6 +371,7 @@ class Lifecycle:
         statistics.by_state[state] += 1
         statistics.unfinished_bytes -= len(task.body)
         statistics.count_outcomes((task,), now)
+        self.allowances.release(task)
         task.state = state
         task.end_time = now
         task.task_class.unfinished -= 1

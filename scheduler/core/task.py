@@ -96,6 +96,7 @@ class Task:
         "max_attempts",
         "missing",
         "number",
+        "owner",
         "placement",
         "priority",
         "queue_timeout",
@@ -146,6 +147,8 @@ class Task:
         self.run_timeout = run_timeout
         self.max_attempts = max_attempts
         self.submitter = submitter
+        # Whose allowance it counts against; set on admission, and with security only.
+        self.owner = ""
         self.state: TaskState = WAITING
         self.attempts = 0
         self.failures = 0

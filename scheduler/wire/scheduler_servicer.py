@@ -50,8 +50,9 @@ class SchedulerServicer:
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
         tasks = fast_decode.tasks(request, caller().name, self._default_run_timeout)
-        self._tenant().bind(tasks)
-        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks))
+        tenant = self._tenant()
+        tenant.bind(tasks)
+        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner))
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
@@ -76,7 +77,7 @@ class SchedulerServicer:
             limits.SUBMITTER.check_text(follow)
             tenant = self._tenant()
             tenant.bind(tasks)
-            self._shell.accept(tasks)
+            self._shell.accept(tasks, tenant.owner)
             if follow:
                 followed.enter_context(self._shell.following(tenant.submitter(follow), outbox))
                 receipts.insert(0, self._shell.stream_terms())

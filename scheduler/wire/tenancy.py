@@ -5,7 +5,7 @@ The namespace is the beginning of the submitter, up to the first "/"; identities
 
 from collections.abc import Iterable, Sequence
 
-from parlmesh.security import Identity
+from parlmesh.security import ANYONE, Identity
 
 from ..core.core import Core
 from ..core.task import Task
@@ -18,6 +18,8 @@ class Tenant:
         self._core = core
         self._name = identity.name
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
+        self.owner = "" if identity is ANYONE else self.prefix or identity.name
+        """Against whose allowance its tasks count: all of a namespace share one."""
 
     def submitter(self, claimed: str) -> str:
         """The submitter that a claim stands for; the caller's own name when nothing is claimed."""

@@ -9,10 +9,10 @@ from typing import Any, Never
 import grpc
 import grpc.aio
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, PermissionDenied
 from parlmesh.security import ANYONE, Identity
 from parlmesh.security.config import QuotaConfig
-from parlmesh.security.guard import UNKNOWN, Guard
+from parlmesh.security.guard import UNKNOWN, Guard, Metadata
 from parlmesh.security.roles import OPEN_METHODS
 from parlmesh.telemetry import get_logger
 
@@ -20,10 +20,11 @@ from ..caller import caller, set_caller
 from ..errors import status_code
 from .audit import is_change, note_change
 from .bodies import Bodies
-from .handlers import Behaviour, Context, Handler, Shape, handler_like, parser, pump, settled
+from .handlers import Behaviour, Context, Handler, Refused, Shape, handler_like, parser, pump, settled
+from .message_sizes import largest_request
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
-from .pacing import Accounts, metered, paced, set_account, take_bytes
+from .pacing import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .quotas import Quotas
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
@@ -54,8 +55,8 @@ class Gate(grpc.aio.ServerInterceptor):
             REQUESTS.labels(OTHER, grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         try:
-            identity = self._guard.admit(method, tuple(handler_call_details.invocation_metadata))
             set_account(None)
+            identity = self._admit(method, tuple(handler_call_details.invocation_metadata))
             if identity is not ANYONE and identity is not UNKNOWN:
                 await self._count(identity, handler, method)
         except Exception as error:
@@ -65,14 +66,29 @@ class Gate(grpc.aio.ServerInterceptor):
         wrapped = self._wrapped.get(method)
         if wrapped is None:
             reads = self._bodies if method in OPEN_METHODS else None
-            wrapped = self._wrapped[method] = _wrap(handler, method, reads, self._streams)
+            wrapped = self._wrapped[method] = _wrap(handler, method, reads, self._streams, self._was_refused)
         return wrapped
 
+    def _admit(self, method: str, metadata: Metadata) -> Identity:
+        """Who calls, if they may. Every call of a known caller counts, those that are refused as well."""
+        identity = self._guard.identify(method, metadata)
+        self._quotas.count_call(identity)
+        try:
+            self._guard.authorise(identity, method)
+        except PermissionDenied:
+            self._quotas.count_refusal(identity)
+            if (account := self._accounts.open(identity)) is not None:
+                account.take_seconds(CALL_SECONDS)
+            raise
+        return identity
+
+    def _was_refused(self) -> None:
+        self._quotas.count_refusal(caller())
+
     async def _count(self, identity: Identity, handler: Handler, method: str) -> None:
-        """The call counts against the quotas of its caller; ResourceExhausted when they are used up."""
+        """The call counts against what its caller may have at a time; ResourceExhausted when that is used up."""
         task = asyncio.current_task()
         assert task is not None
-        self._quotas.count_call(identity)
         if handler.request_streaming or handler.response_streaming:
             self._quotas.open_stream(identity)
             task.add_done_callback(lambda _: self._quotas.close_stream(identity))
@@ -81,6 +97,7 @@ class Gate(grpc.aio.ServerInterceptor):
         set_account(account)
         if not handler.request_streaming:
             if account is not None:
+                account.take_seconds(CALL_SECONDS)
                 await account.admit_call()
             release = await self._quotas.wait_to_be_read(identity)
             if release is not None:
@@ -93,6 +110,7 @@ class Gate(grpc.aio.ServerInterceptor):
         async def refuse(_: Any, context: Context) -> Never:
             if isinstance(error, FleetError):
                 _report(error, method, context)
+                await self._quotas.hold(error)
             if handler.request_streaming:
                 await self._bodies.discard_first(context.read, context.peer())
             raise error
@@ -112,14 +130,14 @@ def _report(error: FleetError, method: str, context: Context) -> None:
     )
 
 
-def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams) -> Handler:
+def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStreams, refused: Refused) -> Handler:
     """The same handler, in which nothing but a status can go wrong.
 
     Single messages are parsed and serialised in here: grpc would send the text of an exception to the client.
     With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
-    parse = _counting(parser(handler.request_deserializer))
+    parse = _counting(parser(handler.request_deserializer, method, largest_request(method)))
     serialize = handler.response_serializer
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
@@ -147,7 +165,8 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
             return serialize(answer) if serialize is not None else answer
 
     unary = not (handler.request_streaming or handler.response_streaming)
-    settled_run = settled(run, method, timed=unary, why_ended=None if unary else streams.was_ended)
+    why_ended = None if unary else streams.was_ended
+    settled_run = settled(run, method, timed=unary, why_ended=why_ended, refused=refused)
     return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
 
 

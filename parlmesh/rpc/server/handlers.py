@@ -22,6 +22,9 @@ Handler = Any
 Context = Any
 Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 WhyEnded = Callable[[], FleetError | None]
+Refused = Callable[[], None]
+
+_REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT)
 
 log = get_logger("parlmesh.rpc")
 
@@ -42,8 +45,10 @@ HANDLER_MAKERS: Mapping[tuple[bool, bool], Callable[..., Handler]] = {
 """What makes a handler of each shape."""
 
 
-def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | None = None) -> Behaviour:
-    """Runs to a result or a status, and counts it."""
+def settled(
+    run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | None = None, refused: Refused | None = None
+) -> Behaviour:
+    """Runs to a result or a status, and counts it; `refused` is told of a call that is its caller's mistake."""
     duration = DURATION.labels(method) if timed else None
 
     async def run_settled(request: Any, context: Context) -> Any:
@@ -70,6 +75,8 @@ def settled(run: Behaviour, method: str, *, timed: bool, why_ended: WhyEnded | N
                 raise gone from None
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
+            if refused is not None and code in _REFUSALS:
+                refused()
             # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
             # error hold each other.
             del request
@@ -96,10 +103,23 @@ def pump(generate: Callable[[Any, Context], Any]) -> Behaviour:
     return write_all
 
 
-def parser(deserialize: Callable[[bytes], Any] | None) -> Callable[[bytes], Any]:
-    """Tells a malformed message from a defect; the only thing done per message, at the cost of a function call."""
+def parser(
+    deserialize: Callable[[bytes], Any] | None, method: str = "", largest: int | None = None
+) -> Callable[[bytes], Any]:
+    """Tells a malformed message, or one that is too large for its method, from a defect.
+
+    The only thing done per message, at the cost of a function call.
+    """
 
     def parse(data: bytes) -> Any:
+        if largest is not None and len(data) > largest:
+            raise InvalidInput(
+                f"a message of {len(data)} bytes is too large for {method}; the limit is {largest}",
+                reason="MESSAGE_TOO_LARGE",
+                method=method,
+                value=len(data),
+                most=largest,
+            )
         try:
             return deserialize(data) if deserialize is not None else data
         except DecodeError:

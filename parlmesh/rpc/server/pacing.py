@@ -19,6 +19,8 @@ from parlmesh.security.guard import UNKNOWN
 
 from .metrics import PACED
 
+CALL_SECONDS = 0.0001
+"""What gRPC itself takes of the loop for a call, at least: before its handler runs, and after."""
 _MOST_IDENTITIES = 10_000
 _PATIENCE_SECONDS = 1.0
 """So long a single call waits; a stream waits as long as it takes."""

@@ -2,17 +2,19 @@
 
 import asyncio
 import time
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable
 
-from parlmesh.errors import ResourceExhausted
+from parlmesh.errors import FleetError, ResourceExhausted
+from parlmesh.rates import Rates
 from parlmesh.security import ANYONE, Identity, Role
 from parlmesh.security.config import QuotaConfig
 from parlmesh.security.guard import UNKNOWN
 
-_BURST_SECONDS = 10.0
-_MOST_IDENTITIES = 10_000
 _MOST_WAITING = 32
+_MOST_HELD = 16
+_HOLD_SECONDS = 1.0
+_HELD_REASONS = ("TOO_MANY_CALLS", "TOO_MANY_REFUSALS")
 
 
 class Quotas:
@@ -22,27 +24,55 @@ class Quotas:
         self._quotas = quotas
         self._monotonic = monotonic
         self._streams: Counter[Identity] = Counter()
-        self._rates: OrderedDict[Identity, tuple[float, float]] = OrderedDict()
+        self._calls: Rates[Identity] = Rates(quotas.calls_per_second)
+        self._refusals: Rates[Identity] = Rates(quotas.refusals_per_second)
         self._reading: dict[Identity, asyncio.Semaphore] = {}
         self._waiting: Counter[Identity] = Counter()
+        self._held: Counter[str] = Counter()
 
     def count_call(self, identity: Identity) -> None:
-        """ResourceExhausted when the identity calls too often."""
+        """ResourceExhausted when the identity calls too often, or was refused too often."""
         if identity is ANYONE or identity is UNKNOWN:
             return
-        rate, now = self._quotas.calls_per_second, self._monotonic()
-        left, since = self._rates.pop(identity, (rate * _BURST_SECONDS, now))
-        left = min(rate * _BURST_SECONDS, left + (now - since) * rate)
-        self._rates[identity] = (max(0.0, left - 1.0), now)
-        if len(self._rates) > _MOST_IDENTITIES:
-            self._rates.popitem(last=False)
-        if left < 1.0:
+        now = self._monotonic()
+        if (wait := self._calls.wait(identity, now)) > 0:
             raise ResourceExhausted(
-                f"{identity} made more than {rate:g} calls a second; security.quotas.calls_per_second is the limit",
+                f"{identity} made more than {self._quotas.calls_per_second:g} calls a second; "
+                "security.quotas.calls_per_second is the limit",
                 reason="TOO_MANY_CALLS",
-                retry_after_seconds=1.0,
+                retry_after_seconds=max(1.0, wait),
                 identity=identity,
             )
+        self._calls.take(identity, now)
+        if (wait := self._refusals.wait(identity, now)) > 0:
+            raise ResourceExhausted(
+                f"{identity} had more than {self._quotas.refusals_per_second:g} calls a second refused; "
+                "security.quotas.refusals_per_second is the limit",
+                reason="TOO_MANY_REFUSALS",
+                retry_after_seconds=max(1.0, wait),
+                identity=identity,
+            )
+
+    def count_refusal(self, identity: Identity) -> None:
+        """A call of the identity was one it may not make, or no request at all."""
+        if identity is not ANYONE and identity is not UNKNOWN:
+            self._refusals.take(identity, self._monotonic())
+
+    async def hold(self, error: FleetError) -> None:
+        """Whoever calls, or is refused, too often waits for the answer: most come again as soon as they have it.
+
+        Few wait at a time, because what they sent waits with them.
+        """
+        identity = error.metadata.get("identity", "")
+        if error.reason not in _HELD_REASONS or self._held[identity] >= _MOST_HELD:
+            return
+        self._held[identity] += 1
+        try:
+            await asyncio.sleep(_HOLD_SECONDS)
+        finally:
+            self._held[identity] -= 1
+            if self._held[identity] <= 0:
+                del self._held[identity]
 
     def open_stream(self, identity: Identity) -> None:
         """ResourceExhausted when the identity has too many; else the stream counts until `close_stream`."""

@@ -10,7 +10,7 @@ from parlmesh.config import Config, load
 from parlmesh.errors import ConfigError, PermissionDenied, Unauthenticated
 from parlmesh.security import ANYONE, Identity, Role, SecurityConfig
 from parlmesh.security.certificate_files import write_authority, write_certificate
-from parlmesh.security.guard import CredentialGuard, OpenGuard, build_guard
+from parlmesh.security.guard import CredentialGuard, Guard, Metadata, OpenGuard, build_guard
 from parlmesh.security.tokens import TokenTable, write_token
 from parlmesh.testing import HandClock
 
@@ -22,6 +22,12 @@ LIST = "/parlmesh.v1.SchedulerService/ListTasks"
 def token_guard(tmp_path: Path) -> tuple[CredentialGuard, dict[Role, str]]:
     tokens = {role: write_token(tmp_path, role.value, role, force=False)[0].read_text().strip() for role in Role}
     return CredentialGuard(TokenTable(tmp_path / "tokens.yaml", HandClock()), None), tokens
+
+
+def admit(guard: Guard, method: str, metadata: Metadata) -> Identity:
+    identity = guard.identify(method, metadata)
+    guard.authorise(identity, method)
+    return identity
 
 
 def bearer(token: str) -> tuple[tuple[str, str | bytes], ...]:
@@ -43,10 +49,10 @@ def bearer(token: str) -> tuple[tuple[str, str | bytes], ...]:
 def test_a_role_may_call_what_its_row_says(tmp_path: Path, role: Role, method: str, allowed: bool) -> None:
     guard, tokens = token_guard(tmp_path)
     if allowed:
-        assert guard.admit(method, bearer(tokens[role])) == Identity(role.value, role)
+        assert admit(guard, method, bearer(tokens[role])) == Identity(role.value, role)
     else:
         with pytest.raises(PermissionDenied) as error:
-            guard.admit(method, bearer(tokens[role]))
+            admit(guard, method, bearer(tokens[role]))
         assert error.value.reason == "ROLE_NOT_ALLOWED"
         assert error.value.metadata["identity"] == f"{role} {role}"
 
@@ -54,7 +60,7 @@ def test_a_role_may_call_what_its_row_says(tmp_path: Path, role: Role, method: s
 def test_a_refusal_says_who_what_and_what_it_needs(tmp_path: Path) -> None:
     guard, tokens = token_guard(tmp_path)
     with pytest.raises(PermissionDenied, match=f"actor actor may not call {SUBMIT}; that needs operator"):
-        guard.admit(SUBMIT, bearer(tokens[Role.ACTOR]))
+        admit(guard, SUBMIT, bearer(tokens[Role.ACTOR]))
 
 
 @pytest.mark.parametrize(
@@ -74,18 +80,18 @@ def test_a_refusal_says_who_what_and_what_it_needs(tmp_path: Path) -> None:
 def test_who_proves_nothing_is_unauthenticated_for_a_stated_reason(tmp_path: Path, metadata: Any, reason: str) -> None:
     guard, _ = token_guard(tmp_path)
     with pytest.raises(Unauthenticated) as error:
-        guard.admit(LIST, metadata)
+        admit(guard, LIST, metadata)
     assert error.value.reason == reason
 
 
 def test_the_scheme_is_written_as_one_likes(tmp_path: Path) -> None:
     guard, tokens = token_guard(tmp_path)
-    assert guard.admit(LIST, (("authorization", f"bearer {tokens[Role.READER]}"),)).role is Role.READER
+    assert admit(guard, LIST, (("authorization", f"bearer {tokens[Role.READER]}"),)).role is Role.READER
 
 
 def test_a_probe_needs_no_credential_and_gets_no_rights(tmp_path: Path) -> None:
     guard, _ = token_guard(tmp_path)
-    assert guard.admit("/grpc.health.v1.Health/Check", ()).role is Role.READER
+    assert admit(guard, "/grpc.health.v1.Health/Check", ()).role is Role.READER
 
 
 class Material:
@@ -106,7 +112,7 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
 def test_no_settings_mean_no_security() -> None:
     guard = build_guard(SecurityConfig(), "127.0.0.1")
     assert isinstance(guard, OpenGuard)
-    assert guard.admit(SUBMIT, ()) == ANYONE
+    assert admit(guard, SUBMIT, ()) == ANYONE
     assert ANYONE.role is Role.OPERATOR
 
 

@@ -211,12 +211,12 @@ def test_a_guard_takes_tokens_of_the_issuer_until_they_expire(tmp_path: Path) ->
     now = [NOW]
     security = SecurityConfig(issuer=config(tmp_path))
     guard = build_guard(security, "127.0.0.1", now=lambda: now[0], monotonic=lambda: now[0])
-    identity = guard.admit(LIST, (("authorization", f"Bearer {token()}"),))
+    identity = guard.identify(LIST, (("authorization", f"Bearer {token()}"),))
     assert identity == Identity("ada", Role.OPERATOR)
     assert guard.still_admits(identity)
     now[0] += 100.0
     assert not guard.still_admits(identity)
     with pytest.raises(Unauthenticated):
-        guard.admit(LIST, (("authorization", f"Bearer {token()}"),))
+        guard.identify(LIST, (("authorization", f"Bearer {token()}"),))
     with pytest.raises(ConfigError, match="without TLS"):
         build_guard(security, "0.0.0.0")

@@ -1,0 +1,33 @@
+"""How large a request of each method may be: most need far less than `listen.max_message_bytes`.
+
+What is larger is refused unparsed: a message of a few bytes an element is many times as large once it is parsed.
+"""
+
+from collections.abc import Mapping
+
+SMALL = 64 * 1024
+"""Of every method that is not named here."""
+SETTINGS = 1 << 20
+NAMES = 4 << 20
+"""10,000 ids and what surrounds them."""
+
+OTHER_SIZES: Mapping[str, int | None] = {
+    "/parlmesh.v1.ExperienceService/UploadTrajectories": None,
+    "/parlmesh.v1.FederationService/StartFederation": SETTINGS,
+    "/parlmesh.v1.FederationService/SubmitUpdate": None,
+    "/parlmesh.v1.FederationService/SubmitUpdates": None,
+    "/parlmesh.v1.FederationService/WatchFederatedModel": NAMES,
+    "/parlmesh.v1.FleetService/Connect": None,
+    "/parlmesh.v1.SchedulerService/CancelTasks": NAMES,
+    "/parlmesh.v1.SchedulerService/SubmitTaskStream": None,
+    "/parlmesh.v1.SchedulerService/SubmitTasks": None,
+    "/parlmesh.v1.SchedulerService/UpdateActors": NAMES,
+    "/parlmesh.v1.SchedulerService/WatchTasks": NAMES,
+    "/parlmesh.v1.TrainingService/CreateTraining": SETTINGS,
+}
+"""None = as large as the server takes at all."""
+
+
+def largest_request(method: str) -> int | None:
+    """In bytes; None = the server's own limit."""
+    return OTHER_SIZES.get(method, SMALL)

@@ -1,0 +1,56 @@
+import asyncio
+
+import pytest
+
+from parlmesh.errors import ResourceExhausted
+from parlmesh.rpc.server import quotas as module
+from parlmesh.rpc.server.quotas import Quotas
+from parlmesh.security import ANYONE, Identity, Role
+from parlmesh.security.config import QuotaConfig
+from parlmesh.security.guard import UNKNOWN
+from parlmesh.testing import HandClock
+
+EVE = Identity("eve", Role.READER)
+
+
+def test_refusals_are_counted_by_identity_and_forgiven_in_time() -> None:
+    clock = HandClock()
+    quotas = Quotas(QuotaConfig(refusals_per_second=1.0), clock)
+    for _ in range(10):
+        quotas.count_call(EVE)
+        quotas.count_refusal(EVE)
+    with pytest.raises(ResourceExhausted, match=r"reader eve had more than 1 calls a second refused") as error:
+        quotas.count_call(EVE)
+    assert error.value.reason == "TOO_MANY_REFUSALS"
+    assert error.value.retry_after_seconds >= 1.0
+    quotas.count_call(Identity("ada", Role.READER))
+    clock.advance(1.0)
+    quotas.count_call(EVE)
+
+
+def test_nobody_is_counted_who_has_no_name() -> None:
+    quotas = Quotas(QuotaConfig(refusals_per_second=0.1, calls_per_second=0.1), HandClock())
+    for _ in range(50):
+        for identity in (ANYONE, UNKNOWN):
+            quotas.count_call(identity)
+            quotas.count_refusal(identity)
+
+
+async def test_few_of_those_who_come_too_often_wait_and_the_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_HOLD_SECONDS", 3600.0)
+    quotas = Quotas(QuotaConfig(), HandClock())
+    error = ResourceExhausted("too often", reason="TOO_MANY_CALLS", identity=EVE)
+    held = [asyncio.ensure_future(quotas.hold(error)) for _ in range(20)]
+    await asyncio.sleep(0)
+    assert sum(not one.done() for one in held) == 16
+    # Other refusals are not held, nor are those of somebody else.
+    await quotas.hold(ResourceExhausted("no", reason="TOO_MANY_STREAMS", identity=EVE))
+    for one in held:
+        one.cancel()
+    await asyncio.gather(*held, return_exceptions=True)
+    again = asyncio.ensure_future(quotas.hold(error))
+    await asyncio.sleep(0)
+    assert not again.done()
+    again.cancel()
