@@ -20,6 +20,7 @@ _EXTRAS: Mapping[str, str] = {
     "jwt": "security",
     "kubernetes": "kubernetes",
     "matplotlib": "charts",
+    "networkx": "mesh",
     "onnx": "export",
     "optuna": "tune",
     "prometheus_client": "server",

@@ -15,6 +15,7 @@ from parlmesh.cli.commands import (
     federation,
     job,
     mapek,
+    mesh,
     models,
     orchestration,
     placement,
@@ -56,6 +57,7 @@ app.add_typer(actors.app, name="actors")
 app.add_typer(federation.app, name="federation")
 app.add_typer(placement.app, name="placement")
 app.add_typer(mapek.app, name="mapek")
+app.add_typer(mesh.app, name="mesh")
 app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
 app.add_typer(deploy.app, name="deploy")

@@ -56,7 +56,7 @@ class _Program:
 
     def solved(self, load: Array, site: Array, alive: Array) -> tuple[float, Array]:
         """The largest reward of a step and its pods [N, D]."""
-        from scipy.optimize import Bounds, LinearConstraint, milp  # type: ignore[import-untyped]
+        from scipy.optimize import Bounds, LinearConstraint, milp
 
         nodes, deployments, most = self._shape
         resources = self._cluster.capacity.shape[1]

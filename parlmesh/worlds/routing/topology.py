@@ -1,17 +1,16 @@
 """Which nodes are neighbours: read from GML files, or generated."""
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput
+from parlmesh.mesh.formats.gml import gml_blocks
 from parlmesh.types import Array
 
 _LARGEST_FILE_BYTES = 8 * 1024 * 1024
 _MOST_NODES = 2000
-_TOKEN = re.compile(r'"[^"]*"|\[|\]|[^\s\[\]"]+')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,15 @@ def _read(file: Path) -> Topology:
     try:
         if file.stat().st_size > _LARGEST_FILE_BYTES:
             raise InvalidInput(f"topology {file} is larger than {_LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
-        tokens = _TOKEN.findall(file.read_text(encoding="utf-8", errors="replace"))
+        text = file.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InvalidInput(f"topology {file} cannot be read: {error.strerror}", reason="TOPOLOGY") from error
     try:
-        found = _largest_part(*_graph(tokens))
+        blocks = gml_blocks(text)
+        pairs = {tuple(sorted((int(edge["source"]), int(edge["target"])))) for edge in blocks.edges}
+        found = _largest_part(
+            [int(node["id"]) for node in blocks.nodes], {(one, other) for one, other in pairs if one != other}
+        )
     except (ValueError, KeyError, IndexError) as error:
         raise InvalidInput(f"topology {file} is no GML graph: {error!r}", reason="TOPOLOGY") from error
     nodes, edges = found
@@ -68,36 +71,6 @@ def _read(file: Path) -> Topology:
         said = f"topology {file} must have 2 to {_MOST_NODES} connected nodes, got {nodes}"
         raise InvalidInput(said, reason="TOPOLOGY")
     return Topology(file.stem, nodes, edges)
-
-
-def _graph(tokens: list[str]) -> tuple[list[int], set[tuple[int, int]]]:
-    """Ids of nodes and pairs of them: blocks `node [ id 3 … ]` and `edge [ source 3 target 4 … ]` within the graph."""
-    nodes: list[int] = []
-    edges: set[tuple[int, int]] = set()
-    depth, position = 0, 0
-    block: dict[str, str] = {}
-    kind = ""
-    while position < len(tokens):
-        word = tokens[position]
-        if word == "]":
-            depth -= 1
-            if depth == 1 and kind == "node":
-                nodes.append(int(block["id"]))
-            elif depth == 1 and kind == "edge":
-                source, target = int(block["source"]), int(block["target"])
-                if source != target:
-                    edges.add((min(source, target), max(source, target)))
-            position += 1
-        elif tokens[position + 1] == "[":
-            depth += 1
-            if depth == 2:
-                kind, block = word, {}
-            position += 2
-        else:
-            if depth == 2:
-                block.setdefault(word, tokens[position + 1])
-            position += 2
-    return nodes, edges
 
 
 def _largest_part(nodes: list[int], edges: set[tuple[int, int]]) -> tuple[int, tuple[tuple[int, int], ...]]:

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta  # type: ignore[import-untyped]
+from scipy.stats import beta
 
 from actor.handlers.federated import noised
 from learner.federation.aggregation import Aggregator, combination_for

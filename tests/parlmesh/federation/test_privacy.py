@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import ndtr  # type: ignore[import-untyped]
+from scipy.special import ndtr
 
 from parlmesh.federation.privacy import clip, epsilon, mean_noise_deviation, noise_stream, releases_within
 

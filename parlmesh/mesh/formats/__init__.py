@@ -1,0 +1,87 @@
+"""Meshes from files: what a file is, its content tells."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.mesh.links import Mesh
+
+from .documents import is_netjson, read_graphml, read_netjson, read_node_link
+from .dumps import read_babel, read_batman_document, read_batman_lines, read_olsr_document, read_olsr_text
+from .gml import read_gml
+
+LARGEST_FILE_BYTES = 32 << 20
+MOST_DUMPS = 2000
+
+__all__ = ["read_mesh", "read_text"]
+
+
+def read_mesh(place: Path) -> Mesh:
+    """A file of any known format, or a folder with the dumps of babeld, one for each node."""
+    if place.is_dir():
+        files = sorted(file for file in place.iterdir() if file.is_file())[: MOST_DUMPS + 1]
+        if not 1 <= len(files) <= MOST_DUMPS:
+            raise InvalidInput(f"{place} must hold 1 to {MOST_DUMPS} dumps of babeld", reason="TOPOLOGY")
+        return _told(str(place), lambda: read_babel(place.name, {file.stem: read_text(file) for file in files}))
+    text = read_text(place)
+    return _told(str(place), lambda: _mesh(place.stem, text))
+
+
+def read_text(file: Path) -> str:
+    """Bounded; one sentence when it cannot be read."""
+    try:
+        if file.stat().st_size > LARGEST_FILE_BYTES:
+            raise InvalidInput(f"{file} is larger than {LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidInput(f"{file} cannot be read: {error.strerror}", reason="TOPOLOGY") from error
+
+
+def _mesh(name: str, text: str) -> Mesh:
+    start = text.lstrip()
+    if start.startswith("<"):
+        return read_graphml(name, text)
+    if start.startswith("{"):
+        try:
+            return _document(name, json.loads(text))
+        except json.JSONDecodeError:
+            return read_batman_lines(name, text)
+    if "Table: Topology" in text:
+        return read_olsr_text(name, text)
+    if "\nadd neighbour " in f"\n{text}":
+        return read_babel(name, {name: text})
+    return read_gml(name, text)
+
+
+def _document(name: str, document: Any) -> Mesh:
+    if is_netjson(document):
+        return read_netjson(name, document)
+    if "vis" in document:
+        return read_batman_document(name, document)
+    if "topology" in document:
+        return read_olsr_document(name, document)
+    if "router" in document or "primary" in document:
+        return read_batman_lines(name, json.dumps(document))
+    return read_node_link(name, document)
+
+
+def _told(file: str, read: Any) -> Mesh:
+    """A file that is none of the known ones is one sentence."""
+    try:
+        mesh: Mesh = read()
+    except FleetError:
+        raise
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, ParseError) as error:
+        raise InvalidInput(
+            f"{file} is no GML, GraphML, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd or "
+            f"babeld: {type(error).__name__} {error}",
+            reason="TOPOLOGY",
+        ) from error
+    except Exception as error:
+        # networkx has an error of its own, which only a reader that imports it can name.
+        if type(error).__module__.partition(".")[0] != "networkx":
+            raise
+        raise InvalidInput(f"{file} is no GraphML that networkx reads: {error}", reason="TOPOLOGY") from error
+    return mesh

@@ -1,0 +1,100 @@
+"""Links as arrays, which tasks carry and scipy reads."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+from .links import MOST_LINKS, MOST_NODES, Mesh
+from .metrics import MOST_COST, Metric, costs
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes 0 … nodes-1; links sorted by source, target and cost, parallel ones included."""
+
+    nodes: int
+    source: Array
+    """int32 [L]."""
+    target: Array
+    """int32 [L]."""
+    cost: Array
+    """int64 [L], 1 or more."""
+    cable: Array
+    """int32 [L]."""
+
+    @classmethod
+    def of(cls, mesh: Mesh, metric: Metric = Metric.AUTO) -> "Graph":
+        """The links of a mesh that carry anything, with their costs."""
+        kept = [
+            (link.source, link.target, cost, link.cable)
+            for link, cost in zip(mesh.links, costs(mesh, metric), strict=True)
+            if cost is not None
+        ]
+        columns = np.array(sorted(kept), np.int64).reshape(-1, 4)
+        source, target, cable = (columns[:, column].astype(np.int32) for column in (0, 1, 3))
+        return cls(len(mesh.nodes), source, target, columns[:, 2], cable)
+
+    def tensors(self) -> dict[str, Array]:
+        """For a task."""
+        return {"source": self.source, "target": self.target, "cost": self.cost, "cable": self.cable}
+
+    @classmethod
+    def from_tensors(cls, nodes: int, tensors: dict[str, Array]) -> "Graph":
+        """Of a task; refuses what no graph can be."""
+        try:
+            source, target, cost, cable = (tensors[name] for name in ("source", "target", "cost", "cable"))
+        except KeyError as error:
+            raise InvalidInput(f"a graph needs the tensors source, target, cost and cable: no {error}") from None
+        if not 1 <= nodes <= MOST_NODES or not len(source) <= MOST_LINKS:
+            raise InvalidInput(f"a graph has 1 to {MOST_NODES} nodes and up to {MOST_LINKS} links, got {nodes}")
+        if any(array.ndim != 1 or array.shape != source.shape for array in (source, target, cost, cable)) or any(
+            array.dtype.kind != "i" for array in (source, target, cost, cable)
+        ):
+            raise InvalidInput("source, target, cost and cable must be whole numbers, equally many of each")
+        ends = np.concatenate((source, target))
+        if len(source) and (ends.min() < 0 or ends.max() >= nodes or cost.min() < 1 or cost.max() > MOST_COST):
+            raise InvalidInput(f"links must join nodes 0 to {nodes - 1} and cost 1 to {MOST_COST}")
+        return cls(nodes, source, target, cost, cable)
+
+    def simple(self) -> "Graph":
+        """The cheapest of parallel links alone."""
+        if not len(self.source):
+            return self
+        first = np.ones(len(self.source), np.bool_)
+        first[1:] = (np.diff(self.source) != 0) | (np.diff(self.target) != 0)
+        return self.only(first)
+
+    def only(self, kept: Array) -> "Graph":
+        """Some of the links, by a mask or by sorted positions."""
+        return Graph(self.nodes, self.source[kept], self.target[kept], self.cost[kept], self.cable[kept])
+
+    def reversed_order(self) -> Array:
+        """Places of the links in the order of `reversed`."""
+        found: Array = np.lexsort((self.cost, self.source, self.target))
+        return found
+
+    def reversed(self) -> "Graph":
+        """Every link the other way."""
+        order = self.reversed_order()
+        return Graph(self.nodes, self.target[order], self.source[order], self.cost[order], self.cable[order])
+
+    def within(self, members: Array) -> "Graph":
+        """Some of the nodes, numbered anew in the same order, and the links among them."""
+        number = np.full(self.nodes, -1, np.int32)
+        number[members] = np.arange(len(members), dtype=np.int32)
+        kept = (number[self.source] >= 0) & (number[self.target] >= 0)
+        return Graph(
+            len(members), number[self.source[kept]], number[self.target[kept]], self.cost[kept], self.cable[kept]
+        )
+
+    def matrix(self) -> Any:
+        """scipy's sparse array of costs."""
+        from scipy.sparse import csr_array
+
+        simple = self.simple()
+        starts = np.searchsorted(simple.source, np.arange(self.nodes + 1)).astype(np.int32)
+        return csr_array((simple.cost.astype(np.float64), simple.target, starts), shape=(self.nodes, self.nodes))

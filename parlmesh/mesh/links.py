@@ -1,0 +1,129 @@
+"""A mesh as files tell of it: nodes, where they are, and links with what was measured on them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from parlmesh.errors import InvalidInput
+
+MOST_NODES = 10_000
+MOST_LINKS = 200_000
+"""From one node to another; a cable that carries both ways counts twice."""
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """From one node to another, by their numbers. What is not known is None."""
+
+    source: int
+    target: int
+    cable: int
+    """What fails as one: both directions of an undirected link have the same number."""
+    cost: float | None = None
+    """As the routing protocol or the file tells it, whatever its unit."""
+    etx: float | None = None
+    loss: float | None = None
+    """Share of frames lost in this direction."""
+    latency_ms: float | None = None
+    rate_mbps: float | None = None
+    """What it can carry: for ETT, and the capacity that demands are compared with."""
+    tq: float | None = None
+    """batman-adv's transmission quality, 0 to 255."""
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mesh:
+    """Nodes in the order of their names, so that ties do not depend on the order of a file."""
+
+    name: str
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    positions: tuple[tuple[float, float] | None, ...] = ()
+    """Longitude and latitude, or any plane."""
+    geographic: bool = False
+
+    @property
+    def cables(self) -> int:
+        """How many things can fail between nodes."""
+        return 1 + max((link.cable for link in self.links), default=-1)
+
+    def number(self, node: str) -> int:
+        """Of a node by its name."""
+        try:
+            return self.nodes.index(node)
+        except ValueError:
+            raise InvalidInput(
+                f"{self.name} has no node {node!r}; it has {len(self.nodes)}, {_some(self.nodes)}", reason="TOPOLOGY"
+            ) from None
+
+    def cable_name(self, cable: int) -> str:
+        """By the nodes at its ends, and its label where it has one."""
+        link = next(link for link in self.links if link.cable == cable)
+        shown = f" ({link.label})" if link.label else ""
+        return f"{self.nodes[link.source]} – {self.nodes[link.target]}{shown}"
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A link as a file has it, by names; both ways unless `directed`."""
+
+    source: str
+    target: str
+    facts: dict[str, float]
+    directed: bool = False
+    label: str = ""
+
+
+def mesh_of(
+    name: str,
+    nodes: Iterable[str],
+    edges: Sequence[Edge],
+    positions: dict[str, tuple[float, float]] | None = None,
+    *,
+    geographic: bool = False,
+) -> Mesh:
+    """Checks sizes and names, leaves out links of a node to itself. Two directed edges back and forth are one cable."""
+    names = tuple(sorted(dict.fromkeys(nodes)))
+    _check(name, names, len(edges))
+    number = {node: index for index, node in enumerate(names)}
+    links: list[Link] = []
+    returning: dict[tuple[int, int], list[int]] = {}
+    cables = 0
+    for edge in edges:
+        for end in (edge.source, edge.target):
+            if end not in number:
+                raise InvalidInput(f"{name}: a link names the node {end!r}, which is not there", reason="TOPOLOGY")
+        source, target = number[edge.source], number[edge.target]
+        if source == target:
+            continue
+        waiting = returning.get((target, source)) if edge.directed else None
+        cable = waiting.pop(0) if waiting else cables
+        if cable == cables:
+            cables += 1
+            if edge.directed:
+                returning.setdefault((source, target), []).append(cable)
+        links.append(Link(source, target, cable, label=edge.label, **edge.facts))
+        if not edge.directed:
+            links.append(Link(target, source, cable, label=edge.label, **edge.facts))
+    if len(links) > MOST_LINKS:
+        raise InvalidInput(f"{name} has {len(links)} links; it may have {MOST_LINKS}", reason="TOPOLOGY")
+    placed = tuple((positions or {}).get(node) for node in names)
+    return Mesh(name, names, tuple(links), placed if any(placed) else (), geographic)
+
+
+def _check(name: str, nodes: Sequence[str], edges: int) -> None:
+    if not 2 <= len(nodes) <= MOST_NODES:
+        raise InvalidInput(f"{name} has {len(nodes)} nodes; it must have 2 to {MOST_NODES}", reason="TOPOLOGY")
+    if edges > MOST_LINKS:
+        raise InvalidInput(f"{name} has {edges} links; it may have {MOST_LINKS}", reason="TOPOLOGY")
+    for node in nodes:
+        if not node or len(node) > LONGEST_NAME or not node.isprintable():
+            raise InvalidInput(
+                f"{name}: the node {node[:40]!a} must have a printable name of 1 to {LONGEST_NAME} characters",
+                reason="TOPOLOGY",
+            )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
