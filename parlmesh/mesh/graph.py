@@ -27,7 +27,7 @@ class Graph:
     """int32 [L]."""
 
     @classmethod
-    def of(cls, mesh: Mesh, metric: Metric = Metric.AUTO) -> "Graph":
+    def of(cls, mesh: Mesh, metric: Metric | str = Metric.AUTO) -> "Graph":
         """The links of a mesh that carry anything, with their costs."""
         kept = [
             (link.source, link.target, cost, link.cable)

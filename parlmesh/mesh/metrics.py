@@ -62,7 +62,7 @@ def chosen_metric(mesh: Mesh, metric: Metric) -> Metric:
     return Metric.HOPS
 
 
-def costs(mesh: Mesh, metric: Metric) -> list[int | None]:
+def costs(mesh: Mesh, metric: Metric | str) -> list[int | None]:
     """Of every link, in units; None where nothing comes through. Refuses a link without the metric by its name."""
     chosen = chosen_metric(mesh, Metric(metric))
     measure = _measure(mesh, chosen)

@@ -66,4 +66,4 @@ def test_parallel_links_are_two_paths():
 def test_what_can_be_no_path_is_refused(ends, paths):
     mesh = mesh_of("two", "ab", [Edge("a", "b", {})])
     with pytest.raises(InvalidInput, match="paths"):
-        disjoint_paths(Graph.of(mesh, "hops"), *ends, paths)
+        disjoint_paths(Graph.of(mesh, "hops"), ends[0], ends[1], paths)
