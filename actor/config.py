@@ -35,6 +35,9 @@ class LimitsConfig(Config):
     holds, and a task that does not fit is not given to this actor."""
     policy_bytes: int = Field(default=256 << 20, ge=1 << 10, le=1 << 34)
     """Largest policy that is fetched."""
+    held_policy_bytes: int = Field(default=512 << 20, ge=1 << 10, le=1 << 40)
+    """Serialised size of the versions of one run that are held because they were asked for by number, as opponents are,
+    besides the newest ones; the last of them stays whatever it weighs."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
     uploads_in_flight: int = Field(default=4, ge=1, le=64)

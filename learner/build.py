@@ -28,6 +28,7 @@ from .files.checkpoint import Checkpoint, CheckpointFolder
 from .files.models import ModelFolder
 from .files.recorder import Recorder
 from .files.tracking import open_tracker
+from .policies.league import League
 from .policies.registry import PolicyRegistry
 from .policies.versions import Versions
 from .runs.feasibility import MOST_TRAJECTORY_BYTES, changed_settings, check_feasible, trajectory_bytes
@@ -87,6 +88,10 @@ def build_run(
     tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, settings)
     title = f"{training.environment.id}, seed {training.seed}"
     recorder = Recorder(config.run_dir, config.run_id, title, training.goal_return, tracker, settings)
+    league: League | None = None
+    if environment.opposed:
+        league = League(training.opponents, registry, config.run_dir / "opponents", training.seed)
+        league.recall()
     run = TrainingRun(
         training,
         trainer=trainer,
@@ -98,6 +103,7 @@ def build_run(
         versions=versions,
         max_policy_lag=max_policy_lag,
         about=_about(training, environment),
+        league=league,
     )
     if found is not None:
         try:

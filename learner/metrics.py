@@ -19,6 +19,10 @@ UPDATES = Counter("parlmesh_learner_updates_total", "Updates by result.", ["resu
 IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the trainer waited for experience.")
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")
+GAMES = Counter("parlmesh_learner_games_total", "Games of rollouts, by opponent and result.", ["opponent", "result"])
+GAMES_REFUSED = Counter(
+    "parlmesh_learner_games_refused_total", "Counts of games that no opponent of the run is known for."
+)
 ROLLOUTS = Counter("parlmesh_learner_rollout_tasks_total", "Rollout tasks by outcome.", ["outcome"])
 IDLE_RATIO = Gauge(
     "parlmesh_learner_idle_ratio", "Share of the last seconds in which the trainer waited for experience."

@@ -1,7 +1,7 @@
 """Stepping many environments with a policy: the one loop that actors, serial runs and evaluations share."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.lives import Lives, Played
+from parlmesh.opponents import Finished, Opponent
 from parlmesh.policies import Policy
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
@@ -95,6 +96,7 @@ class Collector:
         self._envs = Environments(environment, num_envs)
         action = self._envs.spec.action
         self._remembered = np.min_scalar_type(max(action.sizes)) if action.sizes else np.dtype(action.dtype)
+        self._faced = False
         self._start()
 
     def _start(self) -> None:
@@ -112,8 +114,14 @@ class Collector:
         self._lengths = np.zeros(self._num_envs, dtype=np.int64)
         self._earned = np.zeros(self._num_envs, dtype=np.float64)
 
-    def collect(self, policy: Policy, steps: int) -> Fragment:
-        """`steps` steps of every environment, acting with one policy."""
+    def collect(self, policy: Policy, steps: int, opponents: Sequence[Opponent] = ()) -> Fragment:
+        """`steps` steps of every environment, acting with one policy; new games meet one of `opponents`."""
+        if opponents:
+            self._envs.face(opponents)
+            if not self._faced:
+                # The first games began before anybody was named for them.
+                self._faced = True
+                self._start()
         seen = self._seen
         state = self._state if self._state is not None else policy.initial_state(self._num_envs)
         columns = self._columns(steps, state)
@@ -143,6 +151,10 @@ class Collector:
         self._seen, self._state = seen, state
         self._lives.add(actions.astype(self._remembered, copy=False))
         return Fragment(columns, _joined(episodes))
+
+    def finished(self) -> list[Finished]:
+        """Games that ended since it was asked last."""
+        return self._envs.finished()
 
     def mark(self) -> Mark:
         """Where this collector stands now."""
@@ -224,6 +236,14 @@ def _joined(episodes: list[tuple[Array, Array]]) -> EpisodeColumns:
         return EpisodeColumns(np.empty(0, np.float32), np.empty(0, np.int64))
     returns, lengths = (np.concatenate(column) for column in zip(*episodes, strict=True))
     return EpisodeColumns(returns.astype(np.float32), lengths)
+
+
+def games_by_opponent(games: Iterable[Finished]) -> dict[str, list[int]]:
+    """Won, drawn and lost games by the opponent's version, as JSON has it."""
+    found: dict[str, list[int]] = {}
+    for game in games:
+        found.setdefault(str(game.opponent), [0, 0, 0])[1 - game.result] += 1
+    return found
 
 
 def evaluate(

@@ -16,12 +16,14 @@ from pydantic import Field
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
-from parlmesh.rollouts import Collector, collector_seed
+from parlmesh.opponents import NEWEST, Finished, Opponent
+from parlmesh.rollouts import Collector, collector_seed, games_by_opponent
 from parlmesh.telemetry import Waiting
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
 from ..learner.link import LearnerLink
+from ..learner.policy_cache import HeldPolicy
 from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics
 from .parameters import Parameters, parse_parameters
@@ -29,6 +31,13 @@ from .parameters import Parameters, parse_parameters
 _Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
 # Uploads of a slot that may be under way while its next fragment is collected.
 _OVERLAP = 2
+
+
+class OpponentParameters(Parameters):
+    """A version on the other side of a game; 0 = the acting one."""
+
+    version: int = Field(ge=0, lt=1 << 53)
+    share: float = Field(gt=0.0, le=1.0)
 
 
 class RolloutParameters(Parameters):
@@ -44,6 +53,7 @@ class RolloutParameters(Parameters):
     restart_steps: int = Field(default=0, ge=0, lt=1 << 53)
     run_uid: str = Field(default="", max_length=200)
     reward_discount: float | None = Field(default=None, ge=0.0, le=1.0)
+    opponents: tuple[OpponentParameters, ...] = Field(default=(), max_length=64)
 
     @property
     def collector_key(self) -> str:
@@ -67,6 +77,8 @@ class _Tally:
     policy_version: int = 0
     accepted: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    games: list[Finished] = field(default_factory=list)
+    opponents: dict[str, str] = field(default_factory=dict)
 
     def add(self, receipt: Receipt) -> None:
         """Takes in one receipt; HandlerError when the learner will never want such a trajectory."""
@@ -90,6 +102,8 @@ class _Tally:
                 "policy_version": self.policy_version,
                 "accepted": self.accepted,
                 "refused": dict(self.refused),
+                **({"games": games_by_opponent(self.games)} if self.games else {}),
+                **({"opponents": self.opponents} if self.opponents else {}),
             }
         )
 
@@ -143,10 +157,12 @@ class Rollout:
     def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
         asked = time.perf_counter()
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
+        opponents = self._opponents(wanted, held, context, tally)
         # Read before the clock: a thread that was left behind may still end a fragment of this slot.
         free_since = self._ended.get(context.slot)
         started = time.perf_counter()
-        fragment = collector.collect(held.policy, wanted.trajectory_steps)
+        fragment = collector.collect(held.policy, wanted.trajectory_steps, opponents)
+        tally.games += collector.finished()
         ended = time.perf_counter()
         collect_seconds, waited_seconds = ended - started, 0.0 if free_since is None else started - free_since
         self._ended[context.slot] = ended
@@ -173,6 +189,19 @@ class Rollout:
             run_uid=held.run_uid,
         )
         return self._learner.upload(trajectory_to_request(trajectory))
+
+    def _opponents(
+        self, wanted: RolloutParameters, held: HeldPolicy, context: Context, tally: _Tally
+    ) -> list[Opponent]:
+        """The versions that were asked for, each exactly; the task's result says by which digest."""
+        found = []
+        for each in wanted.opponents:
+            other = held
+            if each.version != NEWEST:
+                other = self._learner.exact_policy(wanted.run_id, each.version, context, wanted.run_uid)
+                tally.opponents[str(each.version)] = other.digest.hex()
+            found.append(Opponent(each.version, other.policy, each.share))
+        return found
 
     def _make_room(self, context: Context) -> None:
         """Waits while too many uploads of the slot are under way, those of its last task included."""

@@ -43,6 +43,7 @@ class HeldPolicy:
     digest: bytes
     policy: "Policy"
     run_uid: str = ""
+    size_bytes: int = 0
 
     def serves(self, min_version: int, run_uid: str) -> bool:
         """Whether it is new enough, and of the run that is meant where that is said."""
@@ -66,6 +67,8 @@ class _Run:
     run_id: str
     newest: HeldPolicy | None = None
     held: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
+    asked: "OrderedDict[int, HeldPolicy]" = field(default_factory=OrderedDict)
+    """Versions that were asked for by number, as opponents are, the one asked for last at the end."""
     waiting: "list[_Waiter]" = field(default_factory=list)
     follower: "asyncio.Task[None] | None" = None
     last_used: float = 0.0
@@ -141,8 +144,10 @@ class PolicyCache:
     async def get_exact(self, run_id: str, version: int, seconds: float, run_uid: str = "") -> HeldPolicy:
         """Exactly this version; NotFound when the learner no longer keeps it."""
         run = self._runs.get(run_id)
-        held = run.held.get(version) if run is not None else None
-        if held is not None and not _differ(run_uid, held.run_uid):
+        held = (run.held.get(version) or run.asked.get(version)) if run is not None else None
+        if run is not None and held is not None and not _differ(run_uid, held.run_uid):
+            if version in run.asked:
+                run.asked.move_to_end(version)
             return held
         request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain, run_uid=run_uid)
         fetched = await self._fetch(request, seconds)
@@ -151,7 +156,7 @@ class PolicyCache:
         policy = await self._decoded(run_id, fetched)
         run = self._runs.get(run_id)
         if run is not None and (run.newest is None or not _differ(run.newest.run_uid, policy.run_uid)):
-            self._keep(run, policy)
+            self._keep_asked(run, policy)
         return policy
 
     def reset(self) -> None:
@@ -293,6 +298,7 @@ class PolicyCache:
         )
         run.newest, run.base = None, None
         run.held.clear()
+        run.asked.clear()
         gone = Unavailable(f"run {run.run_id!r} was started again", reason="OTHER_RUN")
         for waiter in run.waiting:
             if _differ(waiter.run_uid, header.run_uid) and not waiter.future.done():
@@ -335,13 +341,21 @@ class PolicyCache:
             self._metrics.policy_fetches.labels("corrupt").inc()
             text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {error.message}"
             raise FailedPrecondition(text, reason=CORRUPT) from error
-        return HeldPolicy(fetched.version, fetched.digest, policy, fetched.run_uid)
+        return HeldPolicy(fetched.version, fetched.digest, policy, fetched.run_uid, len(fetched.data))
 
     def _keep(self, run: _Run, policy: HeldPolicy) -> None:
         run.held[policy.version] = policy
         while len(run.held) > _VERSIONS_KEPT:
             # The newest is always kept, whatever older version was asked for since.
             del run.held[min(run.held)]
+
+    def _keep_asked(self, run: _Run, policy: HeldPolicy) -> None:
+        """Until others have been asked for since that take up the room; the last one stays, whatever it weighs."""
+        run.asked[policy.version] = policy
+        while (
+            len(run.asked) > 1 and sum(each.size_bytes for each in run.asked.values()) > self._limits.held_policy_bytes
+        ):
+            run.asked.popitem(last=False)
 
     def _fail(self, run: _Run, error: FleetError) -> None:
         for waiter in run.waiting:

@@ -30,6 +30,8 @@ class PolicyRegistry:
         self.run_id = run_id
         self.run_uid = run_uid
         self._versions: OrderedDict[int, Published] = OrderedDict()
+        # Asked for beyond their time, as opponents are.
+        self._kept: dict[int, Published] = {}
         self._bytes = 0
         self._changed = asyncio.Event()
 
@@ -51,8 +53,21 @@ class PolicyRegistry:
         self._changed = asyncio.Event()
         return published
 
+    def keep(self, version: int) -> None:
+        """Serves a version until it is released, however many come after it."""
+        self._kept[version] = self.get("", version)
+
+    def recall(self, version: int, data: bytes) -> None:
+        """Serves a version of an earlier life again, until it is released."""
+        blob = PolicyBlob(self.run_id, version, hashlib.sha256(data).digest(), data, self.run_uid)
+        self._kept[version] = Published(blob, time.time())
+
+    def release(self, version: int) -> None:
+        """The version is forgotten in its turn."""
+        self._kept.pop(version, None)
+
     def keep_newest(self) -> None:
-        """Forgets all other versions: the run has ended."""
+        """Forgets all other versions, but those that are kept: the run has ended."""
         while len(self._versions) > 1:
             self._forget_oldest()
 
@@ -63,6 +78,8 @@ class PolicyRegistry:
             raise FailedPrecondition(f"run {self.run_id} has no policy yet", reason="NO_POLICY")
         if version == 0:
             return self._versions[self.version]
+        if version in self._kept:
+            return self._kept[version]
         if version not in self._versions:
             oldest = next(iter(self._versions))
             message = f"policy version {version} is not kept; there are {oldest} to {self.version}"
@@ -71,7 +88,7 @@ class PolicyRegistry:
 
     def find(self, version: int) -> Published | None:
         """A version, if it is still kept."""
-        return self._versions.get(version)
+        return self._versions.get(version) or self._kept.get(version)
 
     def is_other(self, run_uid: str) -> bool:
         """Whether a uid is known to be that of another run."""

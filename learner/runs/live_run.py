@@ -42,6 +42,7 @@ class LiveRun:
                     obstacle=run.note_scheduler,
                     note=run.note_crowd,
                 ),
+                league=run.league,
             )
             run.queue.admission.asked = self._fleet.check
             run.on_admitted = self._fleet.delivered
@@ -77,6 +78,7 @@ class LiveRun:
             on_failure=run.fail,
             ending=lambda: run.ending,
             step_seconds=self._config.experience.rollout_timeout_seconds,
+            league=run.league,
         )
         try:
             if found is not None:

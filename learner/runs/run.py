@@ -25,6 +25,7 @@ from ..files.checkpoint import Checkpoint, CheckpointFolder
 from ..files.disk import Disk, DiskRefuses
 from ..files.models import ModelFolder
 from ..files.recorder import Recorder
+from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..policies.versions import Versions
 from ..sources.experience_source import ExperienceSource
@@ -59,11 +60,13 @@ class TrainingRun:
         versions: Versions,
         max_policy_lag: int,
         about: Mapping[str, Any],
+        league: League | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.config = config
         self.registry = registry
+        self.league = league
         self.queue = queue
         self.progress = Progress(version=versions.first - 1)
         self.throughput = Throughput(self.progress, queue, recorder, clock, wall_clock)
@@ -130,6 +133,7 @@ class TrainingRun:
         try:
             await self._reserve()
             self.publish()
+            await self._enter_league()
             await self._loop(source)
             await self._close(source)
         except DiskRefuses as error:
@@ -161,6 +165,13 @@ class TrainingRun:
         """Written down before it is published: also a learner that is killed now never publishes the version again."""
         if self._versions.lacks(self.progress.version + 1):
             await self._disk.write(self._versions.reserve, self.progress.version + 1)
+
+    async def _enter_league(self) -> None:
+        """The newest version becomes an opponent when its turn has come; it is on disk before anybody meets it."""
+        version = self.progress.version
+        if self.league is not None and self.league.due(version):
+            await self._disk.write(self.league.save, version, self.registry.get("", version).blob.data)
+            self.league.enter(version)
 
     def receive(self, trajectory: Trajectory) -> None:
         """Queues a trajectory, or raises why not."""
@@ -260,6 +271,7 @@ class TrainingRun:
             self._tick()
             await self._reserve()
             self._account(batch, update)
+            await self._enter_league()
             await self._write_record()
             if update.applied and self.progress.updates % self.config.checkpoint_interval_versions == 0:
                 await self._save(source)
@@ -338,6 +350,8 @@ class TrainingRun:
         self.throughput.count(batch, update)
         self.publish()
         self.throughput.record(batch, update, waited=self._waited_seconds, updated=self._update_seconds)
+        if self.league is not None:
+            self._recorder.record(self.progress.steps, self.league.curves())
         self._notify()
 
     async def _evaluate_if_due(self, source: ExperienceSource) -> None:

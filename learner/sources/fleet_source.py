@@ -19,6 +19,7 @@ from parlmesh.wire import payload_from_proto, payload_to_proto
 from .. import metrics
 from ..config import ExperienceConfig, TrainingConfig
 from ..experience.strikes import UNASKED
+from ..policies.league import League
 from .dispatch import Dispatcher
 from .experience_source import Evaluation
 from .rollout_actors import RolloutActors
@@ -64,8 +65,10 @@ class FleetSource:
         experience: ExperienceConfig,
         listener: Listener,
         *,
+        league: League | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._league = league
         self._run_id = run_id
         self._run_uid = run_uid
         self._config = config
@@ -176,6 +179,8 @@ class FleetSource:
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
         if outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
             self._failed(outcome)
+        if self._league is not None and outcome.state == pb.TASK_STATE_SUCCEEDED:
+            self._league.take(payload_from_proto(outcome.result)[0])
         self._listener.changed()
 
     def _failed(self, outcome: pb.Outcome) -> None:
@@ -205,7 +210,9 @@ class FleetSource:
 
     def _rollout(self, min_version: int, node_id: str) -> pb.TaskSpec:
         discount = self._config.reward_discount
-        earned = {} if discount is None else {"reward_discount": discount}
+        earned: dict[str, Any] = {} if discount is None else {"reward_discount": discount}
+        if self._league is not None and (shares := self._league.asked()):
+            earned["opponents"] = [{"version": version, "share": share} for version, share in shares]
         parameters = self._named(
             {
                 "environment": self._config.environment.model_dump(),
@@ -232,7 +239,7 @@ class FleetSource:
     def _evaluation(self, version: int, seed: int, seconds: float) -> pb.TaskSpec:
         parameters = self._named(
             {
-                "environment": self._config.environment.model_dump(),
+                "environment": self._config.environment.evaluated(),
                 "episodes": self._config.evaluation_episodes,
                 "seed": seed,
                 "version": version,

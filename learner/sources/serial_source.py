@@ -12,12 +12,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.policies import load_policy
-from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate
+from parlmesh.opponents import NEWEST, Opponent
+from parlmesh.policies import Policy, load_policy
+from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Fragment, Trajectory
 
 from ..config import TrainingConfig
+from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from .experience_source import Evaluation
 
@@ -72,7 +74,10 @@ class SerialSource:
         on_failure: Callable[[str], None],
         ending: Callable[[], bool],
         step_seconds: float,
+        league: League | None = None,
     ) -> None:
+        self._league = league
+        self._players: dict[int, Policy] = {}
         self._config = config
         self._registry = registry
         self._receive = receive
@@ -117,7 +122,7 @@ class SerialSource:
             self._marks.append(self._collector.mark())
             blob = self._registry.get("").blob
             started = time.perf_counter()
-            fragment = await self._collected(blob.data)
+            fragment = await self._collected(blob.data, self._opponents())
             self._sequence += 1
             self._deliver(
                 Trajectory(
@@ -141,7 +146,9 @@ class SerialSource:
 
         def play() -> Array:
             unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
-            return evaluate(policy, self._environment, episodes, seed, sampled=sampled, cancelled=unwanted)
+            return evaluate(
+                policy, self._config.environment.evaluated(), episodes, seed, sampled=sampled, cancelled=unwanted
+            )
 
         self._evaluating = self._evaluator.submit(play)
         try:
@@ -166,9 +173,21 @@ class SerialSource:
             self._collector.close()
         self._evaluator.shutdown(wait=False, cancel_futures=True)
 
-    async def _collected(self, blob: bytes) -> Fragment:
+    def _opponents(self) -> list[Opponent]:
+        """Whom the next fragment's games meet; the acting policy stands in for itself when it is loaded."""
+        if self._league is None:
+            return []
+        self._league.take({"games": games_by_opponent(self._collector.finished())})
+        shares = [share for share in self._league.asked() if share.version != NEWEST]
+        self._players = {
+            version: self._players.get(version) or load_policy(self._registry.get("", version).blob.data)
+            for version, _ in shares
+        }
+        return [Opponent(version, self._players[version], share) for version, share in shares]
+
+    async def _collected(self, blob: bytes, opponents: list[Opponent]) -> Fragment:
         """The next fragment, however long it takes, as long as the environments take a step now and then."""
-        collecting = asyncio.wrap_future(self._thread.submit(self._collect, blob))
+        collecting = asyncio.wrap_future(self._thread.submit(self._collect, blob, opponents))
         while True:
             stepped = self._collector.stepped
             await asyncio.wait({collecting}, timeout=self._step_seconds)
@@ -210,5 +229,9 @@ class SerialSource:
             reward_discount=config.reward_discount,
         )
 
-    def _collect(self, blob: bytes) -> Fragment:
-        return self._collector.collect(load_policy(blob), self._config.trajectory_steps)
+    def _collect(self, blob: bytes, opponents: list[Opponent]) -> Fragment:
+        policy = load_policy(blob)
+        newest = 1.0 - sum(opponent.share for opponent in opponents)
+        if self._league is not None and newest > 0.0 and not self._config.opponents.scripted:
+            opponents = [Opponent(NEWEST, policy, newest), *opponents]
+        return self._collector.collect(policy, self._config.trajectory_steps, opponents)

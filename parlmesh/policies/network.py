@@ -11,7 +11,7 @@ from parlmesh.errors import ConfigError
 from parlmesh.types import Array
 
 from .convolutions import CONVOLUTIONS, flat_size
-from .custom_networks import custom_network
+from .custom_networks import custom_network, takes_images
 from .spec import PolicySpec
 
 
@@ -128,17 +128,16 @@ class ActorCritic(nn.Module):
 def _checked(spec: PolicySpec, network: nn.Module) -> nn.Module:
     """ConfigError when a plug-in's network does not fit its specification: said at the start, by name."""
     wanted, found = [(2, spec.action.outputs), (2,)], "nothing that can be used"
+    given = (2, *(spec.observation_shape if takes_images(spec.network) else (spec.observation_size,)))
     try:
         with torch.inference_mode():
-            answer = network(torch.zeros(2, spec.observation_size))
+            answer = network(torch.zeros(given))
         shapes = [tuple(part.shape) for part in answer]
         found = " and ".join(str(list(shape)) for shape in shapes)
     except (TypeError, AttributeError, RuntimeError, ValueError) as error:
         shapes, found = [], f"{type(error).__name__}: {error}"
     if shapes != wanted:
-        message = (
-            f"network {spec.network!r} must turn features {[2, spec.observation_size]} into outputs {list(wanted[0])}"
-        )
+        message = f"network {spec.network!r} must turn features {list(given)} into outputs {list(wanted[0])}"
         raise ConfigError(f"{message} and values {list(wanted[1])}, got {found}")
     return network
 

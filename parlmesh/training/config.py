@@ -7,6 +7,7 @@ from pydantic import Field
 from parlmesh.config import Config
 
 from .dqn_config import DqnConfig
+from .opponents_config import OpponentsConfig
 from .ppo_config import PpoConfig
 from .q_learning_config import QLearningConfig
 
@@ -18,6 +19,8 @@ class EnvironmentConfig(Config):
     """Gymnasium's name of the environment; module:name imports a module first."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
     """Arguments of its constructor."""
+    evaluation: dict[str, Any] = Field(default_factory=dict)
+    """Arguments that evaluations give it instead of, or besides, these."""
     observed: tuple[int, ...] | None = None
     """Positions of the numbers of a flat observation that the policy sees; null = all."""
     wrappers: dict[str, dict[str, Any] | None] = Field(default_factory=dict)
@@ -31,6 +34,10 @@ class EnvironmentConfig(Config):
     1, or up to 16 once steps are seen to wait for something else than the processor."""
     float64: bool = False
     """Keep the precision of float64 observations; else they are float32 from the environment on."""
+
+    def evaluated(self) -> dict[str, Any]:
+        """What evaluations step."""
+        return {**self.model_dump(), "kwargs": {**self.kwargs, **self.evaluation}}
 
 
 class TrainingConfig(Config):
@@ -94,6 +101,7 @@ class TrainingConfig(Config):
     """Rollouts that fail in a row, on every actor and over some seconds, after which the run fails."""
     algorithm: str = Field(default="ppo", min_length=1, max_length=100)
     """ppo, dqn, q_learning (a table instead of a network), each with its section; or a plug-in's, with `custom`."""
+    opponents: OpponentsConfig = OpponentsConfig()
     ppo: PpoConfig = PpoConfig()
     dqn: DqnConfig = DqnConfig()
     q_learning: QLearningConfig = QLearningConfig()

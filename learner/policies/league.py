@@ -1,0 +1,121 @@
+"""The past versions of a run that sit on the other side of its games: on disk before anybody meets them, and served as
+long as they are opponents. `learner.experience.opponents` decides which those are.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from parlmesh.files import remove, replace_file
+from parlmesh.opponents import NEWEST
+from parlmesh.telemetry import get_logger
+from parlmesh.training.opponents_config import OpponentsConfig
+
+from .. import metrics
+from ..experience.opponents import OpponentPool, Share
+from .registry import PolicyRegistry
+
+_RECORDS = "records.json"
+# No rollout ends more games than this.
+_MOST_GAMES = 1_000_000
+log = get_logger("parlmesh.learner")
+
+
+class League:
+    """The opponents of one run. Lives on the event loop; `save` is called in the training thread."""
+
+    def __init__(self, config: OpponentsConfig, registry: PolicyRegistry, folder: Path, seed: int) -> None:
+        self._registry = registry
+        self._folder = folder
+        self._scripted = config.scripted
+        self.pool = OpponentPool(config, np.random.default_rng([seed, 16]))
+        self._games = [0, 0, 0]
+
+    def recall(self) -> None:
+        """Takes up what an earlier life has left; a version whose file is damaged or gone is no opponent any more."""
+        try:
+            state = json.loads((self._folder / _RECORDS).read_bytes())
+            there = {version: counts for version, counts in state.items() if self._file(int(version)).exists()}
+            self.pool.restore(there)
+        except FileNotFoundError:
+            return
+        except (ValueError, TypeError, AttributeError, OSError) as error:
+            log.error("opponents_damaged", path=str(self._folder), error=repr(error), advice="the pool starts anew")
+            self.pool.restore({})
+        for version in self.pool.versions:
+            self._registry.recall(version, self._file(version).read_bytes())
+
+    def due(self, version: int) -> bool:
+        """Whether this version becomes an opponent."""
+        return not self._scripted and self.pool.due(version)
+
+    def save(self, version: int, data: bytes) -> None:
+        """Returns when the version is on disk."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        replace_file(self._file(version), data)
+        state = {**self.pool.state(), str(version): [0, 0, 0]}
+        replace_file(self._folder / _RECORDS, json.dumps(state).encode())
+
+    def enter(self, version: int) -> None:
+        """From here on it is met."""
+        self._registry.keep(version)
+        for gone in self.pool.add(version):
+            self._registry.release(gone)
+            remove(self._file(gone))
+        log.info("opponent_entered", version=version, opponents=len(self.pool.versions))
+
+    def asked(self) -> list[Share]:
+        """Whom the next rollout meets; nothing = whom its environment names."""
+        return [] if self._scripted else self.pool.choose()
+
+    def take(self, told: Mapping[str, Any]) -> None:
+        """Results of a rollout, from an actor, which is a stranger: what cannot be is counted and left out."""
+        if not self._are_ours(told.get("opponents")):
+            metrics.GAMES_REFUSED.inc()
+            return
+        games = told.get("games")
+        for version, counts in games.items() if isinstance(games, Mapping) else ():
+            if not _are_counts(version, counts):
+                metrics.GAMES_REFUSED.inc()
+                continue
+            won, drawn, lost = (int(count) for count in counts)
+            known = int(version) == NEWEST or self.pool.record(int(version), won, drawn, lost)
+            if not known:
+                metrics.GAMES_REFUSED.inc()
+                continue
+            for result, count in zip(("won", "drawn", "lost"), (won, drawn, lost), strict=True):
+                metrics.GAMES.labels("newest" if int(version) == NEWEST else "past", result).inc(count)
+            if int(version) != NEWEST:
+                self._games = [before + count for before, count in zip(self._games, (won, drawn, lost), strict=True)]
+
+    def _are_ours(self, digests: Any) -> bool:
+        """Whether the versions that were met are those of this run, as far as it still has them."""
+        for version, digest in digests.items() if isinstance(digests, Mapping) else ():
+            found = self._registry.find(int(version)) if str(version).isdigit() and len(version) < 16 else None
+            if found is not None and found.blob.digest.hex() != digest:
+                log.error("opponent_differs", version=version, digest=str(digest)[:64])
+                return False
+        return True
+
+    def curves(self) -> dict[str, float]:
+        """What the games against past versions came to since it was asked last."""
+        (won, drawn, lost), self._games = self._games, [0, 0, 0]
+        count = won + drawn + lost
+        found = {"selfplay/opponents": float(len(self.pool.versions))}
+        if count:
+            found |= {"selfplay/score": (won + 0.5 * drawn) / count, "selfplay/drawn": drawn / count}
+        return found
+
+    def _file(self, version: int) -> Path:
+        return self._folder / f"v{version:08d}.safetensors"
+
+
+def _are_counts(version: Any, counts: Any) -> bool:
+    if not isinstance(version, str) or not version.isascii() or not version.isdigit() or len(version) > 15:
+        return False
+    if not isinstance(counts, list) or len(counts) != 3:
+        return False
+    return all(isinstance(count, int | float) and 0 <= count <= _MOST_GAMES and count == int(count) for count in counts)

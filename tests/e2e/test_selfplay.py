@@ -1,0 +1,81 @@
+"""Self-play through real processes: the other side is who was asked for, and only one side is trained on."""
+
+import hashlib
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from parlmesh.policies import PolicySpec, pack_policy
+from parlmesh.testing import Process, serve
+from parlmesh.testing.fleet import FakeLearner, FakeScheduler
+from parlmesh.types import ActionSpec
+from parlmesh.v1.fleet_service_pb2 import ConnectResponse
+from parlmesh.wire import payload_from_proto
+from parlmesh.wire.trajectories import trajectory_from_proto
+
+pytestmark = pytest.mark.e2e
+
+
+def player(square):
+    """Takes one square before all others, by a bias: whoever meets it sees which policy it is."""
+    spec = PolicySpec((2, 3, 3), ActionSpec("discrete", (9,)), hidden=(), masked=True)
+    bias = np.zeros(9, np.float32)
+    bias[square] = 50.0
+    return pack_policy(spec, {"policy.0.weight": np.zeros((9, 18), np.float32), "policy.0.bias": bias})
+
+
+async def test_the_version_on_the_other_side_is_the_one_that_was_asked_for_by_digest():
+    scheduler, learner = FakeScheduler(), FakeLearner()
+    for version, square in ((1, 0), (2, 8), (3, 4)):
+        await learner.publish("run-1", version, player(square))
+    async with serve([scheduler.service, *learner.services]) as address:
+        settings = ("metrics.port=null", f"scheduler={address}", f"learner={address}", "actor_id=a", "node_id=n")
+        with Process("actor", *(part for each in settings for part in ("--set", each))):
+            stream = await scheduler.welcomed()
+            rollout = scheduler.assignment(
+                "rollout",
+                {
+                    "run_id": "run-1",
+                    "environment": {"id": "games/tictactoe", "kwargs": {"seat": "second"}},
+                    "num_envs": 8,
+                    "trajectory_steps": 6,
+                    "min_policy_version": 3,
+                    "opponents": [{"version": 2, "share": 1.0}],
+                },
+            )
+            stream.send(ConnectResponse(assignments=[rollout]))
+            result, _ = payload_from_proto((await stream.result(rollout.lease.lease_id)).result)
+    assert result["opponents"] == {"2": hashlib.sha256(player(8)).hexdigest()}
+    assert set(result["games"]) == {"2"}
+    (message,) = learner.trajectories
+    assert message.policy_version == 3
+    columns = trajectory_from_proto(message).fragment.columns
+    own, other = columns["observation"][0].swapaxes(0, 1)
+    # Version 2 began every game, with its own square; what is trained on are the choices of version 3 alone.
+    assert other[:, 2, 2].all()
+    assert not own.any()
+    first = columns["action"][0]
+    assert (first == 4).all()
+
+
+def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--json", "--actors", "1"]
+    command += ["--runs-dir", str(tmp_path), "--run-id", "run", "--environment", "pettingzoo.classic:tictactoe_v3"]
+    settings = ("evaluation_episodes=20", "opponents.interval_versions=2", "num_envs=16", "max_policy_lag=1")
+    command += ["--steps", "6000", "--no-goal", *(part for each in settings for part in ("--set", f"training.{each}"))]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr[-1000:]
+    found = json.loads(done.stdout)
+    assert found["state"] == "finished"
+    folder = tmp_path / "run" / "opponents"
+    records = json.loads((folder / "records.json").read_text())
+    assert len(records) > 2
+    assert {f"v{int(version):08d}.safetensors" for version in records} <= {each.name for each in folder.iterdir()}
+    # Past versions were met, and what was told of them was theirs.
+    assert sum(map(sum, records.values())) > 0
+    log = "".join(file.read_text() for file in (tmp_path / "run" / "logs").glob("learner*"))
+    assert "opponent_entered" in log
+    assert "opponent_differs" not in log

@@ -1,0 +1,77 @@
+"""Opponents are on disk before they are met, come back after a restart, and believe no stranger."""
+
+import pytest
+
+from learner.policies.league import League
+from learner.policies.registry import PolicyRegistry
+from parlmesh.errors import NotFound
+from parlmesh.training.opponents_config import OpponentsConfig
+
+
+def league(folder, registry=None, **settings):
+    config = OpponentsConfig(**{"interval_versions": 1, "versions_per_rollout": 1} | settings)
+    return League(config, registry or PolicyRegistry("run", "uid"), folder, seed=0)
+
+
+def entered(found, registry, version):
+    registry.publish(version, b"policy %d" % version)
+    assert found.due(version)
+    found.save(version, registry.get("", version).blob.data)
+    found.enter(version)
+
+
+def test_an_opponent_is_served_as_long_as_it_is_one_and_no_longer(tmp_path):
+    registry = PolicyRegistry("run", "uid")
+    found = league(tmp_path, registry, kept=2)
+    for version in range(1, 301):
+        entered(found, registry, version)
+    assert len(found.pool.versions) == 2
+    assert registry.get("", 300).blob.data == b"policy 300"
+    oldest = found.pool.versions[0]
+    assert registry.get("", oldest).blob.data == b"policy %d" % oldest
+    with pytest.raises(NotFound):
+        registry.get("", 2)
+    assert len(list(tmp_path.glob("*.safetensors"))) == 2
+
+
+def test_opponents_outlive_the_learner_and_what_is_damaged_is_left_out(tmp_path):
+    first = PolicyRegistry("run", "uid")
+    found = league(tmp_path, first)
+    for version in (1, 2, 3):
+        entered(found, first, version)
+    (tmp_path / "v00000002.safetensors").unlink()
+    second = PolicyRegistry("run", "uid")
+    again = league(tmp_path, second)
+    again.recall()
+    assert again.pool.versions == (1, 3)
+    assert second.find(3).blob.digest == first.find(3).blob.digest
+    (tmp_path / "records.json").write_text("[1")
+    nothing = league(tmp_path)
+    nothing.recall()
+    assert nothing.pool.versions == ()
+
+
+def test_counts_of_strangers_are_checked(tmp_path):
+    registry = PolicyRegistry("run", "uid")
+    found = league(tmp_path, registry)
+    entered(found, registry, 1)
+    found.take({"games": {"1": [3, 1, 0], "0": [1, 1, 1]}})
+    for wrong in (
+        {"games": {"1": [-1, 0, 0]}},
+        {"games": {"1": [1e99, 0, 0]}},
+        {"games": {"1": ["x", 0, 0]}},
+        {"games": {"99": [1, 0, 0]}},
+        {"games": {"x": [1, 0, 0]}},
+        {"games": [1]},
+        {"games": {"1": [1, 0, 0]}, "opponents": {"1": "another digest"}},
+    ):
+        found.take(wrong)
+    assert found.pool.state() == {"1": [3, 1, 0]}
+    assert found.curves()["selfplay/score"] == 3.5 / 4
+    assert "selfplay/score" not in found.curves()
+
+
+def test_a_scripted_opponent_needs_no_versions(tmp_path):
+    found = league(tmp_path, scripted=True)
+    assert not found.due(1)
+    assert found.asked() == []
