@@ -25,8 +25,15 @@ def _tictactoe(count: int, **options: Any) -> Games:
     return TicTacToe(count, **options)
 
 
+def _shogi(count: int, **options: Any) -> Games:
+    from .shogi.games import Shogi
+
+    return Shogi(count, **options)
+
+
 GAMES: dict[str, Callable[..., Games]] = {
     "connect_four": _connect_four,
+    "shogi": _shogi,
     "tictactoe": _tictactoe,
 }
 """What makes so many games of a name."""
