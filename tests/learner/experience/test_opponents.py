@@ -18,7 +18,7 @@ def pool(*versions, **settings):
 
 
 def met(found, rollouts=2000):
-    shares = Counter()
+    shares: Counter[int] = Counter()
     for _ in range(rollouts):
         chosen = found.choose()
         assert sum(share for _, share in chosen) == pytest.approx(1.0)

@@ -44,7 +44,10 @@ def test_opponents_outlive_the_learner_and_what_is_damaged_is_left_out(tmp_path)
     again = league(tmp_path, second)
     again.recall()
     assert again.pool.versions == (1, 3)
-    assert second.find(3).blob.digest == first.find(3).blob.digest
+    found_again, kept = second.find(3), first.find(3)
+    assert found_again is not None
+    assert kept is not None
+    assert found_again.blob.digest == kept.blob.digest
     (tmp_path / "records.json").write_text("[1")
     nothing = league(tmp_path)
     nothing.recall()
