@@ -30,6 +30,7 @@ from .federation.privacy_floor import PrivacyFloor
 from .handlers.demo import Echo, Fail, Noop, Sleep
 from .handlers.evaluate import Evaluate
 from .handlers.federated import FederatedEvaluate, FederatedFit
+from .handlers.match import Match
 from .handlers.rollout import Rollout
 from .learner.link import LearnerLink
 from .learner.policy_cache import PolicyCache
@@ -56,6 +57,7 @@ HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
     "fail": lambda resources: Fail(),
     "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
     "federated_fit": lambda resources: FederatedFit(resources.participants),
+    "match": lambda resources: Match(resources.learner),
     "noop": lambda resources: Noop(),
     "rollout": lambda resources: Rollout(
         resources.learner,

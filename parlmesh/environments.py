@@ -111,6 +111,8 @@ class Environments:
         """Those that need no more steps [E]; what they are said to give from here on means nothing."""
         if isinstance(self._envs, SteppedEnvironments):
             self._envs.resting = resting
+        elif self._games is not None:
+            self._games.rest(resting)
 
     @property
     def separate(self) -> bool:

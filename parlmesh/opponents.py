@@ -57,5 +57,8 @@ class Opposed(Protocol):
     def face(self, opponents: Sequence[Opponent]) -> None:
         """Whom new games meet from here on. A game that runs keeps its opponent; who meets NEWEST meets the new one."""
 
+    def rest(self, resting: Array) -> None:
+        """Columns [E] that are not stepped any more until all are reset."""
+
     def finished(self) -> list[Finished]:
         """Games that ended since it was asked last."""

@@ -10,6 +10,7 @@ import numpy as np
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.lives import Lives, Played
+from parlmesh.masks import pack_mask
 from parlmesh.opponents import Finished, Opponent
 from parlmesh.policies import Policy
 from parlmesh.random_state import pack_random_state, restore_random_state
@@ -142,8 +143,8 @@ class Collector:
             columns[TRUNCATED][step] = truncated
             valid = columns[VALID][step]
             np.logical_not(self._ended, out=valid)
-            if masks is not None:
-                masks[step + 1] = seen.mask
+            if masks is not None and seen.mask is not None:
+                masks[step + 1] = pack_mask(seen.mask)
             if state is not None:
                 # What was reset in this step starts its episode without memory.
                 state = np.where(valid[:, None], state, np.float32(0.0))
@@ -211,8 +212,9 @@ class Collector:
         }
         columns[OBSERVATION][0] = seen.observation
         if seen.mask is not None:
-            columns[ACTION_MASK] = np.empty((steps + 1, *seen.mask.shape), np.bool_)
-            columns[ACTION_MASK][0] = seen.mask
+            mask = pack_mask(seen.mask)
+            columns[ACTION_MASK] = np.empty((steps + 1, *mask.shape), mask.dtype)
+            columns[ACTION_MASK][0] = mask
         if state is not None:
             columns[STATE] = state.copy()
         if self._reward_discount is not None:
@@ -238,6 +240,36 @@ def _joined(episodes: list[tuple[Array, Array]]) -> EpisodeColumns:
     return EpisodeColumns(returns.astype(np.float32), lengths)
 
 
+def play_match(
+    policy: Policy,
+    opponent: Policy,
+    environment: Mapping[str, Any],
+    games: int,
+    seed: int,
+    *,
+    sampled: bool = True,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Finished]:
+    """Whole games of one policy against another, one in each column: neighbours begin on different sides."""
+    kwargs = {**(environment.get("kwargs") or {}), "opponent_play": "sampled" if sampled else "greedy"}
+    found: list[Finished] = []
+
+    def faced(envs: Environments) -> None:
+        envs.face([Opponent(1, opponent)])
+
+    _play(
+        policy,
+        {**environment, "kwargs": kwargs},
+        games,
+        seed,
+        sampled=sampled,
+        cancelled=cancelled,
+        before=faced,
+        finished=found,
+    )
+    return found
+
+
 def games_by_opponent(games: Iterable[Finished]) -> dict[str, list[int]]:
     """Won, drawn and lost games by the opponent's version, as JSON has it."""
     found: dict[str, list[int]] = {}
@@ -257,9 +289,25 @@ def evaluate(
 ) -> Array:
     """Returns [episodes] of greedy play, or of sampled play as in training: one whole episode in each environment, so
     that short ones count no more."""
+    return _play(policy, environment, episodes, seed, sampled=sampled, cancelled=cancelled)
+
+
+def _play(
+    policy: Policy,
+    environment: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    *,
+    sampled: bool,
+    cancelled: Callable[[], bool],
+    before: Callable[[Environments], None] = lambda envs: None,
+    finished: list[Finished] | None = None,
+) -> Array:
+    """Returns [episodes]; `finished` takes the first game of every column."""
     rng = np.random.default_rng(seed)
     envs = Environments(environment, episodes)
     try:
+        before(envs)
         seen, state = envs.reset(seed), policy.initial_state(episodes)
         returns = np.zeros(episodes, dtype=np.float64)
         running = np.ones(episodes, dtype=np.bool_)
@@ -274,6 +322,8 @@ def evaluate(
             returns += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
             if not running.any():
+                if finished is not None:
+                    finished += envs.finished()
                 return returns
             envs.rest(~running)
     finally:

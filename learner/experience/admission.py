@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.masks import packed_width
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -65,7 +66,9 @@ class TrajectorySchema:
             VALID: ("bool", steps),
         }
         if spec.masked:
-            self._columns[ACTION_MASK] = ("bool", (trajectory_steps + 1, num_envs, spec.action.outputs))
+            packed = packed_width(spec.action.outputs)
+            dtype, width = ("uint8", packed) if packed else ("bool", spec.action.outputs)
+            self._columns[ACTION_MASK] = (dtype, (trajectory_steps + 1, num_envs, width))
         if state_size:
             self._columns[STATE] = ("float32", (num_envs, state_size))
         if earned:

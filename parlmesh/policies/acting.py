@@ -13,10 +13,13 @@ from .activations import ACTIVATIONS
 from .blob import unpack_policy
 from .convolutions import CONVOLUTIONS
 from .custom_networks import custom_network
-from .distributions import Sampler, distribution_for, masked, squash
+from .distributions import Sampler, distribution_for, masked, sample_allowed, squash
 from .epsilon_greedy import EpsilonGreedy
 from .features import Features
 from .spec import PolicySpec
+
+# So many choices are not all looked at to draw one of the few that are allowed.
+_WIDE = 256
 
 # From features [E, ...] and the state to outputs [E, outputs] and the next state.
 Network = Callable[[Array, Array | None], tuple[Array, Array | None]]
@@ -56,6 +59,7 @@ class NumpyPolicy:
         self._features = Features(spec, weights)
         self._network = self._build(spec, weights)
         self._sampler = _sampler(spec, weights)
+        self._wide = spec.action.kind == "discrete" and spec.choice == "sample" and spec.action.outputs >= _WIDE
         self._low, self._high = (np.array(bound, np.float32) for bound in (spec.action.low, spec.action.high))
 
     def initial_state(self, num_envs: int) -> Array | None:
@@ -76,6 +80,9 @@ class NumpyPolicy:
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
         """Drawn from the distribution, or greedy except for a share epsilon."""
+        if mask is not None and self._wide:
+            outputs, state = self.outputs(observation, None, state)
+            return Choice(*sample_allowed(outputs, mask, rng), state)
         outputs, state = self.outputs(observation, mask, state)
         action, log_prob = self._sampler.sample(outputs, rng)
         return Choice(action, log_prob, state)

@@ -58,6 +58,7 @@ class GameEnvironments(VectorEnv):
         count = self.num_envs
         self._rng = rng
         self._over = np.zeros(count, np.bool_)
+        self._resting = np.zeros(count, np.bool_)
         self._opening = np.zeros(count, np.int64)
         self._material = np.zeros(count, np.float32)
         # By column: 0 when the learning side begins. Neighbours begin on different sides.
@@ -68,6 +69,10 @@ class GameEnvironments(VectorEnv):
     def face(self, opponents: Sequence[Opponent]) -> None:
         """Whom new games meet; a game that runs keeps its opponent."""
         self.seats.offer(opponents)
+
+    def rest(self, resting: Array) -> None:
+        """Columns [E] that neither move nor begin anew, until all are reset."""
+        self._resting = resting.copy()
 
     def finished(self) -> list[Finished]:
         """Games that ended since it was asked last."""
@@ -84,7 +89,7 @@ class GameEnvironments(VectorEnv):
         """The learning sides move, the others reply; games that ended in the step before only begin anew."""
         reward = np.zeros(self.num_envs, np.float32)
         verdict = np.zeros(self.num_envs, np.int8)
-        again, live = np.flatnonzero(self._over), np.flatnonzero(~self._over)
+        again, live = (np.flatnonzero(each & ~self._resting) for each in (self._over, ~self._over))
         if len(live):
             verdict[live] = self._move(live, np.asarray(actions)[live], finishing=("learner", "both"))
             replying = live[verdict[live] == Verdict.GOES_ON]
@@ -99,7 +104,7 @@ class GameEnvironments(VectorEnv):
         limit = verdict == Verdict.LIMIT
         cut = limit if self.settings.at_limit == "truncate" else np.zeros_like(limit)
         over = verdict != Verdict.GOES_ON
-        self._over = over
+        self._over = over | (self._over & self._resting)
         return self._seen(), reward, over & ~cut, cut, {}
 
     def close_extras(self, **kwargs: Any) -> None:

@@ -9,6 +9,7 @@ from parlmesh.algorithms.dqn import QTerms
 from parlmesh.algorithms.n_step import n_step
 from parlmesh.algorithms.schedules import scheduled
 from parlmesh.errors import ConfigError
+from parlmesh.masks import unpack_mask
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
@@ -184,7 +185,9 @@ class DqnTrainer:
             DISCOUNT: found.discounts[times, environments],
             NEXT_OBSERVATION: observations[following],
         }
-        return {**rows, NEXT_MASK: columns[ACTION_MASK][following]} if ACTION_MASK in columns else rows
+        if ACTION_MASK not in columns:
+            return rows
+        return {**rows, NEXT_MASK: unpack_mask(columns[ACTION_MASK][following], self._spec.action.outputs)}
 
     def _minibatch(self, sample: Sample, features: Features) -> QMinibatch:
         rows = sample.rows

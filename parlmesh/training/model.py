@@ -7,6 +7,7 @@ import numpy as np
 
 from parlmesh.algorithms.adam import Adam, clip_norm
 from parlmesh.algorithms.ppo import PpoTerms, ppo_gradient
+from parlmesh.masks import unpack_mask
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import Likelihood, masked
@@ -143,7 +144,7 @@ class DenseModel:
 
     def _chosen(self, outputs: Array, minibatch: Minibatch) -> Likelihood:
         if minibatch.masks is not None:
-            outputs = masked(outputs, minibatch.masks)
+            outputs = masked(outputs, unpack_mask(minibatch.masks, outputs.shape[1]))
         return self._network.distribution.likelihood(outputs, minibatch.actions)
 
     def named_weights(self) -> dict[str, Array]:

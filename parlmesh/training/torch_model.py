@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.ppo_torch import ppo_loss
+from parlmesh.masks import unpack_mask
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import MASKED
@@ -54,7 +55,7 @@ class TorchModel:
                 _, values = self._unroll(features, memory)
                 found: Array = values.cpu().numpy()
                 return found
-            return self._flat(features)[1].cpu().numpy().reshape(features.shape[:2])
+            return self._flat_values(features).cpu().numpy().reshape(features.shape[:2])
 
     def judged(self, features: Array, memory: Memory | None, batch: Minibatch) -> tuple[Array, Array]:
         """Values [T + 1, E], and log-probabilities [T, E] of actions [T, E, ...]: both of one pass."""
@@ -64,11 +65,23 @@ class TorchModel:
         with torch.inference_mode():
             if memory is not None:
                 outputs, values = self._unroll(features, memory)
-                outputs, values = outputs.flatten(0, 1), values.flatten()
+                log_probs, _ = self._chosen(outputs.flatten(0, 1)[: len(flat.actions)], flat)
             else:
-                outputs, values = self._flat(features)
-            log_probs, _ = self._chosen(outputs[: len(flat.actions)], flat)
+                log_probs, values = self._judged_in_parts(features, flat)
         return values.cpu().numpy().reshape(features.shape[:2]), log_probs.cpu().numpy().reshape(grid)
+
+    def _judged_in_parts(self, features: Array, flat: Minibatch) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and values; outputs are not kept for a whole batch, a step may have thousands."""
+        rows = features.reshape(-1, *features.shape[2:])
+        size, count = _part_rows(rows), len(flat.actions)
+        log_probs, values = [], []
+        for start in range(0, len(rows), size):
+            outputs, found = self._network(self._tensor(rows[start : start + size]))
+            values.append(found)
+            if start < count:
+                part = flat.rows(slice(start, min(start + size, count)))
+                log_probs.append(self._chosen(outputs[: len(part.actions)], part)[0])
+        return torch.cat(log_probs), torch.cat(values)
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
@@ -132,14 +145,14 @@ class TorchModel:
     def _chosen(self, outputs: Tensor, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B] of the actions."""
         if minibatch.masks is not None:
-            outputs = torch.where(self._tensor(minibatch.masks), outputs, float(MASKED))
+            allowed = self._tensor(unpack_mask(minibatch.masks, outputs.shape[1]))
+            outputs = torch.where(allowed, outputs, float(MASKED))
         return self._network.likelihood(outputs, self._tensor(minibatch.actions))
 
-    def _flat(self, features: Array) -> tuple[Tensor, Tensor]:
-        """Outputs [T·E, outputs] and values [T·E] of features [T, E, ...], for networks without memory."""
+    def _flat_values(self, features: Array) -> Tensor:
+        """Values [T·E] of features [T, E, ...], for networks without memory."""
         flat = features.reshape(-1, *features.shape[2:])
-        outputs, values = zip(*(self._network(self._tensor(part)) for part in _parts(flat)), strict=True)
-        return torch.cat(outputs), torch.cat(values)
+        return torch.cat([self._network(self._tensor(part))[1] for part in _parts(flat)])
 
     def _forward(self, minibatch: Minibatch) -> tuple[Tensor, Tensor, Minibatch]:
         """Outputs [B, outputs] and values [B] of the steps that count, and their columns."""

@@ -5,6 +5,8 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.opponents import NEWEST, Opponent
+from parlmesh.policies.acting import Choice
+from parlmesh.rollouts import play_match
 from parlmesh.selfplay import environment
 from parlmesh.selfplay.environment import GameEnvironments
 from parlmesh.selfplay.games import OTHER_SIDE, Verdict
@@ -192,3 +194,33 @@ def test_the_same_seed_gives_the_same_games():
 def test_a_setting_that_cannot_be_is_named(settings, named):
     with pytest.raises(InvalidInput, match=named):
         GameEnvironments(1, ConnectFour, **settings)
+
+
+def test_a_match_counts_one_game_of_every_column_and_who_is_better_wins():
+    class Random:
+        def initial_state(self, count):
+            return None
+
+        def to_environment(self, action):
+            return action
+
+        def act(self, observation, rng, mask=None, state=None):
+            return Choice(drawn(mask, rng), np.zeros(len(mask)))
+
+        def greedy(self, observation, mask=None, state=None):
+            raise NotImplementedError
+
+    class Centre(Random):
+        """Knows connect four's best first columns."""
+
+        def act(self, observation, rng, mask=None, state=None):
+            return Choice(np.where(mask[:, 3], 3, drawn(mask, rng)), np.zeros(len(mask)))
+
+    environment = {"id": "games/connect_four"}
+    games = play_match(Centre(), Random(), environment, 200, 0)
+    assert len(games) == 200
+    assert [each.seat for each in games].count(0) == 100
+    assert sum(each.result for each in games) > 40
+    again = play_match(Centre(), Random(), environment, 200, 0)
+    assert games == again
+    assert sum(each.result for each in play_match(Random(), Centre(), environment, 200, 0)) < -40

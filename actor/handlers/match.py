@@ -1,0 +1,75 @@
+"""Two versions of a run against each other: whole games, colours alternating, openings by the seed."""
+
+from typing import Any
+
+from pydantic import Field
+
+from parlmesh.errors import Unavailable
+from parlmesh.handlers import Context, Result, RunsIn
+from parlmesh.rollouts import play_match
+from parlmesh.types import Array
+
+from ..learner.link import LearnerLink
+from .parameters import Parameters, parse_parameters
+
+
+class MatchParameters(Parameters):
+    """Who plays whom."""
+
+    run_id: str = Field(min_length=1, max_length=200)
+    environment: dict[str, Any]
+    version: int = Field(ge=1, lt=1 << 53)
+    opponent: int = Field(ge=1, lt=1 << 53)
+    games: int = Field(default=100, ge=1, le=10_000)
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    sampled: bool = True
+    run_uid: str = Field(default="", max_length=200)
+
+
+class Match:
+    """The kind `match`: the same versions, seed and environment give the same games on every actor."""
+
+    kind = "match"
+    runs_in = RunsIn.THREAD
+
+    def __init__(self, learner: LearnerLink) -> None:
+        self._learner = learner
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
+        """{run_id, environment, version, opponent, games, seed, sampled, run_uid}"""
+        wanted = parse_parameters(MatchParameters, self.kind, parameters)
+        held, other = (
+            self._learner.exact_policy(wanted.run_id, version, context, wanted.run_uid)
+            for version in (wanted.version, wanted.opponent)
+        )
+        context.check()
+        try:
+            games = play_match(
+                held.policy,
+                other.policy,
+                wanted.environment,
+                wanted.games,
+                wanted.seed,
+                sampled=wanted.sampled,
+                cancelled=lambda: context.cancelled,
+            )
+        except Unavailable:
+            # The player raises when it was cancelled; otherwise the error stands.
+            context.check()
+            raise
+        ends: dict[str, int] = {}
+        for game in games:
+            ends[game.end] = ends.get(game.end, 0) + 1
+        return Result(
+            {
+                "version": held.version,
+                "digest": held.digest.hex(),
+                "opponent": other.version,
+                "opponent_digest": other.digest.hex(),
+                "won": sum(game.result == 1 for game in games),
+                "drawn": sum(game.result == 0 for game in games),
+                "lost": sum(game.result == -1 for game in games),
+                "ends": ends,
+                "mean_plies": sum(game.plies for game in games) / max(1, len(games)),
+            }
+        )
