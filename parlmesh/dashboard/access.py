@@ -116,8 +116,8 @@ def same_origin(headers: Mapping[str, str]) -> bool:
     """What the browser itself says of the site that a form is from."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
-    origin = headers.get("origin", "")
-    return not origin or urlsplit(origin).netloc in (
-        headers.get("host", ""),
-        headers.get("x-forwarded-host", ""),
-    )
+    origin = headers.get("origin")
+    if origin is None:
+        return True
+    from_site = urlsplit(origin).netloc
+    return bool(from_site) and from_site in (headers.get("host"), headers.get("x-forwarded-host"))

@@ -27,6 +27,8 @@ from .config import DashboardConfig
 from .shared import SharedAnswers
 
 CALL_SECONDS = 5.0
+ACT_SECONDS = 30.0
+"""Cancelling ten thousand tasks may take longer than a look, and who asked for it waits."""
 FRESH_SECONDS = 0.8
 """What is younger is shown again; a little less than the second between two looks."""
 MOST_ACTORS = 1_000
@@ -163,13 +165,15 @@ class Fleet:
 
     async def _act(self, call: Any, request: Message) -> Any:
         try:
-            return await self._call(call, request)
+            return await self._call(call, request, ACT_SECONDS)
         finally:
             self.answers.forget()
 
-    async def _call(self, call: Callable[..., Awaitable[T]], request: Message) -> T:
+    async def _call(
+        self, call: Callable[..., Awaitable[T]], request: Message, deadline_seconds: float = CALL_SECONDS
+    ) -> T:
         try:
-            return await call(request, timeout=CALL_SECONDS)
+            return await call(request, timeout=deadline_seconds)
         except grpc.aio.AioRpcError as error:
             raise self._explained(error, request) from None
 
@@ -182,7 +186,7 @@ class Fleet:
         if error.code() == grpc.StatusCode.UNAVAILABLE:
             return Unavailable(f"the {service} at {address} does not answer; the page tries again", address=address)
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlineExceeded(f"the {service} at {address} did not answer within {CALL_SECONDS:g} s")
+            return DeadlineExceeded(f"the {service} at {address} did not answer in time")
         if error.code() == grpc.StatusCode.UNIMPLEMENTED:
             return Unavailable(f"what answers at {address} does not serve this", reason="NOT_SERVED")
         return error_from_rpc(error)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import uvicorn
+from starlette.applications import Starlette
 
 from parlmesh.addresses import join_address
 from parlmesh.config import effective
@@ -39,24 +40,10 @@ async def serve(config: DashboardConfig, stop: asyncio.Event, tell: Callable[[st
     fleet, history = Fleet(config, time.monotonic), History(config.history)
     pulse = Pulse(fleet, history)
     site = Site(config, Access(config), fleet, pulse)
-    server = _Server(
-        uvicorn.Config(
-            build(site),
-            log_config=None,
-            access_log=False,
-            lifespan="off",
-            server_header=False,
-            # A proxy's word on where a request comes from is not needed here.
-            proxy_headers=False,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-            limit_concurrency=500,
-            ssl_certfile=str(config.certificate) if config.certificate else None,
-            ssl_keyfile=str(config.key) if config.key else None,
-        )
-    )
+    server = server_of(config, build(site))
     looking = asyncio.create_task(pulse.run(), name="look")
     try:
-        with _listening(config) as listener:
+        with listening(config) as listener:
             port = listener.getsockname()[1]
             log.info("serving", address=url(config, port), port=port)
             if tell is not None:
@@ -77,6 +64,25 @@ async def serve(config: DashboardConfig, stop: asyncio.Event, tell: Callable[[st
     log.info("stopped")
 
 
+def server_of(config: DashboardConfig, app: Starlette) -> uvicorn.Server:
+    """What speaks HTTP, with TLS where there is a certificate."""
+    return _Server(
+        uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            # A proxy's word on where a request comes from is not needed here.
+            proxy_headers=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+            limit_concurrency=500,
+            ssl_certfile=str(config.certificate) if config.certificate else None,
+            ssl_keyfile=str(config.key) if config.key else None,
+        )
+    )
+
+
 def url(config: DashboardConfig, port: int) -> str:
     """Where to open it."""
     scheme = "https" if config.certificate else "http"
@@ -84,7 +90,8 @@ def url(config: DashboardConfig, port: int) -> str:
     return f"{scheme}://{join_address(config.host, port)}{prefix}/"
 
 
-def _listening(config: DashboardConfig) -> socket.socket:
+def listening(config: DashboardConfig) -> socket.socket:
+    """A socket that is ready before anyone is told of it."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

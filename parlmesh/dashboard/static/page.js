@@ -34,7 +34,11 @@ function children(old, fresh) {
   for (const wanted of [...fresh.childNodes]) {
     const id = wanted.nodeType === Node.ELEMENT_NODE ? wanted.id : "";
     let match = id ? keyed.get(id) : null;
-    if (!match && place && place.nodeName === wanted.nodeName && !(place.id && place.id !== id)) match = place;
+    // Without an id, the next of its sort that no other one claims.
+    for (let next = place; !match && !id && next; next = next.nextSibling) {
+      if (next.nodeName === wanted.nodeName && !next.id) match = next;
+      else if (wanted.nodeType === Node.TEXT_NODE) break;
+    }
     if (!match) {
       old.insertBefore(wanted, place);
       continue;

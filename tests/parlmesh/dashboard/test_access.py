@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+from parlmesh.dashboard.access import COOKIE, FAILURES_PER_MINUTE, SESSION_SECONDS, Access, same_origin
+from parlmesh.dashboard.config import DashboardConfig
+from parlmesh.security import Role
+from parlmesh.security.tokens import write_token
+from parlmesh.testing import HandClock
+
+
+def token_of(folder: Path, name: str, role: Role, namespace: str = "") -> str:
+    file, _ = write_token(folder, name, role, force=False, namespace=namespace)
+    return file.read_text().strip()
+
+
+def test_on_this_machine_everyone_may_act_unless_the_page_is_read_only() -> None:
+    assert (me := Access(DashboardConfig()).visitor({})) is not None
+    assert me.may_act
+    assert (reader := Access(DashboardConfig(read_only=True)).visitor({})) is not None
+    assert not reader.may_act
+
+
+def test_a_site_whose_name_points_to_this_machine_is_refused() -> None:
+    access = Access(DashboardConfig())
+    assert [access.admits_host(host) for host in ("127.0.0.1:8700", "localhost:8700", "[::1]:8700")] == [True] * 3
+    assert [access.admits_host(host) for host in ("evil.example:8700", "", "127.0.0.1.evil.example")] == [False] * 3
+
+
+def test_readers_look_operators_act_and_nobody_else_comes_in(tmp_path: Path) -> None:
+    tokens = {role: token_of(tmp_path, f"a-{role}", role) for role in Role}
+    of_a_namespace = token_of(tmp_path, "guest", Role.OPERATOR, namespace="team")
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"))
+    assert access.visitor({}) is None
+    assert access.visitor({COOKIE: "made up"}) is None
+    for wrong in (tokens[Role.ACTOR], of_a_namespace, "made up", ""):
+        assert access.log_in(wrong) == ""
+    for role, may_act in ((Role.READER, False), (Role.OPERATOR, True)):
+        visitor = access.visitor({COOKIE: access.log_in(tokens[role])})
+        assert visitor is not None
+        assert (visitor.name, visitor.may_act) == (f"a-{role}", may_act)
+
+
+def test_a_session_ends_with_its_time_its_token_or_by_leaving(tmp_path: Path) -> None:
+    clock = HandClock()
+    token = token_of(tmp_path, "ada", Role.READER)
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"), clock)
+    first, second, third = (access.log_in(token) for _ in range(3))
+    access.log_out(first)
+    assert access.visitor({COOKIE: first}) is None
+    assert access.visitor({COOKIE: second}) is not None
+    clock.advance(SESSION_SECONDS + 1)
+    assert access.visitor({COOKIE: second}) is None
+    third = access.log_in(token)
+    (tmp_path / "tokens.yaml").write_text("[]")
+    clock.advance(60)
+    assert access.visitor({COOKIE: third}) is None
+
+
+def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
+    clock = HandClock()
+    token_of(tmp_path, "ada", Role.READER)
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"), clock)
+    for _ in range(FAILURES_PER_MINUTE):
+        assert not access.throttled()
+        access.log_in("guess")
+    assert access.throttled()
+    clock.advance(61)
+    assert not access.throttled()
+
+
+def test_a_form_of_another_site_or_session_is_not_ours(tmp_path: Path) -> None:
+    token = token_of(tmp_path, "ada", Role.OPERATOR)
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"))
+    mine, other = (access.visitor({COOKIE: access.log_in(token)}) for _ in range(2))
+    assert mine is not None
+    assert other is not None
+    ours = {"host": "page:1", "origin": "https://page:1", "sec-fetch-site": "same-origin"}
+    assert access.own_form(mine, mine.csrf, ours)
+    assert not access.own_form(mine, other.csrf, ours)
+    assert not access.own_form(mine, "", ours)
+    assert not access.own_form(mine, mine.csrf, {**ours, "origin": "https://evil.example"})
+    assert not access.own_form(mine, mine.csrf, {**ours, "sec-fetch-site": "cross-site"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "same"),
+    [({}, True), ({"origin": "null"}, False), ({"origin": "http://a", "x-forwarded-host": "a", "host": "b"}, True)],
+)
+def test_the_browsers_word_on_the_origin(headers: dict[str, str], same: bool) -> None:
+    assert same_origin(headers) is same
