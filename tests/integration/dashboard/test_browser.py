@@ -67,7 +67,7 @@ class Scene:
 async def scene(browser: Any, *, width: int = 1280, dark: bool = False, **settings: Any) -> AsyncIterator[Scene]:
     async with (
         scheduler_of() as scheduler,
-        serve(FakeLearning().services) as learner,
+        serve(FakeLearning().services) as learner,  # type: ignore[abstract]  # the rest is not served
         open_channel(scheduler.server.address) as channel,
         page(scheduler=scheduler.server.address, learner=learner, **settings) as shown,
     ):

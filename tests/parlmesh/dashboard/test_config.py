@@ -23,6 +23,6 @@ def test_what_would_be_less_safe_than_it_looks_is_refused(settings: dict[str, An
 
 
 def test_beyond_this_machine_it_takes_a_login_and_tls() -> None:
-    tokens = {"host": "0.0.0.0", "tokens": Path("t")}
+    tokens: dict[str, Any] = {"host": "0.0.0.0", "tokens": Path("t")}
     assert DashboardConfig(**tokens, certificate=Path("c"), key=Path("k")).host == "0.0.0.0"
     assert DashboardConfig(**tokens, behind_proxy=True).behind_proxy
