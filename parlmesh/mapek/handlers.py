@@ -147,15 +147,21 @@ class Execute:
             return {"refused": f"loop {lease.owner} has the node for another {lease.seconds:.0f} s"}
         if not wanted.action:
             return {"done": True, "detail": "the lease was taken", "fence": lease.fence}
+        try:
+            return {**await self._answered(wanted, settings, state), "fence": lease.fence}
+        finally:
+            # The action has ended: from here the lease only covers the time to settle.
+            await asyncio.to_thread(state.acquire, wanted.loop, wanted.lease_seconds)
+
+    async def _answered(self, wanted: ExecuteParameters, settings: NodeConfig, state: NodeState) -> dict[str, Any]:
         before = await asyncio.to_thread(state.answered, f"did {wanted.decision}")
         if wanted.undo:
-            answer = await self._undo(wanted, before)
-        elif before is not None:
-            answer = before
-        else:
-            answer = await self._do(wanted, settings)
-            await asyncio.to_thread(state.answer, f"did {wanted.decision}", answer)
-        return {**answer, "fence": lease.fence}
+            return await self._undo(wanted, before)
+        if before is not None:
+            return before
+        answer = await self._do(wanted, settings)
+        await asyncio.to_thread(state.answer, f"did {wanted.decision}", answer)
+        return answer
 
     async def _do(self, wanted: ExecuteParameters, settings: NodeConfig) -> dict[str, Any]:
         action = _action(wanted.action, settings)

@@ -47,7 +47,9 @@ class Symptom:
     present: bool = True
     """The reading is past its limit now; False while it has not yet come back far enough."""
     fresh: bool = True
-    """Raised in this cycle; False while it lasts."""
+    """Raised in this cycle; False while it lasts, and when it comes back after a short while."""
+    steady: bool = True
+    """It was past its limit in all of the last readings, so that acting again is no answer to noise."""
     flapping: bool = False
     """It comes and goes too often to be acted on."""
 

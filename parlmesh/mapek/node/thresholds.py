@@ -8,7 +8,9 @@ from ..config import ThresholdConfig
 from ..types import Symptom
 
 REMEMBERED = 20
-FLAPPING = 6
+STEADY = 8
+"""Readings in a row past the level before a symptom that was acted on is acted on again."""
+FLAPPING = 4
 """Crossings of the level among the remembered readings from which a symptom is not acted on."""
 
 
@@ -59,7 +61,8 @@ def next_state(
         severity=threshold.severity,
         why=why,
         present=beyond,
-        fresh=not was_active,
+        fresh=not was_active and "1" not in recent[: len(recent) - in_row],
+        steady=recent.endswith("1" * STEADY),
         flapping=crossings >= FLAPPING,
     )
     return after, symptom

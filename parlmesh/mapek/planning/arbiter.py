@@ -48,6 +48,8 @@ class Arbiter:
             if wait > 0:
                 after = f", doubled after {last.failures} failures" if last.failures else ""
                 return f"cooling down for another {wait:.0f} s{after}"
+            if not symptom.fresh and not symptom.steady:
+                return f"it was acted on; {symptom.metric} must stay past {symptom.limit:g} before it is acted on again"
         return ""
 
     def closed(self, rule: RuleConfig, now: float) -> tuple[list[str], dict[str, str]]:
