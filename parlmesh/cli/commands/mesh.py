@@ -388,3 +388,41 @@ def _disjoint(mesh: "Mesh", metric: str, pair: tuple[str, str], count: int, apar
 
 def _file_name(node: str) -> str:
     return "".join(each if each.isalnum() or each in "-." else "_" for each in node)[:60]
+
+
+@app.command("try")
+def try_(
+    fault: Annotated[
+        list[str] | None, typer.Option("--fault", metavar="KIND", help="loss, latency, dead, disk, cpu; repeatable")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Hosts in network namespaces of this machine, an actor on each, a fault, and a loop that heals it. Needs root.
+
+    Exit code 1 when a fault was not healed within two cycles.
+    """
+    import json
+    from dataclasses import asdict
+    from functools import partial
+
+    from parlmesh.cli.local.lab import CYCLES, FAULTS, FleetInLab
+    from parlmesh.cli.screen.tables import say
+    from parlmesh.errors import InvalidInput
+    from parlmesh.extras import require
+
+    require("parlmesh mesh try", "mapek", "psutil")
+    wanted = fault or ["loss"]
+    for kind in wanted:
+        if kind not in FAULTS:
+            raise InvalidInput(f"fault must be one of {', '.join(FAULTS)}, got {kind!r}")
+    tell = partial(say, to_stderr=as_json)
+
+    async def work() -> list[Any]:
+        async with FleetInLab.opened(tell) as fleet:
+            return [await fleet.heal(kind, tell) for kind in wanted]
+
+    found = run(work())
+    if as_json:
+        say(json.dumps([asdict(each) for each in found]))
+    if not all(0 < each.cycles <= CYCLES for each in found):
+        raise typer.Exit(1)
