@@ -17,11 +17,11 @@ from tools.bench.ground.session import measure, print_report
 KNOWN_PEERS = ("sb3",)
 PACKAGES = ("parlmesh", "numpy", "gymnasium", "grpcio", "torch")
 
-# world, actors of its fleet, steps, what its steps do
+# world, actors of its fleet, steps of about a dozen updates or more, what its steps do
 WORLDS = (
-    ("computing", 2, 8_000, "2 ms of compute a step"),
-    ("waiting", 4, 40_000, "2 ms of waiting a step"),
-    ("pictures", 2, 4_000, "84 x 84 x 4 pictures, Nature network"),
+    ("computing", 2, 32_768, "2 ms of compute a step"),
+    ("waiting", 4, 131_072, "2 ms of waiting a step"),
+    ("pictures", 2, 12_288, "84 x 84 x 4 pictures, Nature network"),
 )
 
 
@@ -30,8 +30,8 @@ def plan(quick: bool) -> list[Measurement]:
     measurements = []
     for world, actors, steps, _ in WORLDS:
         given = (*ours, world, "--steps", str(steps // 2 if quick else steps))
-        measurements.append(Measurement(f"{world}_serial", given, runs, 180, seeded=True))
-        measurements.append(Measurement(f"{world}_fleet", (*given, "--actors", str(actors)), runs, 180, seeded=True))
+        measurements.append(Measurement(f"{world}_serial", given, runs, 300, seeded=True))
+        measurements.append(Measurement(f"{world}_fleet", (*given, "--actors", str(actors)), runs, 300, seeded=True))
     images = ("-m", "tools.bench.ours.training.images", "--updates", "3")
     measurements.append(Measurement("images", images, runs, 120, seeded=True))
     measurements.append(Measurement("sb3_images", (str(PEERS / "sb3_images.py"),), runs, 300, "sb3", seeded=True))

@@ -51,13 +51,15 @@ def up_command(arguments: argparse.Namespace, folder: Path) -> list[str]:
 
 
 def summary(run: Path) -> dict[str, Any]:
-    """The speed from the first request to the last update, and what the processors did meanwhile, starts included."""
+    """The speed from the first update to the last, and what the processors did meanwhile, starts included."""
     lines = [line for line in json_lines(run / "metrics.jsonl") if "policy/version" in line]
-    last = curve.marks(lines)[-1]
+    updates = curve.marks(lines)
+    last = updates[-1]
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     training = yaml.safe_load((run / "learner.effective.yaml").read_text(encoding="utf-8"))["training"]
     return {
-        "steps_per_second": last.steps / last.time,
+        "steps_per_second": curve.steps_per_second(updates),
+        "first_update_seconds": updates[0].time,
         "seconds": last.time,
         "steps": last.steps,
         "cpu_ms_per_step": 1e3 * (used.ru_utime + used.ru_stime) / last.steps,
