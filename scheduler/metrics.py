@@ -30,6 +30,8 @@ STALE_RESULTS = Counter(
 )
 MOVED = Counter("parlmesh_scheduler_moved_tasks_total", "Assignments taken back before they started.")
 REFUSED = Counter("parlmesh_scheduler_refused_requests_total", "Submits refused whole, by reason.", ["reason"])
+# Told from the start: a rate sees no step from nothing to something.
+REFUSED.labels("queue_full")
 EVENT_LOOP_LAG = Gauge(
     "parlmesh_scheduler_event_loop_lag_seconds", "How late the last tick came: what every stream waits for."
 )

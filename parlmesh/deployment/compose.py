@@ -66,7 +66,7 @@ def _container(
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "tmpfs": ["/tmp:size=256m,mode=1777"]  # noqa: S108  # the container's own
-        + ([] if volumes else [f"{DATA}:size=256m,mode=0750,uid={USER},gid={USER}"]),
+        + ([] if volumes else [f"{DATA}:size=256m,mode=1777"]),
         "pids_limit": 512,
         "restart": "unless-stopped",
         "stop_grace_period": "30s",

@@ -103,3 +103,68 @@ def _need_extra() -> None:
 def _print_files(certificate: Path, key: Path) -> None:
     typer.echo(f"{certificate}")
     typer.echo(f"{key}  (secret)")
+
+
+@app.command("list")
+def list_certificates(
+    folder: Folder = DEFAULT_FOLDER,
+    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends sooner makes the exit code 1")] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object a line")] = False,
+) -> None:
+    """List certificates with the days they still hold; exit code 1 when one is over.
+
+    parlmesh certs list --within 14
+    """
+    _need_extra()
+    import json
+    from datetime import UTC, datetime
+
+    from parlmesh.security.renewal import held_certificates
+
+    now = datetime.now(UTC)
+    held = held_certificates(folder)
+    for each in held:
+        left = each.days_left(now)
+        if as_json:
+            row = {"name": each.name, "role": each.role, "hosts": each.hosts, "expires": each.expires.isoformat()}
+            typer.echo(json.dumps({**row, "revoked": each.revoked, "sha256": each.fingerprint}))
+            continue
+        state = "revoked" if each.revoked else f"{left:.0f} days" if left > 0 else "over"
+        typer.echo(f"{each.name:24} {each.role:10} {each.expires:%Y-%m-%d}  {state}")
+    if any(each.days_left(now) <= within and not each.revoked for each in held):
+        raise typer.Exit(1)
+
+
+@app.command()
+def renew(
+    names: Annotated[list[str] | None, typer.Argument(help="which; none = all that end soon")] = None,
+    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends soon")] = 30.0,
+    folder: Folder = DEFAULT_FOLDER,
+    days: Days = 365,
+) -> None:
+    """Make new keys and certificates that say the same as the old ones; services take them without a restart.
+
+    parlmesh certs renew --within 30
+    """
+    _need_extra()
+    from datetime import UTC, datetime
+
+    from parlmesh.security.renewal import renew as renew_certificates
+
+    for files in renew_certificates(folder, names or (), days=days, within_days=within, now=datetime.now(UTC)):
+        _print_files(*files)
+
+
+@app.command()
+def revoke(name: Name, folder: Folder = DEFAULT_FOLDER) -> None:
+    """Add a certificate to revoked.txt, which servers read as security.revoked; open streams of it end.
+
+    parlmesh certs revoke node-7
+    """
+    _need_extra()
+    from datetime import UTC, datetime
+
+    from parlmesh.security.renewal import revoke as revoke_certificate
+
+    file = revoke_certificate(folder, name, now=datetime.now(UTC))
+    typer.echo(f"{file}  (for security.revoked of the servers)")

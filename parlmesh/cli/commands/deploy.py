@@ -54,3 +54,14 @@ def settings() -> None:
     for leaf in leaves(DeploySettings):
         typer.echo(f"{leaf.key}: {describe(leaf.field)} (default {leaf.default})")
         typer.echo(f"    {leaf.field.description}")
+
+
+@app.command("protoset")
+def write_protoset(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the file")] = Path("parlmesh.binpb"),
+) -> None:
+    """Write the contract as a file for `grpcurl -protoset` and `buf curl --schema`, where reflection is not wanted."""
+    from parlmesh.deployment.protoset import protoset
+
+    out.write_bytes(protoset())
+    typer.echo(str(out))

@@ -18,6 +18,12 @@ REFUSED = Counter(
     "RPCs refused before the service saw them, by reason.",
     ["reason"],
 )
+# Told from the start: a rate sees no step from nothing to something.
+for _reason in (
+    *("NO_CREDENTIAL", "UNKNOWN_TOKEN", "MALFORMED_CREDENTIAL", "EXPIRED_CREDENTIAL", "ROLE_NOT_ALLOWED"),
+    *("UNTRUSTED_CERTIFICATE", "EXPIRED_CERTIFICATE", "REVOKED_CERTIFICATE", "WRONG_AUDIENCE", "WRONG_SIGNATURE"),
+):
+    REFUSED.labels(_reason.lower())
 PACED = Counter(
     "parlmesh_rpc_paced_total",
     "Calls and messages of streams that waited because their caller had taken more than its share.",
