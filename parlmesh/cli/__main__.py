@@ -24,6 +24,7 @@ from parlmesh.cli.commands import (
 )
 from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
+from parlmesh.cli.commands.play import play, usi
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
 from parlmesh.cli.commands.tune import tune
@@ -48,6 +49,8 @@ app.command(short_help="A running fleet in a live table.")(top)
 app.command(short_help="The web page of a running fleet.")(dashboard)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
 app.command(short_help="Search for good settings over a fleet.")(tune)
+app.command(short_help="A game in the terminal, against a model.")(play)
+app.command(short_help="A shogi engine for any USI program.")(usi)
 app.add_typer(train.app, name="train")
 app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")

@@ -78,7 +78,7 @@ class Shogi:
 
     def planes(self, which: Array, *, waiting: bool = False) -> Array:
         """As `planes` says."""
-        colours = self._colours(which)
+        colours = self.colours(which)
         colours = 1 - colours if waiting else colours
         return planes_of(self._cells[which], self._hands[which], colours, self._made[which], self._limit)
 
@@ -91,7 +91,7 @@ class Shogi:
 
     def play(self, which: Array, moves: Array) -> Array:
         """Makes moves and looks for ends: no legal move, repetition, perpetual check, impasse, the limit."""
-        colours = self._colours(which)
+        colours = self.colours(which)
         codes = self._table.move[colours, moves]
         verdicts = np.zeros(len(which), np.int8)
         checked = np.zeros(len(which), np.bool_)
@@ -127,7 +127,7 @@ class Shogi:
         black = _SIGN[self._cells[which]].sum(axis=1)
         hands = self._hands[which].astype(np.float32) @ _HAND_WORTH
         black = black + hands[:, 0] - hands[:, 1]
-        sign = np.where(self._colours(which) == 0, 1.0, -1.0)
+        sign = np.where(self.colours(which) == 0, 1.0, -1.0)
         found: Array = (sign * black / _WHOLE).astype(np.float32)
         return found
 
@@ -138,7 +138,7 @@ class Shogi:
     def winning(self, which: Array) -> Array:
         """Moves that leave the other side without a legal one, every move tried."""
         found = np.zeros((len(which), self.choices), np.bool_)
-        for row, (index, colour) in enumerate(zip(which.tolist(), self._colours(which).tolist(), strict=True)):
+        for row, (index, colour) in enumerate(zip(which.tolist(), self.colours(which).tolist(), strict=True)):
             board = self.boards[index]
             for move in self._legal[index]:
                 board.push_move(move)
@@ -155,7 +155,20 @@ class Shogi:
         found[rows, numbers] = np.where(codes & _DROP, 0.0, WORTH_OF_TYPE[np.minimum(taken, 14)])
         return found
 
-    def _colours(self, which: Array) -> Array:
+    def arrays(self, which: Array) -> tuple[Array, Array]:
+        """Boards [N, 81] and hands [N, 2, 7] as `planes` reads them."""
+        return self._cells[which], self._hands[which]
+
+    def number(self, game: int, move: Move) -> int:
+        """Our number of rsshogi's move; −1 for what is no move."""
+        return int(self._table.number[self.colours(np.array([game]))[0], int(move)])
+
+    def usi(self, game: int, number: int) -> str:
+        """A move by its name in USI."""
+        return str(Move(int(self._table.move[self.colours(np.array([game]))[0], number])).to_usi())
+
+    def colours(self, which: Array) -> Array:
+        """Who is to move [N]: 0 black, 1 white."""
         found: Array = (self._made[which] + self._first_colour) % 2
         return found
 
@@ -165,7 +178,7 @@ class Shogi:
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
         codes = np.fromiter((int(move) for moves in lists for move in moves), np.int64, int(counts.sum()))
         rows = np.repeat(np.arange(len(which)), counts)
-        return rows, codes, self._table.number[self._colours(which)[rows], codes]
+        return rows, codes, self._table.number[self.colours(which)[rows], codes]
 
     def _mirror(self, which: Array, codes: Array, colours: Array) -> None:
         """Makes the moves in the arrays too."""

@@ -36,7 +36,7 @@ def game(sfen, *moves, **options):
     games.start(ONE, np.random.default_rng(0))
     verdicts = []
     for usi in moves:
-        colour = int(games._colours(ONE)[0])
+        colour = int(games.colours(ONE)[0])
         number = games._table.number[colour, int(Move.from_usi(usi))]
         assert games.legal(ONE)[0, number], f"{usi} is not legal"
         verdicts.append(int(games.play(ONE, np.array([number]))[0]))
@@ -98,7 +98,7 @@ def test_a_mate_wins_for_either_colour_and_the_finisher_finds_it(sfen, usi):
     assert verdicts == [Verdict.WON]
     assert not games.legal(ONE).any()
     games, _ = game(sfen)
-    colour = int(games._colours(ONE)[0])
+    colour = int(games.colours(ONE)[0])
     assert np.flatnonzero(games.winning(ONE)[0]).tolist() == [games._table.number[colour, int(Move.from_usi(usi))]]
 
 
@@ -109,7 +109,7 @@ def check_mates():
         envs.reset(seed=0)
         games = envs.games
         assert isinstance(games, Shogi)
-        number = games._table.number[int(games._colours(ONE)[0]), int(Move.from_usi(usi))]
+        number = games._table.number[int(games.colours(ONE)[0]), int(Move.from_usi(usi))]
         _, reward, terminated, _, _ = envs.step(np.array([number]))
         assert (float(reward[0]), bool(terminated[0])) == (1.0, True)
 
@@ -181,7 +181,7 @@ def test_random_games_agree_with_cshogi_and_with_a_counter_of_repetitions():
                 ours = sorted(move.to_usi() for move in games.boards[index].legal_moves())
                 assert ours == sorted(cshogi.move_to_usi(move) for move in referees[index].legal_moves)
             numbers = drawn(games.legal(which), rng)
-            codes = games._table.move[games._colours(which), numbers]
+            codes = games._table.move[games.colours(which), numbers]
             verdicts = games.play(which, numbers)
             for index, code, verdict in zip(which.tolist(), codes.tolist(), verdicts.tolist(), strict=True):
                 referee = referees[index]

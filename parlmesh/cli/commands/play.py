@@ -1,0 +1,56 @@
+"""`parlmesh play` and `parlmesh usi`: people against a policy, two policies, an engine for shogi programs."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parlmesh.errors import InvalidInput
+
+ModelFile = Annotated[Path, typer.Option(metavar="FILE", help="policy.safetensors of a run, or an exported model")]
+Saved = Annotated[
+    list[Path] | None, typer.Option("--save", metavar="FILE", help="shogi: .kif, .csa, .usi, .svg; repeatable")
+]
+
+
+def play(
+    game: Annotated[str, typer.Argument(help="connect_four, tictactoe or shogi")],
+    model: Annotated[Path | None, typer.Option(metavar="FILE", help="whom to play; random when left out")] = None,
+    other: Annotated[Path | None, typer.Option(metavar="FILE", help="a second model: watch the two")] = None,
+    second: Annotated[bool, typer.Option("--second", help="let the model begin")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="decides what is drawn at random")] = 0,
+    save: Saved = None,
+    plugin: Annotated[list[str] | None, typer.Option(help="plug-ins that the model needs")] = None,
+) -> None:
+    """Play a game in the terminal, against a model or a player that moves at random, or watch two models."""
+    from parlmesh.selfplay.sitting import Person, Sitter, Sitting, player_from
+
+    opposite: Sitter = player_from(other, plugin or [], seed + 1) if other else Person(sys.stdin)
+    players = [player_from(model, plugin or [], seed), opposite]
+    if not second and other is None:
+        players.reverse()
+    sitting = Sitting(game, players, seed=seed)
+    if save and game != "shogi":
+        raise InvalidInput(f"only shogi has records; leave --save out for {game}", reason="FORMAT")
+    for text in sitting.play():
+        typer.echo(text)
+    for path in save or ():
+        sitting.write(path)
+        typer.echo(f"written {path}")
+
+
+def usi(
+    model: ModelFile,
+    form: Annotated[str, typer.Option(help="how the model numbers moves: spatial or flat")] = "spatial",
+    plugin: Annotated[list[str] | None, typer.Option(help="plug-ins that the model needs")] = None,
+) -> None:
+    """Be a USI engine on stdin and stdout, for any shogi program."""
+    from parlmesh.selfplay.shogi.usi import UsiEngine
+    from parlmesh.selfplay.sitting import policy_from
+
+    engine = UsiEngine(policy_from(model, plugin or []), form=form, name=f"parlmesh {model.stem}")  # type: ignore[arg-type]
+    for line in engine.answers(sys.stdin):
+        # A program waits for every line.
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()

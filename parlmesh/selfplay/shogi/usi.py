@@ -1,0 +1,80 @@
+"""The USI protocol, so that any shogi program can play against a policy: it reads lines and answers with lines."""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+from rsshogi.core import Move
+
+from parlmesh.opponents import Player
+from parlmesh.types import Array
+
+from .games import START, Shogi
+from .impasse import declared
+from .moves import Form
+
+_ONE: Array = np.array([0])
+
+
+class UsiEngine:
+    """Plays the likeliest move of a policy; with `Finisher` a mate in one before all others."""
+
+    def __init__(self, player: Player, *, form: Form, name: str) -> None:
+        self._player = player
+        self._form: Form = form
+        self._name = name
+        self._finisher = True
+        self._games = Shogi(1, form=form, max_plies=10_000, impasse="27")
+
+    def answers(self, lines: Iterable[str]) -> Iterator[str]:
+        """What is said to each line, until `quit`."""
+        for line in lines:
+            word, _, rest = line.strip().partition(" ")
+            if word == "quit":
+                return
+            if word == "usi":
+                yield f"id name {self._name}"
+                yield "id author parlmesh"
+                yield "option name Finisher type check default true"
+                yield "usiok"
+            elif word == "isready":
+                yield "readyok"
+            elif word == "setoption" and rest.startswith("name Finisher value "):
+                self._finisher = rest.endswith("true")
+            elif word == "position":
+                try:
+                    self._games = position(rest, self._form)
+                except ValueError as error:
+                    yield f"info string {error}"
+            elif word == "go":
+                yield f"bestmove {self.best()}"
+
+    def best(self) -> str:
+        """The move, `win` where a win can be declared, `resign` where nothing is legal."""
+        games = self._games
+        legal = games.legal(_ONE)
+        if not legal.any():
+            return "resign"
+        colours = games.colours(_ONE)
+        if not games.boards[0].is_in_check() and declared("27", *games.arrays(_ONE), colours)[0][0]:
+            return "win"
+        winning = games.winning(_ONE) if self._finisher else np.zeros_like(legal)
+        if winning.any():
+            number = int(winning[0].argmax())
+        else:
+            number = int(self._player.greedy(games.planes(_ONE), legal)[0][0])
+        return games.usi(0, number)
+
+
+def position(text: str, form: Form) -> Shogi:
+    """The game that `position` describes: [startpos | sfen …] [moves …]; ValueError when it cannot be."""
+    where, _, moves = text.partition("moves")
+    where = where.strip()
+    if where != "startpos" and not where.startswith("sfen "):
+        raise ValueError(f"position must be startpos or sfen, got {where[:40]!r}")
+    games = Shogi(1, form=form, max_plies=10_000, impasse="none", sfen=where[5:] if where != "startpos" else START)
+    for usi in moves.split():
+        number = games.number(0, Move.from_usi(usi))
+        if number < 0 or not games.legal(_ONE)[0, number]:
+            raise ValueError(f"{usi} is not legal after {games.plies(_ONE)[0]} moves")
+        games.play(_ONE, np.array([number]))
+    return games
