@@ -205,6 +205,7 @@ class Shell:
         heartbeat = request.heartbeat if request.HasField("heartbeat") else None
         if heartbeat is not None:
             limits.LEASES.check(max(len(heartbeat.leases), len(heartbeat.waiting_lease_ids)), "a heartbeat")
+        limits.RESULTS.check(len(request.results), "a message")
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())

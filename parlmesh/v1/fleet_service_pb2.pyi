@@ -114,7 +114,7 @@ class Hello(_message.Message):
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Leases it still holds after a broken stream: those it works on, those that wait for a slot, and those whose
-        results are not acknowledged. The ones that still stand come back in `welcome`. At most 200,000.
+        results are not acknowledged. The ones that still stand come back in `welcome`. At most 100,000.
         """
 
     def __init__(
@@ -152,7 +152,7 @@ class Heartbeat(_message.Message):
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Leases it holds, those that wait for a slot included; each is renewed. A lease the scheduler no longer knows
-        comes back in `revoked`. At most 200,000.
+        comes back in `revoked`. At most 100,000.
         """
 
     @_builtins.property

@@ -20,6 +20,7 @@ from ..caller import caller, set_caller
 from ..errors import status_code
 from .audit import is_change, note_change
 from .bodies import Bodies
+from .density import check_density
 from .handlers import Behaviour, Context, Handler, Refused, Shape, handler_like, parser, pump, settled
 from .message_sizes import largest_request
 from .metrics import OTHER, REFUSED, REQUESTS
@@ -82,8 +83,10 @@ class Gate(grpc.aio.ServerInterceptor):
             raise
         return identity
 
-    def _was_refused(self) -> None:
+    def _was_refused(self, error: FleetError) -> None:
         self._quotas.count_refusal(caller())
+        if error.reason == "MESSAGE_TOO_LARGE":
+            self._quotas.leave_unread(caller())
 
     async def _count(self, identity: Identity, handler: Handler, method: str) -> None:
         """The call counts against what its caller may have at a time; ResourceExhausted when that is used up."""
@@ -137,7 +140,7 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
-    parse = _counting(parser(handler.request_deserializer, method, largest_request(method)))
+    parse = _counting(method, parser(handler.request_deserializer, method, largest_request(method)))
     serialize = handler.response_serializer
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
@@ -145,9 +148,13 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     async def request_of(given: Any, context: Context) -> Any:
         if handler.request_streaming:
             return paced(given)
+        if bodies is not None:
+            return parse(await bodies.read(context.read, context.peer()))
+        # What cannot be parsed stays in memory until its call has ended, and so long its place is taken.
+        request = parse(given)
         if (was_read := _was_read.get()) is not None:
             was_read()
-        return parse(given if bodies is None else await bodies.read(context.read, context.peer()))
+        return request
 
     if handler.response_streaming:
         behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
@@ -170,11 +177,13 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
 
 
-def _counting(parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """The bytes of every message are put to its caller's account."""
+def _counting(method: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """The bytes of every message are put to its caller's account, if there is one; such a caller is a stranger."""
+    may_be_large = largest_request(method) is None
 
     def counted(data: bytes) -> Any:
-        take_bytes(len(data))
+        if take_bytes(len(data)) and may_be_large:
+            check_density(data, method)
         return parse(data)
 
     return counted

@@ -22,7 +22,7 @@ Handler = Any
 Context = Any
 Behaviour = Callable[[Any, Context], Coroutine[Any, Any, Any]]
 WhyEnded = Callable[[], FleetError | None]
-Refused = Callable[[], None]
+Refused = Callable[[FleetError], None]
 
 _REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT)
 
@@ -76,7 +76,7 @@ def settled(
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
             if refused is not None and code in _REFUSALS:
-                refused()
+                refused(known)
             # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
             # error hold each other.
             del request

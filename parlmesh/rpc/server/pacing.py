@@ -128,10 +128,13 @@ def set_account(account: Account | None) -> None:
     _account.set(account)
 
 
-def take_bytes(count: int) -> None:
-    """A message of so many bytes was read for the call that this code serves."""
-    if (account := _account.get()) is not None:
-        account.take_bytes(count)
+def take_bytes(count: int) -> bool:
+    """A message of so many bytes was read for the call that this code serves; whether its caller has an account."""
+    account = _account.get()
+    if account is None:
+        return False
+    account.take_bytes(count)
+    return True
 
 
 class Paced:

@@ -12,6 +12,7 @@ from parlmesh.security.config import QuotaConfig
 from parlmesh.security.guard import UNKNOWN
 
 _MOST_WAITING = 32
+_UNREAD_SECONDS = 10.0
 _MOST_HELD = 16
 _HOLD_SECONDS = 1.0
 _HELD_REASONS = ("TOO_MANY_CALLS", "TOO_MANY_REFUSALS")
@@ -29,6 +30,8 @@ class Quotas:
         self._reading: dict[Identity, asyncio.Semaphore] = {}
         self._waiting: Counter[Identity] = Counter()
         self._held: Counter[str] = Counter()
+        # Who sent what was too large, and until when no single call of it is read.
+        self._unread: dict[Identity, float] = {}
 
     def count_call(self, identity: Identity) -> None:
         """ResourceExhausted when the identity calls too often, or was refused too often."""
@@ -91,6 +94,23 @@ class Quotas:
         if self._streams[identity] <= 0:
             del self._streams[identity]
 
+    def leave_unread(self, identity: Identity) -> None:
+        """The identity sent a single message that is too large for its method: for a while no other is read."""
+        if identity.role is not Role.OPERATOR and identity is not UNKNOWN:
+            now = self._monotonic()
+            self._unread = {one: until for one, until in self._unread.items() if until > now}
+            self._unread[identity] = now + _UNREAD_SECONDS
+
+    def _refuse_unread(self, identity: Identity) -> None:
+        if self._unread and (left := self._unread.get(identity, 0.0) - self._monotonic()) > 0:
+            raise ResourceExhausted(
+                f"a message of {identity} was too large for its method; no single call of it is read for "
+                f"{_UNREAD_SECONDS:g} s",
+                reason="MESSAGE_TOO_LARGE",
+                retry_after_seconds=left,
+                identity=identity,
+            )
+
     async def wait_to_be_read(self, identity: Identity) -> Callable[[], None] | None:
         """Waits until so few requests of an actor or reader are read that one more may be; returns how to end that.
 
@@ -98,6 +118,7 @@ class Quotas:
         """
         if identity.role is Role.OPERATOR or identity is UNKNOWN:
             return None
+        self._refuse_unread(identity)
         reading = self._reading.get(identity)
         if reading is None:
             reading = self._reading[identity] = asyncio.Semaphore(self._quotas.unread_calls)
@@ -123,6 +144,12 @@ class Quotas:
                 reading.release()
                 self._leave(identity)
 
+        try:
+            # Another call may have been read meanwhile.
+            self._refuse_unread(identity)
+        except ResourceExhausted:
+            release()
+            raise
         return release
 
     def _leave(self, identity: Identity) -> None:

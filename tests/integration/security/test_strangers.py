@@ -126,8 +126,9 @@ async def test_large_calls_of_a_reader_that_are_no_messages_are_not_kept(guarded
     async with open_channel(guarded.address, reader) as channel:
         ended = Counter(await asyncio.gather(*(large_call(channel, LIST) for _ in range(100))))
     assert set(ended) <= {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED"}, ended
-    assert ended["INVALID_ARGUMENT"] >= 30
-    assert guarded.peak() - before <= 250
+    assert ended["INVALID_ARGUMENT"] >= 1
+    print(f"peak {guarded.peak() - before:.0f} MiB more, {ended}")
+    assert guarded.peak() - before <= 75
 
 
 class Turn(NamedTuple):

@@ -28,6 +28,28 @@ def test_refusals_are_counted_by_identity_and_forgiven_in_time() -> None:
     quotas.count_call(EVE)
 
 
+async def test_after_a_message_that_was_too_large_no_other_is_read_for_a_while() -> None:
+    clock = HandClock()
+    quotas = Quotas(QuotaConfig(unread_calls=1), clock)
+    first = await quotas.wait_to_be_read(EVE)
+    assert first is not None
+    waiting = asyncio.ensure_future(quotas.wait_to_be_read(EVE))
+    await asyncio.sleep(0)
+    quotas.leave_unread(EVE)
+    first()
+    for call in (waiting, quotas.wait_to_be_read(EVE)):
+        with pytest.raises(ResourceExhausted, match="no single call of it is read for 10 s") as error:
+            await call
+        assert error.value.reason == "MESSAGE_TOO_LARGE"
+    other = await quotas.wait_to_be_read(Identity("ada", Role.READER))
+    assert other is not None
+    clock.advance(10.0)
+    assert await quotas.wait_to_be_read(EVE) is not None
+    # Operators are trusted with what they send.
+    quotas.leave_unread(Identity("root", Role.OPERATOR))
+    assert await quotas.wait_to_be_read(Identity("root", Role.OPERATOR)) is None
+
+
 def test_nobody_is_counted_who_has_no_name() -> None:
     quotas = Quotas(QuotaConfig(refusals_per_second=0.1, calls_per_second=0.1), HandClock())
     for _ in range(50):
