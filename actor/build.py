@@ -14,6 +14,7 @@ from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
 from parlmesh.failures import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
+from parlmesh.functions import load_tasks
 from parlmesh.handlers import Handler, RunsIn
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
@@ -98,6 +99,10 @@ def make_handlers(config: ActorConfig, resources: HandlerResources) -> dict[str,
     """The handlers to offer, by kind; ConfigError names a kind or a module that is not there."""
     known: dict[str, Callable[[], Handler]] = {kind: partial(make, resources) for kind, make in HANDLERS.items()}
     known |= {kind: partial(_installed, kind, source) for kind, source in config.handlers.items()}
+    for kind, function in load_tasks(config.tasks).items():
+        if kind in known:
+            raise ConfigError(f"tasks brings the function {kind!r}, which exists already; choose another kind")
+        known[kind] = partial(_checked, kind, function, f"the task {kind!r}")
     for kind, found in load_plugins(config.plugins).handlers.items():
         if kind in known:
             raise ConfigError(f"a plugin brings the handler {kind!r}, which exists already; choose another kind")

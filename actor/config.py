@@ -88,6 +88,8 @@ class ActorConfig(Config):
     """Handler kinds to offer; empty = all that are installed."""
     handlers: dict[str, str] = Field(default_factory=dict)
     """Handlers installed besides the built-in ones: kind = "module:attribute"."""
+    tasks: tuple[str, ...] = ()
+    """Modules, or programs by their files, whose functions decorated with @parlmesh.task are offered."""
     profile: Path | None = None
     """File for a table of where the time went, written at the end; costs a little speed."""
     plugins: tuple[str, ...] = ()

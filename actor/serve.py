@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from parlmesh.addresses import host_of, is_loopback
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import Unavailable
-from parlmesh.processes import IMPORTING
+from parlmesh.functions import IMPORTING
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
 from parlmesh.telemetry.build_info import tell_build

@@ -1,1 +1,31 @@
-"""parlmesh: train and run policies over a fleet of mesh nodes. Importing it changes nothing in the process."""
+"""parlmesh: train and run policies over a fleet of mesh nodes. Importing it changes nothing in the process.
+
+What a program starts with is here by name, and imported when it is first used: `parlmesh.train`,
+`parlmesh.load_policy`, `parlmesh.task` and `parlmesh.fleet`.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from parlmesh.api.policy import load_policy as load_policy
+    from parlmesh.api.training import train as train
+    from parlmesh.client.sync import fleet as fleet
+    from parlmesh.functions import task as task
+
+_DOORS = {
+    "fleet": "parlmesh.client.sync",
+    "load_policy": "parlmesh.api.policy",
+    "task": "parlmesh.functions",
+    "train": "parlmesh.api.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _DOORS:
+        raise AttributeError(f"module 'parlmesh' has no attribute {name!r}")
+    return getattr(importlib.import_module(_DOORS[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_DOORS})

@@ -170,6 +170,13 @@ def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
     return envs.spec
 
 
+def spaces_of(environment: Mapping[str, Any]) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """What one environment gives and takes, read from one that is made and closed."""
+    envs = _make(environment, 1)
+    envs.close()
+    return envs.single_observation_space, envs.single_action_space
+
+
 def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
     wrappers = _wrappers(environment.get("wrappers") or {})

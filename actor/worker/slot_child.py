@@ -4,15 +4,14 @@ Started as `python -m actor.worker.slot_child module:Class actor_id slot`. Messa
 four bytes of length, little-endian, then the message.
 """
 
-import importlib
 import os
 import sys
 import threading
 from queue import SimpleQueue
 from typing import BinaryIO
 
+from parlmesh.functions import IMPORTING, handler_at
 from parlmesh.handlers import Context, Handler
-from parlmesh.processes import IMPORTING
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 
 from .attempts import call, failure_of
@@ -36,9 +35,8 @@ def main(source: str, actor_id: str, slot: str) -> None:
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a handler prints must not reach the pipe
     inbox: SimpleQueue[Assignment] = SimpleQueue()
     threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
-    module, _, name = source.partition(":")
     os.environ[IMPORTING] = "1"
-    handler: Handler = getattr(importlib.import_module(module), name)()
+    handler: Handler = handler_at(source)
     del os.environ[IMPORTING]
     while True:
         assignment = inbox.get()

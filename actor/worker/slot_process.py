@@ -6,6 +6,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 
+from parlmesh.functions import source_of
 from parlmesh.handlers import Handler, HandlerError
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 from parlmesh.v1.task_pb2 import Payload
@@ -23,7 +24,7 @@ class SlotProcess:
 
     def __init__(self, handler: Handler, *, actor_id: str, slot: int) -> None:
         self._kind = handler.kind
-        self._source = f"{type(handler).__module__}:{type(handler).__qualname__}"
+        self._source = source_of(handler)
         self._arguments = (actor_id, str(slot))
         self._process: Process | None = None
         self._killed: Process | None = None

@@ -11,11 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.functions import FunctionTask
 from parlmesh.rpc import error_from_rpc, open_channel, pages
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
@@ -23,6 +24,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .connection import Connection
+from .functions import Call, call_of, calls_of, values_of
 from .info import ActorInfo, PARLStats, actor_from_proto, stats_from_proto
 from .local_fleet import LocalFleet, check_not_importing
 from .outcomes import Outcome
@@ -32,6 +34,9 @@ from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 from .retry import TASKS_PER_REQUEST, is_temporary
 from .run import Run, enumerated
 from .trainings import pause_run, resume_run
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 IN_FLIGHT = 1500
 NO_SECURITY = SecurityConfig()
@@ -133,7 +138,7 @@ class PARLController:
 
     async def submit_task(
         self,
-        kind: str,
+        kind: str | TaskRequest,
         parameters: Mapping[str, Any] = NOTHING,
         tensors: Mapping[str, Array] = NOTHING,
         *,
@@ -145,18 +150,25 @@ class PARLController:
         max_attempts: int = 0,
         task_id: str = "",
     ) -> str:
-        """Submits one task and returns its id once the scheduler has accepted it."""
-        request = TaskRequest(
-            kind,
-            parameters,
-            tensors,
-            priority=priority,
-            dependencies=dependencies,
-            placement=placement,
-            queue_timeout=queue_timeout,
-            run_timeout=run_timeout,
-            max_attempts=max_attempts,
-            task_id=task_id,
+        """Submits one task and returns its id once the scheduler has accepted it.
+
+        A whole TaskRequest in the place of the kind says everything itself.
+        """
+        request = (
+            kind
+            if isinstance(kind, TaskRequest)
+            else TaskRequest(
+                kind,
+                parameters,
+                tensors,
+                priority=priority,
+                dependencies=dependencies,
+                placement=placement,
+                queue_timeout=queue_timeout,
+                run_timeout=run_timeout,
+                max_attempts=max_attempts,
+                task_id=task_id,
+            )
         )
         return (await self.submit_tasks([request]))[0]
 
@@ -204,6 +216,18 @@ class PARLController:
         """
         return Run(self._connected(), enumerated(tasks), limit, self._seconds(timeout)).completed()
 
+    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
+        """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
+
+        Cancelling the future cancels the task.
+        """
+        return self._future_of(call_of(function, args, kwargs))
+
+    def _future_of(self, call: TaskRequest) -> "asyncio.Future[Any]":
+        """The same for a call that was made a request before."""
+        return Call(self._connected(), call).future
+
+    @overload
     def map(
         self,
         kind: str,
@@ -212,8 +236,34 @@ class PARLController:
         limit: int = IN_FLIGHT,
         timeout: float | None = None,
         priority: Priority = Priority.NORMAL,
-    ) -> AsyncGenerator[Outcome, None]:
-        """Runs one kind with many parameters and yields the outcomes in input order, reading as there is room."""
+    ) -> AsyncGenerator[Outcome, None]: ...
+    @overload
+    def map(
+        self,
+        kind: FunctionTask[..., R],
+        parameters: Iterable[Any],
+        *more: Iterable[Any],
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> AsyncGenerator[R, None]: ...
+    def map(
+        self,
+        kind: str | FunctionTask[..., Any],
+        parameters: Iterable[Any],
+        *more: Iterable[Any],
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> AsyncGenerator[Any, None]:
+        """Runs one kind with many parameters and yields the outcomes in input order, reading as there is room.
+
+        A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and what it
+        returned is yielded; the first call that fails raises, and the rest is cancelled.
+        """
+        if isinstance(kind, FunctionTask):
+            calls = calls_of(kind, zip(parameters, *more, strict=False), priority)
+            return values_of(Run(self._connected(), calls, limit, self._seconds(timeout)).in_order())
         requests = enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
         return Run(self._connected(), requests, limit, self._seconds(timeout)).in_order()
 
@@ -279,18 +329,18 @@ class PARLController:
         Learning is the learner's and never holds tasks up; this is for a program that must know who acts with what.
         """
         self._connected()
-        channel = self.learner_channel("update_policy")
+        channel = self._learner_at("update_policy")
         return await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
 
     async def pause_run(self, run_id: str = "") -> None:
         """A training stops until it is resumed; empty = the learner's only one. Needs the learner's address."""
-        await pause_run(self.learner_channel("pause_run"), run_id, seconds=self._config.call_seconds)
+        await pause_run(self._learner_at("pause_run"), run_id, seconds=self._config.call_seconds)
 
     async def resume_run(self, run_id: str = "") -> None:
         """A paused training goes on."""
-        await resume_run(self.learner_channel("resume_run"), run_id, seconds=self._config.call_seconds)
+        await resume_run(self._learner_at("resume_run"), run_id, seconds=self._config.call_seconds)
 
-    def learner_channel(self, wanted_by: str) -> grpc.aio.Channel:
+    def _learner_at(self, wanted_by: str) -> grpc.aio.Channel:
         """The connection to the learner, opened when it is first wanted and closed with the controller."""
         if not self._learner:
             raise FailedPrecondition(

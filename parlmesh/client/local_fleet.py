@@ -10,7 +10,8 @@ from tempfile import mkdtemp
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
-from parlmesh.processes import IMPORTING, ChildSpec, Supervisor, merged, service_command, write_settings
+from parlmesh.functions import IMPORTING, sources, stop_import
+from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
 from parlmesh.rpc.errors import fleet_error_in
 from parlmesh.telemetry import get_logger
 
@@ -26,6 +27,7 @@ _FOREIGN_SETTINGS = ("PARLMESH_SCHEDULER__", "PARLMESH_ACTOR__")
 
 def check_not_importing() -> None:
     """A worker that imports a program to find its handlers must not run the program."""
+    stop_import()
     if os.environ.get(IMPORTING):
         raise FailedPrecondition(
             "initialize() was called while a worker imported this program: put what is to run under"
@@ -70,6 +72,7 @@ class LocalFleet:
         self.address = ""
         self._shares = shares(workers, count)
         self._learner = learner
+        self._tasks = sources()
         self._scheduler_settings = dict(scheduler or {})
         self._actor_settings = dict(actor or {})
         self._start_seconds = start_seconds
@@ -150,6 +153,8 @@ class LocalFleet:
             "metrics": {"port": None},
             "limits": {"drain_seconds": 0.5},
         }
+        if self._tasks:
+            settings["tasks"] = list(self._tasks)
         if self._learner:
             settings["learner"] = self._learner
         write_settings(file, merged(settings, self._actor_settings))

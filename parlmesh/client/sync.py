@@ -6,25 +6,31 @@ with Controller() as controller:
 """
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from parlmesh.errors import Unavailable
+from parlmesh.functions import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, PARLController
+from .functions import call_of
 from .info import ActorInfo, PARLStats
 from .outcomes import Outcome
 from .policy import PolicyUpdate
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _READ_AHEAD = 1000
@@ -43,12 +49,16 @@ class LoopThread:
         self._thread.start()
         started.wait()
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Runs a coroutine; cancelling the future cancels it."""
         if self._closed:
             coroutine.close()
             raise Unavailable("the controller was closed", reason="CLOSED")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The coroutine's result. When the waiting thread is interrupted, the coroutine is cancelled."""
+        future = self.start(coroutine)
         try:
             return future.result()
         except BaseException:
@@ -188,7 +198,7 @@ class Controller:
 
     def submit_task(
         self,
-        kind: str,
+        kind: str | TaskRequest,
         parameters: Mapping[str, Any] = NOTHING,
         tensors: Mapping[str, Array] = NOTHING,
         *,
@@ -236,6 +246,17 @@ class Controller:
         """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
         return self._thread.iterate(lambda: self._controller.as_completed(tasks, limit=limit, timeout=timeout))
 
+    def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
+        """See `PARLController.submit`; the future is one of `concurrent.futures`."""
+        call = call_of(function, args, kwargs)
+
+        async def value() -> R:
+            answer: R = await self._controller._future_of(call)
+            return answer
+
+        return self._thread.start(value())
+
+    @overload
     def map(
         self,
         kind: str,
@@ -244,11 +265,34 @@ class Controller:
         limit: int = IN_FLIGHT,
         timeout: float | None = None,
         priority: Priority = Priority.NORMAL,
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[Outcome]: ...
+    @overload
+    def map(
+        self,
+        kind: FunctionTask[..., R],
+        parameters: Iterable[Any],
+        *more: Iterable[Any],
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> Iterator[R]: ...
+    def map(
+        self,
+        kind: str | FunctionTask[..., Any],
+        parameters: Iterable[Any],
+        *more: Iterable[Any],
+        limit: int = IN_FLIGHT,
+        timeout: float | None = None,
+        priority: Priority = Priority.NORMAL,
+    ) -> Iterator[Any]:
         """See `PARLController.map`."""
-        return self._thread.iterate(
-            lambda: self._controller.map(kind, parameters, limit=limit, timeout=timeout, priority=priority)
-        )
+
+        def source() -> AsyncGenerator[Any, None]:
+            if isinstance(kind, str):
+                return self._controller.map(kind, parameters, limit=limit, timeout=timeout, priority=priority)
+            return self._controller.map(kind, parameters, *more, limit=limit, timeout=timeout, priority=priority)
+
+        return self._thread.iterate(source)
 
     def cancel(self, task_ids: Iterable[str]) -> list[str]:
         """See `PARLController.cancel`."""
@@ -282,6 +326,14 @@ class Controller:
         """See `PARLController.reset`."""
         return self._thread.run(self._controller.reset(actor_ids))
 
+    def quarantine(self, node_ids: Iterable[str], reason: str) -> list[ActorInfo]:
+        """See `PARLController.quarantine`."""
+        return self._thread.run(self._controller.quarantine(node_ids, reason))
+
+    def release(self, node_ids: Iterable[str]) -> list[ActorInfo]:
+        """See `PARLController.release`."""
+        return self._thread.run(self._controller.release(node_ids))
+
     def rebalance_load(self) -> int:
         """See `PARLController.rebalance_load`."""
         return self._thread.run(self._controller.rebalance_load())
@@ -290,6 +342,14 @@ class Controller:
         """See `PARLController.update_policy`."""
         return self._thread.run(self._controller.update_policy(run_id, timeout=timeout))
 
+    def pause_run(self, run_id: str = "") -> None:
+        """See `PARLController.pause_run`."""
+        self._thread.run(self._controller.pause_run(run_id))
+
+    def resume_run(self, run_id: str = "") -> None:
+        """See `PARLController.resume_run`."""
+        self._thread.run(self._controller.resume_run(run_id))
+
     def get_trace(self, *, seconds: int = 60) -> str:
         """See `PARLController.get_trace`."""
         return self._thread.run(self._controller.get_trace(seconds=seconds))
@@ -297,3 +357,20 @@ class Controller:
     def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
         """See `PARLController.save_trace`."""
         return self._thread.run(self._controller.save_trace(path, seconds=seconds))
+
+
+def fleet(address: str = "", *, workers: int = 0, security: SecurityConfig = NO_SECURITY) -> Controller:
+    """A fleet to use in a `with` block: the one at `address`, or one of your own on this machine that ends with it.
+
+    Its own fleet has a worker per core unless `workers` says otherwise, and knows every function that was decorated
+    with @parlmesh.task before.
+    """
+    stop_import()
+    controller = Controller(address, security=security)
+    if not address:
+        try:
+            controller.initialize(workers or os.cpu_count() or 1)
+        except BaseException:
+            controller.close()
+            raise
+    return controller

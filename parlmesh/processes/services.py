@@ -8,9 +8,6 @@ from typing import Any
 
 import yaml
 
-IMPORTING = "PARLMESH_IMPORTING"
-"""Set in a process of a local fleet for as long as it imports what its operator named."""
-
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Section by section, what is above wins."""

@@ -1,0 +1,130 @@
+"""What an environment gives a program, as a policy reads it, and actions as the environment takes them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.policies.spec import PolicySpec
+from parlmesh.types import ACTION_MASK, Array
+
+
+class Reader:
+    """Of one kind of environment. The environment itself is made once, and only if its spaces must be known."""
+
+    def __init__(self, spec: PolicySpec, environment: Mapping[str, Any]) -> None:
+        self._spec = spec
+        self._environment = environment
+        self._stacked = int(environment.get("stacked") or 1)
+        self._last: Array | None = None
+        self._spaces: Any = None
+
+    def reset(self) -> None:
+        """An episode begins: nothing seen before counts."""
+        self._last = None
+
+    def read(self, observation: Any) -> tuple[Array, bool]:
+        """Observations as rows of one array, and whether it was the observation of one environment alone."""
+        if isinstance(observation, (dict, tuple)):
+            observation, single = self._joined(observation)
+        else:
+            observation = np.asarray(observation)
+            single = observation.shape == self._shape()
+            if single:
+                observation = observation[None]
+            if observation.shape[1:] != self._shape():
+                observation, single = self._turned(observation)
+        seen = self._chosen(observation)
+        return self._with_last(seen), single
+
+    def mask(self, observation: Any, given: Any, rows: int, *, single: bool) -> Array | None:
+        """The allowed choices [rows, choices], from the observation or from the caller; None where all are allowed."""
+        if given is None and isinstance(observation, dict):
+            given = observation.get(ACTION_MASK)
+        if given is None:
+            return None
+        mask = np.asarray(given, np.bool_)
+        mask = mask[None] if mask.ndim == 1 else mask
+        wanted = (rows, self._spec.action.outputs)
+        if mask.shape != wanted:
+            raise InvalidInput(f"mask has the shape {mask.shape}; it must be {wanted}", reason="INVALID_MASK")
+        return mask
+
+    def give(self, action: Array, *, single: bool) -> Any:
+        """Actions as `step` takes them."""
+        if self._environment and (self._spec.action.kind != "continuous"):
+            from parlmesh.spaces import acted
+
+            action = acted(self._known()[1]).give(action)
+        if not single:
+            return action
+        if isinstance(action, tuple):
+            return tuple(int(part[0]) for part in action)
+        first = action[0]
+        return int(first) if np.ndim(first) == 0 else first
+
+    def _shape(self) -> tuple[int, ...]:
+        """Of one observation before anything is stacked or hidden."""
+        shape = self._spec.observation_shape
+        if self._spec.observation_states:
+            return ()
+        if self._environment.get("observed") is not None and self._environment:
+            return tuple(self._known()[0].shape or ())
+        return (shape[0] // self._stacked, *shape[1:])
+
+    def _turned(self, observation: Array) -> tuple[Array, bool]:
+        """An image whose channels come last."""
+        channels_first = self._shape()
+        channels_last = (*channels_first[1:], channels_first[0]) if len(channels_first) == 3 else None
+        if channels_last is not None and observation.shape[-3:] == channels_last:
+            single = observation.ndim == 3
+            rows = observation[None] if single else observation
+            return np.moveaxis(rows, -1, 1), single
+        raise InvalidInput(
+            f"an observation has the shape {observation.shape}; the policy was trained on {self._shape()}",
+            reason="INVALID_OBSERVATION",
+        )
+
+    def _joined(self, observation: Any) -> tuple[Array, bool]:
+        from parlmesh.spaces import observed
+
+        if not self._environment:
+            raise InvalidInput(
+                f"an observation is a {type(observation).__name__}; how it is read is known of the environment alone: "
+                "name it, load_policy(..., environment=...)",
+                reason="INVALID_OBSERVATION",
+            )
+        space = self._known()[0]
+        single = space.contains(observation)
+        rows = _rows(observation) if single else observation
+        return observed(space).take(rows), single
+
+    def _chosen(self, observation: Array) -> Array:
+        positions = self._environment.get("observed")
+        return observation if positions is None else observation[:, list(positions)]
+
+    def _with_last(self, seen: Array) -> Array:
+        if self._stacked == 1:
+            return seen
+        if self._last is None or len(self._last) != len(seen):
+            self._last = np.repeat(seen[:, None], self._stacked, axis=1)
+        else:
+            self._last = np.concatenate((self._last[:, 1:], seen[:, None]), axis=1)
+        return self._last.reshape(len(seen), *self._spec.observation_shape)
+
+    def _known(self) -> Any:
+        """Observation and action space."""
+        if self._spaces is None:
+            from parlmesh.environments import spaces_of
+
+            self._spaces = spaces_of(self._environment)
+        return self._spaces
+
+
+def _rows(observation: Any) -> Any:
+    if isinstance(observation, dict):
+        return {key: _rows(part) for key, part in observation.items()}
+    if isinstance(observation, tuple):
+        return tuple(_rows(part) for part in observation)
+    return np.asarray(observation)[None]

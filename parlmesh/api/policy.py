@@ -1,0 +1,131 @@
+"""A trained policy in a program of its own: observations in, actions out, in numpy wherever the network allows."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.files import replace_file
+from parlmesh.policies import load_policy as policy_of
+from parlmesh.policies import unpack_policy
+from parlmesh.types import Array
+
+from .observations import Reader
+
+if TYPE_CHECKING:
+    from .training import TrainingRun
+
+_MODELS = "models"
+_SETTINGS = "learner.effective.yaml"
+
+
+class TrainedPolicy:
+    """Chooses actions for one environment, or for a row of them.
+
+    A policy with a memory remembers from call to call: `reset` is for the start of an episode.
+    """
+
+    def __init__(self, blob: bytes, environment: Mapping[str, Any] | None = None, seed: int | None = None) -> None:
+        self._blob = blob
+        self._policy = policy_of(blob)
+        self.spec, _ = unpack_policy(blob)
+        self.environment = dict(environment or {})
+        """What it was trained in, as `training.environment` has it; empty when that is not known."""
+        self._reader = Reader(self.spec, self.environment)
+        self._rng = np.random.default_rng(seed)
+        self._state: Array | None = None
+
+    def reset(self) -> None:
+        """An episode begins."""
+        self._state = None
+        self._reader.reset()
+
+    def act(self, observation: Any, *, deterministic: bool = True, mask: Any = None) -> Any:
+        """What to do: the likeliest action, or one that is drawn as in training.
+
+        Takes what the environment gives, of one environment or of several in a row, and answers what its `step` takes.
+        `mask` says which choices are allowed, where the observation itself does not.
+        """
+        seen, single = self._reader.read(observation)
+        allowed = self._reader.mask(observation, mask, len(seen), single=single)
+        if self._state is None or len(self._state) != len(seen):
+            self._state = self._policy.initial_state(len(seen))
+        if deterministic:
+            choice = self._policy.greedy(seen, allowed, self._state)
+        else:
+            choice = self._policy.act(seen, self._rng, allowed, self._state)
+        self._state = choice.state
+        return self._reader.give(self._policy.to_environment(choice.action), single=single)
+
+    def choose_action(self, observation: Any) -> Any:
+        """The same as `act(observation)`."""
+        return self.act(observation)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes a .safetensors file that `load_policy` and actors read."""
+        file = Path(path)
+        if file.suffix != ".safetensors":
+            raise InvalidInput(f"{file} must end in .safetensors", reason="INVALID_FILE")
+        replace_file(file, self._blob)
+        return file
+
+    save_model = save
+
+
+def load_policy(
+    source: "str | Path | TrainingRun", *, version: int = 0, environment: Mapping[str, Any] | str | None = None
+) -> TrainedPolicy:
+    """The policy of a run (its handle or its folder) or of a .safetensors file.
+
+    Of a run's folder: `version`, or the promoted model, or the best evaluated one, or the newest. `environment` says
+    what a file alone does not know, needed where observations or actions are more than plain arrays.
+    """
+    if not isinstance(source, (str, Path)):
+        return source.policy
+    place = Path(source)
+    known = {"id": environment} if isinstance(environment, str) else environment
+    if place.is_dir():
+        return TrainedPolicy(_chosen(place, version).read_bytes(), known or _environment_of(place))
+    if not place.is_file():
+        raise NotFound(f"there is no model or run at {place}", reason="NO_MODEL")
+    return TrainedPolicy(place.read_bytes(), known or _environment_of(place.parent.parent))
+
+
+def _chosen(folder: Path, version: int) -> Path:
+    models = folder / _MODELS
+    if version:
+        file = models / f"v{version:08d}.safetensors"
+        if not file.exists():
+            kept = ", ".join(str(int(each.stem[1:])) for each in sorted(models.glob("v*.safetensors"))) or "none"
+            raise NotFound(f"{folder} has no model of version {version}; it has: {kept}", reason="UNKNOWN_MODEL")
+        return file
+    abouts = {each.stem: _read(each) for each in sorted(models.glob("v*.json"))}
+    if not abouts:
+        raise NotFound(f"{folder} has no model yet", reason="NO_MODEL")
+    promoted = _read(models / "promoted.json").get("version")
+    if promoted:
+        return models / f"v{int(promoted):08d}.safetensors"
+    returns = {name: about.get("metadata", {}).get("evaluation_return") for name, about in abouts.items()}
+    evaluated = [name for name, value in returns.items() if value is not None]
+    best = max(evaluated, key=lambda name: (returns[name], name), default=max(abouts))
+    return models / f"{best}.safetensors"
+
+
+def _environment_of(folder: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.safe_load((folder / _SETTINGS).read_text(encoding="utf-8"))
+        return dict(settings["training"]["environment"])
+    except (OSError, TypeError, KeyError, yaml.YAMLError):
+        return {}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

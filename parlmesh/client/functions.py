@@ -1,0 +1,56 @@
+"""Decorated functions as tasks: calls become requests, outcomes become what the function returned or raised."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from parlmesh.functions import FunctionTask
+from parlmesh.values import unpack
+
+from .connection import Connection
+from .outcomes import Outcome
+from .requests import Priority, TaskRequest
+
+
+def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> TaskRequest:
+    """One call as a request."""
+    return TaskRequest(task.kind, *task.arguments(*args, **kwargs))
+
+
+def calls_of(
+    task: FunctionTask[Any, Any], arguments: Iterable[Sequence[Any]], priority: Priority
+) -> Iterator[tuple[int, TaskRequest]]:
+    """Many calls, encoded as they are asked for."""
+    for index, args in enumerate(arguments):
+        yield index, TaskRequest(task.kind, *task.arguments(*args), priority=priority)
+
+
+def value_of(outcome: Outcome) -> Any:
+    """What the function returned; raises why it did not."""
+    return unpack(outcome.unwrap(), outcome.tensors).get("value")
+
+
+async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[Any, None]:
+    """The same of many; the first failure ends it."""
+    async with aclosing(outcomes) as source:
+        async for outcome in source:
+            yield value_of(outcome)
+
+
+class Call:
+    """Waits for one outcome, as a future that the loop knows. Cancelling the future cancels the task."""
+
+    def __init__(self, connection: Connection, request: TaskRequest) -> None:
+        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.future.add_done_callback(lambda future: connection.leave(self) if future.cancelled() else None)
+        connection.submit_each([(0, request)], self)
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Called by the connection, once."""
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(value_of(outcomes[0]))
+        except Exception as error:
+            self.future.set_exception(error)

@@ -1,0 +1,117 @@
+"""The front doors as a program of a user's own opens them: a fresh interpreter, real processes."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+import parlmesh
+from parlmesh.api.training import TrainingRun
+from parlmesh.errors import AlreadyExists, FleetError
+
+pytestmark = pytest.mark.e2e
+
+PROGRAM = """
+import json
+import numpy as np
+import parlmesh
+
+@parlmesh.task
+def double(x):
+    return 2 * x
+
+@parlmesh.task(runs_in="process")
+def norm(values, scale=1.0):
+    return {"norm": float(np.linalg.norm(values)) * scale, "first": values[:1]}
+
+@parlmesh.task
+def broken(x):
+    return 1 / x
+
+with parlmesh.fleet(workers=2) as fleet:
+    found = {"sum": sum(fleet.map(double, range(1000)))}
+    answer = fleet.submit(norm, np.ones(4), scale=2.0).result(60)
+    found["norm"], found["first"] = repr(answer["norm"]), answer["first"].tolist()
+    try:
+        fleet.submit(broken, 0).result(60)
+    except Exception as error:
+        found["error"], found["where"] = str(error), error.__notes__[0]
+print(json.dumps(found))
+"""
+
+
+def test_the_example_of_the_docs_runs_in_a_fresh_interpreter(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
+    ((program, output),) = re.findall(r"```python\n([^`]*)```\n```text\n([^`]*)```", text)
+    (tmp_path / "program.py").write_text(program.replace("parlmesh.fleet()", "parlmesh.fleet(workers=1)"))
+    command = [sys.executable, "program.py"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (ended.returncode, ended.stdout) == (0, output), ended.stderr
+
+
+def test_a_program_runs_its_own_functions_without_a_guard(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    ended = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert (found["sum"], found["norm"], found["first"]) == (999_000, "4.0", [1.0])
+    assert found["error"] == "ZeroDivisionError: division by zero"
+    assert "program.py" in found["where"]
+    assert "return 1 / x" in found["where"]
+
+
+async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -> None:
+    """As in a notebook: the loop is not blocked, callbacks may ask the run for what it has."""
+    seen: list[tuple[float | None, int]] = []
+
+    def note(run: TrainingRun) -> None:
+        seen.append((run.progress.evaluation_return, len(run.curves)))
+
+    settings = {"num_envs": 4, "trajectory_steps": 32, "evaluation_interval_steps": 1_000}
+    run = parlmesh.train(
+        "CartPole-v1",
+        steps=2_000,
+        serial=True,
+        seed=1,
+        settings=settings,
+        runs_dir=tmp_path,
+        run_id="one",
+        wait=False,
+        on_evaluation=note,
+    )
+    await asyncio.to_thread(run.wait, 120)
+    assert run.progress.state == "finished"
+    assert run.progress.steps >= 2_000
+    assert seen
+    assert all(value is not None and curves > 0 for value, curves in seen)
+    steps, values = run.curves["return/evaluation"]
+    assert len(steps) == len(values) > 0
+    environment = gymnasium.make("CartPole-v1")
+    observation, _ = environment.reset(seed=0)
+    policy = run.policy
+    assert policy.act(observation) in (0, 1)
+    assert policy.act([observation, observation]).shape == (2,)
+    saved = policy.save(tmp_path / "best.safetensors")
+    assert run.folder is not None
+    for again in (parlmesh.load_policy(run.folder), parlmesh.load_policy(saved), parlmesh.load_policy(run)):
+        assert again.act(observation) == policy.act(observation)
+    with pytest.raises(AlreadyExists, match="choose another run_id"):
+        parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="one")
+
+
+def test_a_run_that_fails_or_whose_callback_does_says_so_where_it_is_waited_for(tmp_path: Path) -> None:
+    with pytest.raises(FleetError, match="NoSuchWorld"):
+        parlmesh.train("NoSuchWorld-v0", steps=100, serial=True, runs_dir=tmp_path)
+
+    def refuse(run: TrainingRun) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        parlmesh.train("CartPole-v1", steps=1_000_000, serial=True, runs_dir=tmp_path, on_progress=refuse)
