@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from parlmesh.errors import Unavailable
 from parlmesh.functions import FunctionTask, stop_import
@@ -22,15 +22,13 @@ from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
 from .config import ClientConfig
-from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, PARLController
+from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, P, PARLController, R
 from .functions import call_of
 from .info import ActorInfo, PARLStats
 from .outcomes import Outcome
 from .policy import PolicyUpdate
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 _READ_AHEAD = 1000
