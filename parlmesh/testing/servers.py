@@ -1,14 +1,19 @@
 """Real gRPC servers on loopback, in the test's own process."""
 
+import contextlib
+import random
 import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from parlmesh.config import ListenConfig
+from parlmesh.errors import Unavailable
 from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
 
 NO_SECURITY = SecurityConfig()
+_NOT_EPHEMERAL = range(20_000, 32_768)
+_TRIES = 100
 
 
 @asynccontextmanager
@@ -21,8 +26,13 @@ async def serve(services: Sequence[Service], security: SecurityConfig = NO_SECUR
 
 
 def free_port() -> int:
-    """A port nobody listened on a moment ago; prefer port 0 wherever the bound port can be asked."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port nobody listened on a moment ago; prefer port 0 wherever the bound port can be asked.
+
+    Not one of those that the system gives to outgoing connections: a server that is killed and started again must find
+    its port free.
+    """
+    for port in random.SystemRandom().sample(_NOT_EPHEMERAL, _TRIES):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise Unavailable(f"none of {_TRIES} ports is free")
