@@ -93,6 +93,7 @@ class PARLMeshOptimizer:
         else:
             distance = await asyncio.to_thread(all_distances, graph)
             made = {"where": "here", "why": "distances are found here before a fleet has brought them", "segments": 1}
+        made["distance_seconds"] = round(time.perf_counter() - started, 4)
         hops = await asyncio.to_thread(next_hops, graph, distance)
         made["seconds"] = round(time.perf_counter() - started, 4)
         return RoutingTable(mesh.nodes, chosen.value, distance, hops, made)
