@@ -24,11 +24,13 @@ from parlmesh.cli.commands import (
 )
 from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
+from parlmesh.cli.commands.logs import logs
 from parlmesh.cli.commands.play import play, usi
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
 from parlmesh.cli.commands.tune import tune
 from parlmesh.cli.commands.up import up
+from parlmesh.cli.examples import give_examples
 from parlmesh.engine import choose_engine
 from parlmesh.errors import FleetError
 from parlmesh.extras import EXIT_CONFIGURATION, missing_extra
@@ -47,6 +49,7 @@ app.command(short_help="Start a fleet on this machine and train.")(up)
 app.command(short_help="Runs, queue and actors of a running fleet.")(status)
 app.command(short_help="A running fleet in a live table.")(top)
 app.command(short_help="The web page of a running fleet.")(dashboard)
+app.command(short_help="Logs of an actor, a run or a task.")(logs)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
 app.command(short_help="Search for good settings over a fleet.")(tune)
 app.command(short_help="A game in the terminal, against a model.")(play)
@@ -64,6 +67,7 @@ app.add_typer(mesh.app, name="mesh")
 app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
 app.add_typer(deploy.app, name="deploy")
+give_examples(app)
 
 
 def _version(wanted: bool) -> None:

@@ -1,0 +1,29 @@
+"""Every command shows an example, and every example is one that the command takes."""
+
+import shlex
+
+import pytest
+import typer
+from typer.core import TyperGroup
+
+from parlmesh.cli.__main__ import app
+from parlmesh.cli.examples import EXAMPLES, commands_of
+
+COMMANDS = [name for name, _ in commands_of(app)]
+LINES = [line for lines in EXAMPLES.values() for line in lines]
+
+
+def test_every_command_has_an_example_and_no_example_is_of_a_command_that_is_gone() -> None:
+    assert sorted(EXAMPLES) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_example_is_taken_as_it_stands(line: str) -> None:
+    """Parsed by the command itself, without being run."""
+    program, *words = shlex.split(line)
+    assert program == "parlmesh"
+    command = typer.main.get_command(app)
+    context = command.make_context("parlmesh", [], resilient_parsing=True)
+    while isinstance(command, TyperGroup):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name or "", words, parent=context)
