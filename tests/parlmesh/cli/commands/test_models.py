@@ -12,7 +12,7 @@ class Listing:
     def __init__(self, *models: Model) -> None:
         self._models = models
 
-    async def ListModels(self, request: ListModelsRequest, timeout: float) -> ListModelsResponse:
+    async def ListModels(self, request: ListModelsRequest, **_: Any) -> ListModelsResponse:
         return ListModelsResponse(models=self._models)
 
 
