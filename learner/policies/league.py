@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from parlmesh.algorithms.ratings import Rating, ratings, score_bounds
 from parlmesh.files import remove, replace_file
 from parlmesh.opponents import NEWEST
 from parlmesh.telemetry import get_logger
@@ -19,6 +20,7 @@ from ..experience.opponents import OpponentPool, Share
 from .registry import PolicyRegistry
 
 _RECORDS = "records.json"
+_MOST_MATCHES = 1_000
 # No rollout ends more games than this.
 _MOST_GAMES = 1_000_000
 log = get_logger("parlmesh.learner")
@@ -33,6 +35,9 @@ class League:
         self._scripted = config.scripted
         self.pool = OpponentPool(config, np.random.default_rng([seed, 16]))
         self._games = [0, 0, 0]
+        self._match_games, self._gate = config.match_games, config.gate
+        self._matches: dict[tuple[int, int], tuple[int, int, int]] = {}
+        self.promoted = 0
 
     def recall(self) -> None:
         """Takes up what an earlier life has left; a version whose file is damaged or gone is no opponent any more."""
@@ -63,7 +68,8 @@ class League:
         """From here on it is met."""
         self._registry.keep(version)
         for gone in self.pool.add(version):
-            self._registry.release(gone)
+            if gone != self.promoted:
+                self._registry.release(gone)
             remove(self._file(gone))
         log.info("opponent_entered", version=version, opponents=len(self.pool.versions))
 
@@ -99,6 +105,37 @@ class League:
                 log.error("opponent_differs", version=version, digest=str(digest)[:64])
                 return False
         return True
+
+    def references(self, version: int) -> list[int]:
+        """Whom an evaluated version is matched with: the first and the newest opponent, and the promoted model."""
+        if not self._match_games:
+            return []
+        wanted = [*self.pool.versions[:1], *self.pool.versions[-1:], *([self.promoted] if self.promoted else [])]
+        return [each for each in dict.fromkeys(wanted) if each != version and self._registry.find(each) is not None]
+
+    def rate(self, version: int, opponent: int, won: int, drawn: int, lost: int) -> None:
+        """Takes in a match; the oldest ones are forgotten."""
+        self._matches[version, opponent] = (won, drawn, lost)
+        while len(self._matches) > _MOST_MATCHES:
+            del self._matches[next(iter(self._matches))]
+
+    def rating(self, version: int) -> Rating | None:
+        """Elo above the oldest version that was matched; None when this one was not."""
+        return ratings(self._matches).get(version)
+
+    def passes(self, version: int) -> bool:
+        """Whether an evaluated version is to be promoted: the first one, or one that surely beats the promoted one."""
+        if not self._gate:
+            return False
+        found = self._matches.get((version, self.promoted))
+        return not self.promoted or (found is not None and score_bounds(*found)[0] > 0.5)
+
+    def promote(self, version: int, data: bytes) -> None:
+        """From here on this is the model to beat; it is served as long as it is."""
+        if self.promoted and self.promoted not in self.pool.versions:
+            self._registry.release(self.promoted)
+        self._registry.recall(version, data)
+        self.promoted = version
 
     def curves(self) -> dict[str, float]:
         """What the games against past versions came to since it was asked last."""

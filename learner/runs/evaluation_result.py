@@ -46,11 +46,25 @@ class Judge:
         progress.best_version = evaluation.version
         return True
 
-    def keep(self, candidate: Candidate, evaluation: Evaluation, best: bool) -> None:
-        """Writes an evaluated policy."""
+    def keep(
+        self, candidate: Candidate, evaluation: Evaluation, best: bool, more: Mapping[str, float] | None = None
+    ) -> None:
+        """Writes an evaluated policy, with what else is known of it."""
         if best:
             self._recorder.save_policy(candidate.blob.data)
-        self._keep(candidate, {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes})
+        verdict = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
+        self._keep(candidate, {**verdict, **(more or {})})
+
+    def promoted(self, known: int) -> tuple[int, bytes] | None:
+        """The promoted model and its bytes, when it is another than is `known`."""
+        version = self._models.promoted
+        if version in (0, known):
+            return None
+        return version, self._models.blob(self._models.get(version))
+
+    def promote(self, version: int) -> None:
+        """Makes an evaluated policy the one that users get."""
+        self._models.promote(version)
 
     def keep_last(self, candidate: Candidate) -> None:
         """The policy a run ended with is a model too, evaluated or not."""

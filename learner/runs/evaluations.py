@@ -4,6 +4,7 @@ import asyncio
 import math
 from collections.abc import Callable
 
+from parlmesh.errors import FleetError
 from parlmesh.rollouts import evaluation_seed
 from parlmesh.telemetry import get_logger
 
@@ -12,6 +13,7 @@ from ..config import TrainingConfig
 from ..experience.pacing import evaluation_seconds
 from ..files.disk import Disk
 from ..files.recorder import Recorder
+from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..sources.experience_source import Evaluation, ExperienceSource
 from .evaluation_result import Candidate, Judge
@@ -34,6 +36,7 @@ class Evaluations:
         recorder: Recorder,
         disk: Disk,
         *,
+        league: League | None = None,
         wake: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
@@ -44,6 +47,7 @@ class Evaluations:
         self._judge = judge
         self._recorder = recorder
         self._disk = disk
+        self._league = league
         self._wake = wake
         self._changed = changed
         self._task: asyncio.Task[Evaluation | None] | None = None
@@ -80,7 +84,11 @@ class Evaluations:
         if evaluation is None:
             return
         best = self._judge.decide(evaluation)
-        await self._disk.write(self._judge.keep, self._candidate, evaluation, best)
+        await self._disk.write(self._judge.keep, self._candidate, evaluation, best, self._rated(evaluation.version))
+        if self._league is not None and self._league.passes(evaluation.version):
+            await self._disk.write(self._judge.promote, evaluation.version)
+            self._league.promote(evaluation.version, self._candidate.blob.data)
+            log.info("model_promoted", version=evaluation.version)
         metrics.EVALUATIONS.labels("done").inc()
         metrics.EVALUATION_RETURN.set(evaluation.mean_return)
         steps = self._progress.steps
@@ -91,6 +99,30 @@ class Evaluations:
             found = {"mean_return": evaluation.mean_return, "training_return": training}
             log.warning("evaluation_differs", version=evaluation.version, play=play, **found)
         self._changed()
+
+    def _rated(self, version: int) -> dict[str, float]:
+        """What matches say of a version, for its model and the curves."""
+        rating = self._league.rating(version) if self._league is not None else None
+        if rating is None:
+            return {}
+        self._recorder.record(self._progress.steps, {"selfplay/elo": rating.elo, "selfplay/elo_error": rating.error})
+        return {"elo": rating.elo, "elo_error": rating.error, "match_games": float(rating.games)}
+
+    async def _match(self, source: ExperienceSource, version: int, seed: int, seconds: float) -> None:
+        """Against each reference; a match that fails is left out, as an evaluation is."""
+        assert self._league is not None
+        # Somebody may have promoted another model meanwhile.
+        promoted = await asyncio.to_thread(self._judge.promoted, self._league.promoted)
+        if promoted is not None:
+            self._league.promote(*promoted)
+        for opponent in self._league.references(version):
+            try:
+                found = await source.match(version, opponent, seed, seconds)
+            except (FleetError, TimeoutError) as error:
+                log.warning("match_failed", version=version, opponent=opponent, error=str(error))
+                continue
+            self._league.rate(version, opponent, found.won, found.drawn, found.lost)
+            log.info("matched", version=version, opponent=opponent, won=found.won, drawn=found.drawn, lost=found.lost)
 
     def give_up(self) -> None:
         """Nobody waits for it any more: it is due again when the run goes on."""
@@ -111,6 +143,8 @@ class Evaluations:
         seconds = self.seconds
         try:
             found = await source.evaluate(version, seed, seconds)
+            if self._league is not None:
+                await self._match(source, version, seed, seconds)
             if math.isfinite(found.mean_return):
                 return found
             self._failed(version, f"its mean return is {found.mean_return}")

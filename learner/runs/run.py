@@ -97,6 +97,7 @@ class TrainingRun:
             self._judge,
             recorder,
             self._disk,
+            league=league,
             wake=self.wake,
             changed=self._notify,
         )

@@ -18,6 +18,17 @@ class Evaluation:
     episodes: int
 
 
+@dataclass(frozen=True, slots=True)
+class MatchResult:
+    """Games of one version against another."""
+
+    version: int
+    opponent: int
+    won: int
+    drawn: int
+    lost: int
+
+
 class ExperienceSource(Protocol):
     """Gives trajectories and evaluations when asked."""
 
@@ -30,6 +41,9 @@ class ExperienceSource(Protocol):
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
         """Plays whole episodes greedily with this version alone; TimeoutError after `seconds`, and nobody plays on."""
+
+    async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
+        """Plays `opponents.match_games` games of two versions; TimeoutError after `seconds`."""
 
     def tensors(self, *, untrained: int) -> Mapping[str, Array]:
         """What decides the next trajectories, for a checkpoint; `untrained` of the last ones are not learnt from yet.

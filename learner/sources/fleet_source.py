@@ -21,7 +21,7 @@ from ..config import ExperienceConfig, TrainingConfig
 from ..experience.strikes import UNASKED
 from ..policies.league import League
 from .dispatch import Dispatcher
-from .experience_source import Evaluation
+from .experience_source import Evaluation, MatchResult
 from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
 
@@ -132,11 +132,18 @@ class FleetSource:
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
         """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back."""
-        (task_id,) = self._dispatcher.submit([self._evaluation(version, seed, seconds)])
+        return evaluation_of(version, await self._outcome(self._evaluation(version, seed, seconds), seconds))
+
+    async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
+        """As an evaluation: one task."""
+        return match_of(version, opponent, await self._outcome(self._match(version, opponent, seed, seconds), seconds))
+
+    async def _outcome(self, spec: pb.TaskSpec, seconds: float) -> pb.Outcome:
+        (task_id,) = self._dispatcher.submit([spec])
         future = self._evaluations[task_id] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(seconds):
-                outcome = await future
+                outcome: pb.Outcome = await future
         finally:
             del self._evaluations[task_id]
             if not future.done() or future.cancelled():
@@ -144,7 +151,7 @@ class FleetSource:
         if outcome.state != pb.TASK_STATE_SUCCEEDED:
             sentence, traceback = told(outcome.failure)
             raise FleetError(sentence, reason=outcome.failure.reason, traceback=traceback)
-        return evaluation_of(version, outcome)
+        return outcome
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
         """Nothing: the actors' environments go on by themselves."""
@@ -253,6 +260,22 @@ class FleetSource:
         spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
         return spec
 
+    def _match(self, version: int, opponent: int, seed: int, seconds: float) -> pb.TaskSpec:
+        parameters = self._named(
+            {
+                "environment": self._config.environment.evaluated(),
+                "version": version,
+                "opponent": opponent,
+                "games": self._config.opponents.match_games,
+                "seed": seed,
+            }
+        )
+        spec = pb.TaskSpec(
+            kind="match", payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=2
+        )
+        spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
+        return spec
+
     def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         uid = {"run_uid": self._run_uid} if self._run_uid else {}
         return {"run_id": self._run_id, **uid, **parameters}
@@ -271,6 +294,21 @@ def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:
         message = f"actor {outcome.actor_id} answered with the mean return {mean} of {episodes} episodes"
         raise InvalidInput(message, reason="INVALID_RESULT")
     return Evaluation(version, mean, least, most, episodes)
+
+
+def match_of(version: int, opponent: int, outcome: pb.Outcome) -> MatchResult:
+    """What an actor found, which is a stranger: InvalidInput when it is no match of these two."""
+    result, _ = payload_from_proto(outcome.result)
+    try:
+        found = MatchResult(version, opponent, *(int(result[name]) for name in ("won", "drawn", "lost")))
+        named = int(result["version"]), int(result["opponent"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        message = f"actor {outcome.actor_id} answered with no match: {error!r}"
+        raise InvalidInput(message, reason="INVALID_RESULT") from None
+    if named != (version, opponent) or not all(0 <= count <= 10_000 for count in (found.won, found.drawn, found.lost)):
+        message = f"actor {outcome.actor_id} answered with a match of {named[0]} and {named[1]}, or with negative games"
+        raise InvalidInput(message, reason="INVALID_RESULT")
+    return found
 
 
 def told(failure: pb.Failure) -> tuple[str, str]:

@@ -14,14 +14,14 @@ import numpy as np
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.opponents import NEWEST, Opponent
 from parlmesh.policies import Policy, load_policy
-from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent
+from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent, play_match
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Fragment, Trajectory
 
 from ..config import TrainingConfig
 from ..policies.league import League
 from ..policies.registry import PolicyRegistry
-from .experience_source import Evaluation
+from .experience_source import Evaluation, MatchResult
 
 T = TypeVar("T")
 
@@ -157,6 +157,28 @@ class SerialSource:
         finally:
             over.set()
         return Evaluation(version, float(returns.mean()), float(returns.min()), float(returns.max()), len(returns))
+
+    async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
+        """As an evaluation."""
+        if self._evaluating is not None and not self._evaluating.done():
+            raise Unavailable("the evaluation before this match sits in a step of its environment and does not end")
+        one, other = (load_policy(self._registry.get("", each).blob.data) for each in (version, opponent))
+        over, games = threading.Event(), self._config.opponents.match_games
+
+        def play() -> Array:
+            unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
+            environment = self._config.environment.evaluated()
+            found = play_match(one, other, environment, games, seed, cancelled=unwanted)
+            return np.array([game.result for game in found])
+
+        self._evaluating = self._evaluator.submit(play)
+        try:
+            async with asyncio.timeout(seconds):
+                results = await asyncio.wrap_future(self._evaluating)
+        finally:
+            over.set()
+        won, drawn, lost = (int(np.count_nonzero(results == result)) for result in (1, 0, -1))
+        return MatchResult(version, opponent, won, drawn, lost)
 
     def tensors(self, *, untrained: int) -> dict[str, Array]:
         """The collector's state, without what has not been learnt from yet."""

@@ -1,8 +1,8 @@
 """Settings of the other side of a game; the string under a field is its help text."""
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parlmesh.config import Config
 
@@ -22,5 +22,17 @@ class OpponentsConfig(Config):
     """Past versions that are kept as opponents; when there are more, the one nearest to its neighbour goes."""
     versions_per_rollout: int = Field(default=2, ge=1, le=16)
     """Past versions that one rollout plays against."""
+    match_games: int = Field(default=0, ge=0, le=10_000)
+    """Games against each of a few references after every evaluation: the first and the newest opponent and the promoted
+    model; Elo with its error goes to the curves and the model. 0 = none."""
+    gate: bool = False
+    """Promote an evaluated model when its match shows that it beats the promoted one: the lower end of its score's 95 %
+    interval is above a half. Where none is promoted, the first one is. Needs match_games."""
     scripted: bool = False
     """Play against environment.kwargs.opponent instead of versions."""
+
+    @model_validator(mode="after")
+    def _gate_needs_matches(self) -> Self:
+        if self.gate and not self.match_games:
+            raise ValueError("opponents.gate needs opponents.match_games, which is 0")
+        return self

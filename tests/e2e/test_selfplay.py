@@ -64,7 +64,8 @@ async def test_the_version_on_the_other_side_is_the_one_that_was_asked_for_by_di
 def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--json", "--actors", "1"]
     command += ["--runs-dir", str(tmp_path), "--run-id", "run", "--environment", "pettingzoo.classic:tictactoe_v3"]
-    settings = ("evaluation_episodes=20", "opponents.interval_versions=2", "num_envs=16", "max_policy_lag=1")
+    matches = ("opponents.match_games=20", "opponents.gate=true", "evaluation_interval_steps=2000")
+    settings = (*matches, "evaluation_episodes=20", "opponents.interval_versions=2", "num_envs=16", "max_policy_lag=1")
     command += ["--steps", "6000", "--no-goal", *(part for each in settings for part in ("--set", f"training.{each}"))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr[-1000:]
@@ -79,3 +80,7 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
     log = "".join(file.read_text() for file in (tmp_path / "run" / "logs").glob("learner*"))
     assert "opponent_entered" in log
     assert "opponent_differs" not in log
+    # Evaluated versions were rated and the first of them promoted, by the gate.
+    assert '"matched"' in log
+    assert (tmp_path / "run" / "models" / "promoted.json").exists()
+    assert "selfplay/elo_error" in (tmp_path / "run" / "metrics.jsonl").read_text()

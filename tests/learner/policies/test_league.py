@@ -1,6 +1,7 @@
 """Opponents are on disk before they are met, come back after a restart, and believe no stranger."""
 
 import pytest
+from pydantic import ValidationError
 
 from learner.policies.league import League
 from learner.policies.registry import PolicyRegistry
@@ -78,3 +79,34 @@ def test_a_scripted_opponent_needs_no_versions(tmp_path):
     found = league(tmp_path, scripted=True)
     assert not found.due(1)
     assert found.asked() == []
+
+
+def test_the_gate_lets_through_the_first_and_then_only_who_surely_beats_the_promoted(tmp_path):
+    registry = PolicyRegistry("run", "uid")
+    found = league(tmp_path, registry, match_games=100, gate=True)
+    entered(found, registry, 1)
+    assert found.passes(1)
+    found.promote(1, b"policy 1")
+    for version in (2, 3, 4):
+        registry.publish(version, b"policy %d" % version)
+    assert found.references(4) == [1]
+    found.rate(2, 1, 55, 0, 45)
+    found.rate(3, 1, 70, 0, 30)
+    assert [found.passes(version) for version in (2, 3, 4)] == [False, True, False]
+    found.promote(3, b"policy 3")
+    assert found.references(4) == [1, 3]
+    rating, first = found.rating(3), found.rating(1)
+    assert rating is not None
+    assert first is not None
+    assert rating.elo - rating.error > first.elo
+    assert found.rating(4) is None
+
+
+def test_without_matches_nobody_is_met_and_without_a_gate_nobody_promoted(tmp_path):
+    registry = PolicyRegistry("run", "uid")
+    found = league(tmp_path, registry)
+    entered(found, registry, 1)
+    assert found.references(2) == []
+    assert not found.passes(2)
+    with pytest.raises(ValidationError, match="match_games"):
+        OpponentsConfig(gate=True)
