@@ -6,7 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from parlmesh.federation.privacy import clip, epsilon, mean_noise_deviation, noise_stream, releases_within
+from parlmesh.federation.privacy import (
+    SENSITIVITY,
+    clip,
+    epsilon,
+    gaussian_epsilon,
+    mean_noise_deviation,
+    noise_stream,
+    releases_within,
+)
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(1e-3, 1e3), st.floats(1e-3, 1e6))
@@ -84,3 +92,16 @@ def test_noise_has_the_deviation_it_should_and_repeats_only_with_its_seed():
     assert drawn.std() == pytest.approx(deviation, rel=0.01)
     assert np.array_equal(drawn, deviation * noise_stream(seed).standard_normal(200_000))
     assert not np.array_equal(noise_stream(other).standard_normal(9), noise_stream(seed).standard_normal(9))
+
+
+def test_the_mean_s_noise_hides_one_node_with_other_data():
+    """Replace-one: the sums of two neighbouring rounds are up to 2 C apart, and the noise is made for that."""
+    clip_norm, multiplier, count = 1.5, 0.7, 4
+    rng = np.random.default_rng(0)
+    others = [clip(rng.standard_normal(8), clip_norm) for _ in range(count - 1)]
+    worst = clip(1e6 * np.ones(8), clip_norm)
+    apart = np.linalg.norm(np.mean([*others, worst], axis=0) - np.mean([*others, -worst], axis=0))
+    assert apart == pytest.approx(SENSITIVITY * clip_norm / count)
+    # What is reported is what that distance and the noise in truth give.
+    mu = float(apart) / mean_noise_deviation(multiplier, clip_norm, count)
+    assert epsilon(multiplier, 1, 1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-4)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import hmac
 import json
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 
 from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.security import Identity, Role, SecurityConfig
+from parlmesh.security.certificate_files import write_authority, write_certificate
 from parlmesh.security.config import IssuerConfig
 from parlmesh.security.guard import build_guard
 from parlmesh.security.openid_tokens import IssuerVerifier
@@ -180,6 +182,52 @@ def test_keys_behind_an_address_are_asked_for_again_when_one_is_missing(
     wait_until(new_key_is_known, 20.0)
     with pytest.raises(Unauthenticated, match="no such key"):
         found.identity(token())
+
+
+def test_keys_come_over_https_from_a_host_that_proves_itself_and_from_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ca, _ = write_authority(tmp_path, name="issuers", days=3, force=False)
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(keys(e=EC).encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    def serve(name: str) -> HTTPServer:
+        certificate, key = write_certificate(tmp_path, name, role=None, hosts=[name], days=1, force=False)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return server
+
+    def settings(server: HTTPServer) -> IssuerConfig:
+        values = {**config(tmp_path).model_dump(), "keys": None}
+        return IssuerConfig.model_validate({**values, "keys_url": f"https://127.0.0.1:{server.server_port}/keys"})
+
+    good, other = serve("127.0.0.1"), serve("id.example")
+    try:
+        with pytest.raises(ConfigError, match=r"cannot read the issuer's keys.*certificate verify failed"):
+            verifier(settings(good))
+        # As an operator's machine trusts an authority of its own.
+        monkeypatch.setenv("SSL_CERT_FILE", str(ca))
+        assert verifier(settings(good)).identity(token()).name == "ada"
+        assert asked == ["/keys"]
+        with pytest.raises(ConfigError, match="certificate verify failed"):
+            verifier(settings(other))
+        assert asked == ["/keys"]
+    finally:
+        for server in (good, other):
+            server.shutdown()
+            server.server_close()
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/away"])
