@@ -7,16 +7,17 @@ async with PARLController() as controller:
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from parlmesh.client import Outcome, PARLController, TaskRequest
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
 from parlmesh.types import Array
 
+from .anomalies import THRESHOLDS, Anomalies, Node, detected
 from .disjoint import Path, pairs_array
 from .distances import all_distances, checked_inside, merged, segments_of
 from .failures import MOST_NODES, MOST_SCENARIOS, Consequences, Failures, scenarios_of
@@ -209,6 +210,18 @@ class PARLMeshOptimizer:
             for each in part
         ]
         return found, made
+
+    async def detect_anomalies_parallel(
+        self, nodes: Sequence[Node | str], thresholds: Sequence[Mapping[str, Any]] = THRESHOLDS
+    ) -> Anomalies:
+        """What is wrong or unusual on the nodes, by thresholds and detectors. Who could not be asked is `unknown`.
+
+        Needs a fleet whose actors have the plug-in `mapek`. A node without metrics is read by the actor on it.
+        """
+        if self._controller is None:
+            raise FailedPrecondition("there is no fleet; nodes are looked at by actors", reason="NOT_CONNECTED")
+        wanted = [Node(node) if isinstance(node, str) else node for node in nodes]
+        return await detected(self._controller, wanted, thresholds)
 
 
 def _pieces(rows: Array) -> list[Array]:

@@ -22,23 +22,26 @@ def next_hops(graph: Graph, distance: Array, whose: str = "the distances") -> Ar
     if np.isnan(distance).any() or distance.diagonal().any() or (distance < 0).any():
         raise _wrong(whose, "have a value that no distance has")
     simple = graph.simple()
-    starts = np.searchsorted(simple.source, np.arange(graph.nodes + 1))
+    starts = np.searchsorted(simple.source, np.arange(graph.nodes + 1)).tolist()
+    neighbours, costs = simple.target.tolist(), simple.cost.astype(np.float64).tolist()
     hops = np.full((graph.nodes, graph.nodes), -1, np.int32)
+    # Written into again and again: rows are short, and making arrays would take longer than filling them.
+    through, shortest = np.empty(graph.nodes), np.empty(graph.nodes)
+    best = np.empty(graph.nodes, np.bool_)
     for node in range(graph.nodes):
-        near = slice(int(starts[node]), int(starts[node + 1]))
-        neighbours = simple.target[near]
-        row = distance[node]
-        if len(neighbours):
-            through = simple.cost[near, None] + distance[neighbours]
-            best = through.argmin(axis=0)
-            shortest = through[best, np.arange(graph.nodes)]
-            hops[node] = np.where(np.isfinite(shortest), neighbours[best], -1)
-        else:
-            shortest = np.full(graph.nodes, np.inf)
+        row, chosen = distance[node], hops[node]
+        shortest.fill(np.inf)
+        # The first neighbour comes last and stays.
+        for link in range(starts[node + 1] - 1, starts[node] - 1, -1):
+            np.add(distance[neighbours[link]], costs[link], out=through)
+            np.equal(through, row, out=best)
+            np.copyto(chosen, neighbours[link], where=best)
+            np.minimum(shortest, through, out=shortest)
         shortest[node] = 0.0
         if not np.array_equal(shortest, row):
             raise _wrong(whose, f"from node {node} are not the shortest")
-        hops[node, node] = node
+        chosen[np.isinf(row)] = -1
+        chosen[node] = node
     return hops
 
 
