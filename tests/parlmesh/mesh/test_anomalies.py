@@ -20,7 +20,12 @@ async def test_the_sick_node_is_found_and_a_node_that_nobody_could_look_at_is_un
         here = sorted(actor.node_id for actor in await controller.list_actors())
         assert len(set(here)) == 4
         well = {"cpu_percent": 5.0, "memory_percent": 20.0}
-        nodes = [Node(here[0], well), Node(here[1], {**well, "cpu_percent": 99.0}), "nowhere", here[2]]
+        nodes: list[Node | str] = [
+            Node(here[0], well),
+            Node(here[1], {**well, "cpu_percent": 99.0}),
+            "nowhere",
+            here[2],
+        ]
         found = await optimizer.detect_anomalies_parallel(nodes)
         assert (here[1], "cpu_percent", 99.0) in [(each.node, each.metric, each.value) for each in found]
         assert here[0] not in {each.node for each in found}
