@@ -124,14 +124,14 @@ def derived(findings: Findings) -> dict[str, float | None]:
 
 
 def seed_lines(findings: Findings) -> list[str]:
-    """Every seed of every preset: last and best return, steps to the mark."""
+    """Every seed of every preset: last and best return, how training ended, steps to the mark."""
     lines = []
     for entry in ENTRIES:
         for seed, result in enumerate(findings.results.get(entry.key, ())):
             steps = result.get("steps_to_mark")
             lines.append(
                 f"{entry.preset} seed {seed}: last {shown(result['final_return'])}, "
-                f"best {shown(result['best_return'])}, "
+                f"best {shown(result['best_return'])}, training's end {shown(result['training_return'])}, "
                 f"{'mark not held' if steps is None else f'mark held from {steps:,} steps'} of {result['steps']:,}"
             )
     return lines

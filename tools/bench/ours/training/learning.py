@@ -37,8 +37,10 @@ def up_command(preset: str, seed: int, runs_dir: Path, *, fleet: bool) -> list[s
 
 
 def summary(run: Path, mark: float) -> dict[str, Any]:
-    """The figures of a finished run; without `steps_to_mark` the mark was not held."""
-    updates = curve.marks(json_lines(run / "metrics.jsonl"))
+    """The figures of a finished run; without `steps_to_mark` the mark was not held. `training_return` is the mean of the
+    last 100 episodes of training, which are sampled: what CleanRL reports."""
+    lines = json_lines(run / "metrics.jsonl")
+    updates = curve.marks(lines)
     evaluations = [
         (int(line["version"]), float(line["mean_return"]))
         for line in json_lines(run / "logs/learner.log")
@@ -48,6 +50,7 @@ def summary(run: Path, mark: float) -> dict[str, Any]:
     result: dict[str, Any] = {
         "final_return": evaluations[-1][1],
         "best_return": max(mean_return for _, mean_return in evaluations),
+        "training_return": [line["return/episodes"] for line in lines if "return/episodes" in line][-1],
         "steps": updates[-1].steps,
         "steps_per_second": curve.steps_per_second(updates),
         "evaluations": [round(mean_return, 2) for _, mean_return in evaluations],
