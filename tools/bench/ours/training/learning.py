@@ -37,8 +37,8 @@ def up_command(preset: str, seed: int, runs_dir: Path, *, fleet: bool) -> list[s
 
 
 def summary(run: Path, mark: float) -> dict[str, Any]:
-    """The figures of a finished run; without `steps_to_mark` the mark was not held. `training_return` is the mean of the
-    last 100 episodes of training, which are sampled: what CleanRL reports."""
+    """The figures of a finished run; without `steps_to_mark` the mark was not held. `training_return` is the mean of
+    the last 100 episodes of training, which are sampled: what CleanRL reports."""
     lines = json_lines(run / "metrics.jsonl")
     updates = curve.marks(lines)
     evaluations = [
