@@ -16,7 +16,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.errors import FleetError, Unavailable
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
 
 if TYPE_CHECKING:
     from parlmesh.cli.screen.fleet_view import FleetView
@@ -29,28 +29,42 @@ def top(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
     run_id: RunId = "",
+    tab: Annotated[str, typer.Option(help="shown first: run, fleet, tasks, runs or rounds")] = "run",
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
 ) -> None:
-    """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains."""
-    run(_follow(scheduler, learner, security_of(context), run_id, plain=plain))
+    """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains.
+
+    The keys 1 to 5 and Tab show the run, the actors, the newest tasks, all runs, and the rounds of a federation.
+    """
+    from parlmesh.cli.screen.tabs import NAMES
+
+    if tab not in NAMES:
+        raise InvalidInput(f"--tab is {tab}; allowed are {', '.join(NAMES)}")
+    run(_follow(scheduler, learner, security_of(context), run_id, tab=tab, plain=plain))
 
 
-async def _follow(scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, plain: bool) -> None:
+async def _follow(
+    scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, tab: str, plain: bool
+) -> None:
     from parlmesh.cli.screen.display import shown
     from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
     from parlmesh.cli.screen.fleet_view import FleetView
+    from parlmesh.cli.screen.keys import pressed
     from parlmesh.cli.screen.live_table import console
+    from parlmesh.cli.screen.tabs import Tabs, keep_current
     from parlmesh.rpc.task_group import first_of
 
-    view = FleetView(run_id or "no run")
+    view, tabs = FleetView(run_id or "no run"), Tabs(tab)
     # Short calls first, so that a wrong address or run is said at once instead of waited for.
     followed = await _chosen(view, learner, scheduler, security, run_id)
-    async with shown(view, console(), plain=plain):
-        polling = poll_scheduler(view, scheduler, security)
-        if followed is None:
-            await polling
-        else:
-            await first_of(follow_training(view, learner, security, followed.run_id), polling)
+    async with shown(view, console(), plain=plain, tabs=tabs):
+        with pressed(tabs.press):
+            polling = poll_scheduler(view, scheduler, security)
+            filling = keep_current(tabs, scheduler, learner, security)
+            if followed is None:
+                await first_of(polling, filling)
+            else:
+                await first_of(follow_training(view, learner, security, followed.run_id), polling, filling)
 
 
 async def _chosen(
