@@ -56,7 +56,7 @@ def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig) -> Nod
     """A bad label costs its own actor only."""
     nodes: set[str] = set()
     left_out: list[str] = []
-    wanted = selection.labels.items()
+    wanted, named = selection.labels.items(), frozenset(selection.nodes)
     for actor in actors:
         if FIT not in actor.kinds or not wanted <= dict(actor.labels).items():
             continue
@@ -67,7 +67,7 @@ def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig) -> Nod
         except InvalidInput as error:
             left_out.append(f"actor {actor.actor_id[:_LONGEST_NAME]!r}: {error.message}")
         else:
-            nodes.update(found)
+            nodes.update(each for each in found if not named or each in named)
     return NodesFound(tuple(sorted(nodes)), tuple(sorted(left_out)))
 
 

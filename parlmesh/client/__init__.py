@@ -2,6 +2,7 @@
 
 from .config import ClientConfig
 from .controller import PARLController
+from .federated import GlobalModel, PARLFederatedOrchestrator
 from .info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
 from .outcomes import Outcome, OutcomeState
 from .policy import PolicyUpdate
@@ -12,9 +13,11 @@ __all__ = [
     "ActorState",
     "ClientConfig",
     "ClientCounts",
+    "GlobalModel",
     "Outcome",
     "OutcomeState",
     "PARLController",
+    "PARLFederatedOrchestrator",
     "PARLMetrics",
     "PARLStats",
     "Placement",

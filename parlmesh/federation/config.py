@@ -23,6 +23,8 @@ class SelectionConfig(Config):
     """So many times more nodes are asked than wanted; the round closes when the wanted number has answered."""
     labels: dict[str, str] = Field(default_factory=dict)
     """Only nodes with all of these labels."""
+    nodes: tuple[str, ...] = Field(default=(), max_length=100_000)
+    """Only these nodes; none = all."""
     virtual_nodes: int = Field(default=0, ge=0, le=100_000)
     """Most nodes that one actor may stand for; an actor that claims more is left out. 0 = none may, as in real life."""
     virtual_voters: bool | tuple[str, ...] = False

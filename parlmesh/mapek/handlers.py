@@ -142,6 +142,9 @@ class Execute:
         wanted = _parsed(ExecuteParameters, self.kind, parameters)
         settings = node_settings()
         state = NodeState(settings.folder(), wanted.node)
+        if wanted.action == "dry_run":
+            # Nothing is touched, so nobody who means it is kept waiting.
+            return await self._answered(wanted, settings, state)
         lease = await asyncio.to_thread(state.acquire, wanted.loop, wanted.lease_seconds + wanted.timeout_seconds)
         if not lease.granted:
             return {"refused": f"loop {lease.owner} has the node for another {lease.seconds:.0f} s"}

@@ -34,51 +34,50 @@ class Reading:
     """Those with the highest votes, in words."""
 
 
+class Quiet:
+    """Tells whether a score is higher than all of the last ones. Amortised constant work for each."""
+
+    def __init__(self, readings: int, count: int = 0, highest: list[tuple[int, float]] | None = None) -> None:
+        self._readings = readings
+        self.count = count
+        # Falling scores with their numbers: the first is the highest of the last readings.
+        self.highest = deque(highest or [])
+
+    def broken_by(self, score: float) -> bool:
+        """Whether the score stands out; it is remembered either way."""
+        highest = self.highest
+        self.count += 1
+        while highest and highest[0][0] < self.count - self._readings:
+            highest.popleft()
+        novel = not highest or score > highest[0][1]
+        while highest and highest[-1][1] <= score:
+            highest.pop()
+        highest.append((self.count, score))
+        return novel
+
+
 class Watch:
     """One metric of one node."""
 
-    def __init__(
-        self,
-        detectors: Mapping[str, Detector],
-        count: int,
-        highest: list[tuple[int, float]],
-        *,
-        probation: int,
-        threshold: float,
-        quiet: int,
-    ) -> None:
-        self._detectors = detectors
-        self._count = count
-        # Falling votes with their numbers: the first is the highest of the last readings.
-        self._highest = deque(highest)
-        self._probation, self._threshold, self._quiet = probation, threshold, quiet
+    def __init__(self, detectors: Mapping[str, Detector], quiet: Quiet, *, probation: int, threshold: float) -> None:
+        self._detectors, self._quiet = detectors, quiet
+        self._probation, self._threshold = probation, threshold
 
     def update(self, time: float, value: float) -> Reading:
         """Judges the value, then learns it."""
         votes = {name: detector.update(time, value) for name, detector in self._detectors.items()}
         score = sum(votes.values()) / len(votes)
-        novel = self._stands_out(score)
-        alarm = novel and score >= self._threshold and self._count > self._probation
+        novel = self._quiet.broken_by(score)
+        alarm = novel and score >= self._threshold and self._quiet.count > self._probation
         loud = sorted(votes, key=lambda name: -votes[name])[:2]
         return Reading(score, alarm, " and ".join(f"{name} {votes[name]:.2f}" for name in loud))
-
-    def _stands_out(self, score: float) -> bool:
-        highest = self._highest
-        self._count += 1
-        while highest and highest[0][0] < self._count - self._quiet:
-            highest.popleft()
-        novel = not highest or score > highest[0][1]
-        while highest and highest[-1][1] <= score:
-            highest.pop()
-        highest.append((self._count, score))
-        return novel
 
     def state(self) -> dict[str, Any]:
         """JSON."""
         return {
             "detectors": {name: detector.state() for name, detector in self._detectors.items()},
-            "count": self._count,
-            "highest": [list(each) for each in self._highest],
+            "count": self._quiet.count,
+            "highest": [list(each) for each in self._quiet.highest],
         }
 
     @classmethod
@@ -93,11 +92,10 @@ class Watch:
     ) -> Self:
         """As it was; a voter without a state begins anew."""
         states = (state or {}).get("detectors", {})
+        highest = [(int(number), float(score)) for number, score in (state or {}).get("highest", [])]
         return cls(
             {name: DETECTORS[name].restored(states.get(name)) for name in voters},
-            int((state or {}).get("count", 0)),
-            [(int(number), float(score)) for number, score in (state or {}).get("highest", [])],
+            Quiet(quiet, int((state or {}).get("count", 0)), highest),
             probation=probation,
             threshold=threshold,
-            quiet=quiet,
         )
