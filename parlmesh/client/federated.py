@@ -116,7 +116,7 @@ class PARLFederatedOrchestrator:
             raise FailedPrecondition(f"federation {self._federation_id} has ended: {why}", reason="FEDERATION_ENDED")
 
     async def _call(self, method: str, request: Any) -> Any:
-        channel = self._controller.learner_channel("parallel_training_round")
+        channel = self._controller._learner_at("parallel_training_round")
         try:
             return await getattr(FederationServiceStub(channel), method)(request, timeout=_CALL_SECONDS)
         except grpc.aio.AioRpcError as error:

@@ -1,5 +1,6 @@
 """Rounds by the orchestrator on a real learner, with nodes that stand in one actor process."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ async def test_a_round_needs_nodes_and_a_learner():
         await orchestrator.parallel_training_round(["a"])
 
 
-def _child(supervisor: Supervisor, folder: Path, name: str, settings: dict[str, object]) -> None:
+def _child(supervisor: Supervisor, folder: Path, name: str, settings: Mapping[str, object]) -> None:
     file = folder / f"{name}.yaml"
     write_settings(file, {**QUIET, **settings})
     supervisor.start(ChildSpec(name, lambda _: service_command(name, file), folder / f"{name}.log"))
