@@ -18,7 +18,7 @@ TORCH := $(shell grep '^torch==' constraints.txt)
 # an index that only pip knows. Bytecode is compiled when a module is first imported: most of torch never is.
 PIP := $(BIN)/python -m pip install --quiet --no-compile
 
-.PHONY: help setup protos release lock check format test e2e run bench nightly clean
+.PHONY: help setup protos release lock check format test e2e run bench docs nightly clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -66,6 +66,10 @@ run: $(STAMP) ## train CartPole with a fleet on this machine
 
 bench: $(STAMP) ## every benchmark in tools/bench, one after the other
 	@set -e; for benchmark in tools/bench/*.py; do echo "== $$benchmark"; $(BIN)/python $$benchmark $(ARGS); done
+
+docs: $(STAMP) ## the documentation as a site, in site/; dead links fail
+	PYTHONPATH=. $(BIN)/python tools/reference.py docs/reference
+	$(BIN)/mkdocs build
 
 nightly: $(STAMP) ## the long tests
 	$(BIN)/python -m pytest -q -m slow --timeout=3600 $(ARGS)
