@@ -39,6 +39,8 @@ class DashboardConfig(Config):
     """Nobody can change anything here."""
     logs: Path | None = None
     """Folder of a run, or of runs, whose logs/*.log are shown; left out = none are."""
+    mapek: Path | None = None
+    """Knowledge of a MAPE-K loop on this machine (its `knowledge` file), whose events are shown; left out = none."""
     history: Path | None = None
     """SQLite file that keeps the fleet's numbers of the last days; left out = they are forgotten at the end."""
     security: SecurityConfig = SecurityConfig()

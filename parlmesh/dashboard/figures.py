@@ -104,11 +104,11 @@ def round_state(state: federation_pb.RoundState.ValueType) -> str:
 
 def tone(state: str) -> str:
     """Which of four colours a state has; the word is always beside it."""
-    if state in {"ready", "running", "succeeded", "finished", "aggregated", "collecting"}:
+    if state in {"ready", "running", "succeeded", "finished", "aggregated", "collecting", "healthy", "worked"}:
         return "good"
-    if state in {"lost", "failed", "quarantined", "abandoned"}:
+    if state in {"lost", "failed", "quarantined", "abandoned", "sick"}:
         return "bad"
-    if state in {"paused", "draining", "cancelled", "stopped", "retried"}:
+    if state in {"paused", "draining", "cancelled", "stopped", "retried", "rolled_back", "unknown"}:
         return "warn"
     return "plain"
 

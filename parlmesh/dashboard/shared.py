@@ -10,6 +10,9 @@ T = TypeVar("T")
 MOST_ANSWERS = 512
 AT_ONCE = 4
 """Questions that are under way at the same time, however many pages are open."""
+REST = 20.0
+"""An answer that took long to find is kept this many times as long, so that no page takes more than a twentieth."""
+LONGEST_REST_SECONDS = 2.0
 
 
 class SharedAnswers:
@@ -21,6 +24,7 @@ class SharedAnswers:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._answers: OrderedDict[Hashable, tuple[float, asyncio.Future[Any]]] = OrderedDict()
+        self._rests: dict[Hashable, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self.asked = 0
         """Questions that were put, not answered from memory."""
@@ -29,22 +33,28 @@ class SharedAnswers:
         """The answer to the key's question, asked again when the last one is older than that."""
         now = self._clock()
         found = self._answers.get(key)
-        if found is not None and now - found[0] < age_seconds:
+        if found is not None and now - found[0] < max(age_seconds, self._rests.get(key, 0.0)):
             return cast(T, await asyncio.shield(found[1]))
-        answer: asyncio.Future[T] = asyncio.ensure_future(self._put(ask))
+        answer: asyncio.Future[T] = asyncio.ensure_future(self._put(key, ask))
         # Nobody may be left to hear of the error, when every page that wanted the answer has gone.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._answers[key] = (now, answer)
         self._answers.move_to_end(key)
         while len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
+            forgotten, _ = self._answers.popitem(last=False)
+            self._rests.pop(forgotten, None)
         return await asyncio.shield(answer)
 
     def forget(self) -> None:
         """What was asked before is asked again: something was changed."""
         self._answers.clear()
+        self._rests.clear()
 
-    async def _put(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _put(self, key: Hashable, ask: Callable[[], Awaitable[T]]) -> T:
         async with self._room:
             self.asked += 1
-            return await ask()
+            started = self._clock()
+            try:
+                return await ask()
+            finally:
+                self._rests[key] = min(LONGEST_REST_SECONDS, REST * (self._clock() - started))

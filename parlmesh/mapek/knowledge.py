@@ -176,6 +176,11 @@ class Knowledge:
         )
         return [_decision(row) for row in rows]
 
+    def health(self, limit: int) -> list[tuple[str, float, Health, str]]:
+        """What the last cycle that saw each node knew of it: name, when, health and why; those seen last first."""
+        rows = self._all("SELECT node, seen, health, why FROM nodes ORDER BY seen DESC, node LIMIT ?", (limit,))
+        return [(node, seen, Health(health), why) for node, seen, health, why in rows]
+
     def what_worked(self) -> list[dict[str, Any]]:
         """By rule and action: tries, how many worked, mean seconds."""
         marks = ", ".join("?" * len(_ENDED))

@@ -29,6 +29,7 @@ def dashboard(
     behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="a proxy in front of it speaks TLS")] = False,
     read_only: Annotated[bool, typer.Option("--read-only", help="nobody can change anything")] = False,
     logs: Annotated[Path | None, typer.Option(metavar="DIR", help="runs whose logs are shown, e.g. ./runs")] = None,
+    mapek: Annotated[Path | None, typer.Option(metavar="FILE", help="knowledge of a MAPE-K loop to show")] = None,
     history: Annotated[Path | None, typer.Option(metavar="FILE", help="keep the fleet's numbers here")] = None,
 ) -> None:
     """Serve the web page of a running fleet until Ctrl-C.
@@ -59,6 +60,7 @@ def dashboard(
             behind_proxy=behind_proxy,
             read_only=read_only,
             logs=logs,
+            mapek=mapek,
             history=history,
             security=security_of(context),
             log=LogConfig(level="warning", format="pretty"),

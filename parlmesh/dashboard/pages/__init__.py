@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from ..view import Page
-from . import jobs, logs, overview, rounds, runs, tasks
+from . import jobs, logs, mesh, overview, rounds, runs, tasks
 
 PAGES: Mapping[str, Page] = {
     "": Page("Fleet", "overview.html", overview.overview, nav=""),
@@ -14,10 +14,11 @@ PAGES: Mapping[str, Page] = {
     "models": Page("Models", "models.html", runs.models, nav="models"),
     "rounds": Page("Rounds", "rounds.html", rounds.rounds, nav="rounds"),
     "round": Page("Round", "round.html", rounds.one_round, nav="rounds"),
+    "mesh": Page("Mesh", "mesh.html", mesh.mesh, nav="mesh"),
     "jobs": Page("Jobs", "jobs.html", jobs.jobs, nav="jobs"),
     "job": Page("Job", "job.html", jobs.job, nav="jobs"),
     "logs": Page("Logs", "logs.html", logs.logs, nav="logs"),
 }
-NAVIGATION = ("", "tasks", "runs", "models", "rounds", "jobs", "logs")
+NAVIGATION = ("", "tasks", "runs", "models", "rounds", "mesh", "jobs", "logs")
 
 __all__ = ["NAVIGATION", "PAGES"]

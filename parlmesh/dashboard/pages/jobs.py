@@ -13,7 +13,7 @@ from ..view import View
 
 WINDOW_SECONDS = 3_600
 MOST_ATTEMPTS = 5_000
-TRACE_AGE_SECONDS = 5.0
+TRACE_AGE_SECONDS = 10.0
 """A large trace is asked for less often than the rest."""
 MOST_JOBS = 200
 MOST_SEGMENTS = 200

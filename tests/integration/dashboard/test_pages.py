@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from parlmesh.dashboard.pages import NAVIGATION
+from parlmesh.mapek.knowledge import Knowledge
+from parlmesh.mapek.types import CycleReport, Decision, Health, NodeReport, Status, Symptom
 from parlmesh.rpc import open_channel
 from parlmesh.security import Role
 from parlmesh.security.tokens import write_token
@@ -225,3 +227,22 @@ async def test_logs_are_shown_also_of_the_dead(world: World, tmp_path: Path) -> 
         assert "w=&lt;b&gt;" in text
         assert "task_failed task_id=bad" in (await shown.get("task?id=bad")).text
         assert (await shown.get("logs?process=../../etc/passwd")).status == 404
+
+
+async def test_the_mesh_is_shown_by_health_with_what_its_loop_did(tmp_path: Path) -> None:
+    symptom = Symptom("disk_full", "disk", 0.99, 0.9, "critical", "99 % used")
+    decision = Decision(
+        "d1", 1, "edge-2", symptom, action="clean", status=Status.WORKED, started=10.0, rule="disk_full"
+    )
+    reports = [NodeReport("edge-1", Health.HEALTHY), NodeReport("edge-2", Health.SICK, decisions=[decision])]
+    with Knowledge(tmp_path / "k.sqlite") as knowledge:
+        knowledge.save([decision])
+        knowledge.end_cycle(CycleReport(1, 10.0, 1.0, reports), {})
+    async with page(scheduler="", learner="", mapek=tmp_path / "k.sqlite") as shown:
+        text = (await shown.get("mesh")).text
+        assert 'edge-1</b><span class="state good">healthy' in text
+        assert 'edge-2</b><span class="state bad">sick' in text
+        assert "disk_full" in text
+        assert "worked" in text
+    async with page(scheduler="", learner="", mapek=tmp_path / "none.sqlite") as shown:
+        assert (await shown.get("mesh")).status == 404

@@ -73,3 +73,21 @@ async def test_what_is_kept_is_bounded() -> None:
     for key in range(MOST_ANSWERS + 10):
         await answers.get(key, 1.0, source)
     assert len(answers._answers) == MOST_ANSWERS
+
+
+async def test_what_takes_long_to_find_is_asked_for_less_often() -> None:
+    now = 0.0
+    asked = 0
+
+    async def slow() -> int:
+        nonlocal now, asked
+        now += 0.1
+        asked += 1
+        return asked
+
+    answers = SharedAnswers(lambda: now)
+    assert await answers.get("key", 0.5, slow) == 1
+    now = 1.9
+    assert await answers.get("key", 0.5, slow) == 1
+    now = 2.1
+    assert await answers.get("key", 0.5, slow) == 2

@@ -1,0 +1,62 @@
+"""What a MAPE-K loop knows and did: nodes by health, decisions, and what worked."""
+
+import asyncio
+import time
+from typing import Any
+
+from parlmesh.errors import NotFound
+
+from .. import figures
+from ..view import View
+
+MOST_NODES = 500
+MOST_DECISIONS = 100
+
+
+async def mesh(view: View) -> dict[str, Any]:
+    """From the loop's own knowledge; nothing where the page was started without it."""
+    if view.config.mapek is None:
+        return {"nodes": None}
+    return await asyncio.to_thread(_read, view)
+
+
+def _read(view: View) -> dict[str, Any]:
+    # Only those who show a loop need what loops need.
+    from parlmesh.mapek.knowledge import Knowledge
+
+    file = view.config.mapek
+    assert file is not None
+    if not file.is_file():
+        raise NotFound(f"{file} is not there yet; a loop writes it after its first cycle")
+    with Knowledge(file) as knowledge:
+        nodes, decisions = knowledge.health(MOST_NODES), knowledge.decisions(MOST_DECISIONS)
+        worked = knowledge.what_worked()
+    now = time.time()
+    return {
+        "nodes": [
+            {
+                "id": node,
+                "health": str(health),
+                "tone": figures.tone(str(health)),
+                "why": why,
+                "seen": f"{figures.seconds(max(0.0, now - seen))} ago",
+            }
+            for node, seen, health, why in nodes
+        ],
+        "decisions": [
+            {
+                "id": each.id,
+                "time": figures.clock(each.started),
+                "node": each.node,
+                "symptom": each.symptom.name,
+                "severity": str(each.symptom.severity),
+                "action": each.action or "none",
+                "status": str(each.status).replace("_", " "),
+                "tone": figures.tone(str(each.status)),
+                "reason": each.reason,
+                "measured": each.error or each.measured,
+            }
+            for each in decisions
+        ],
+        "worked": [{**each, "seconds": figures.seconds(each["seconds"] or 0.0)} for each in worked],
+    }
