@@ -99,6 +99,9 @@ class Compactor:
             elif kind in (RETURNED_AT, RETURNED):
                 trail = unfinished[number]
                 unfinished[number] = Trail(trail if isinstance(trail, bytes) else trail.submitted, raw)
+            elif number and kind != RecordKind.GAP:
+                # Else one that was of a task and is damaged could forget all that ended.
+                raise DamagedJournal(f"a record of task number {number} is of kind {kind}, which is of no task")
             else:
                 self._read_rare(raw)
 

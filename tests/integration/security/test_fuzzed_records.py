@@ -48,9 +48,13 @@ def damaged(fuzzer: Fuzzer, batches: list[bytes]) -> tuple[list[bytes], int]:
     body = fuzzer.broken(raw[HEAD:])[: 1 << 16]
     if fuzzer.random.random() < 0.2:
         kind = fuzzer.random.randrange(256)
+    return [*batches[:place], joined(found, at, kind, number, body), *batches[place + 1 :]], number
+
+
+def joined(found: list[tuple[int, int, bytes]], at: int, kind: int, number: int, body: bytes) -> bytes:
+    """The records of a batch, with another in the place of one."""
     head = bytes([kind]) + len(body).to_bytes(4, "little") + number.to_bytes(8, "little")
-    changed = b"".join([*(one[2] for one in found[:at]), head + body, *(one[2] for one in found[at + 1 :])])
-    return [*batches[:place], changed, *batches[place + 1 :]], number
+    return b"".join([*(one[2] for one in found[:at]), head + body, *(one[2] for one in found[at + 1 :])])
 
 
 def start(batches: list[bytes]) -> Core:
@@ -68,6 +72,18 @@ def work(core: Core) -> None:
     for step in range(40):
         core.tick(5002.0 + step, 5002.0 + step)
     core.take_actions()
+
+
+def test_a_record_of_a_task_that_became_one_that_forgets_forgets_nothing() -> None:
+    batches = sound_journal()
+    ended = {task.task_id for task in start(batches).life.tasks.values() if task.final}
+    assert ended
+    place = max(at for at, batch in enumerate(batches) if batch)
+    found = list(records.split(batches[place]))
+    forgets = (1000).to_bytes(4, "little")
+    changed = joined(found, 0, records.RecordKind.FORGOTTEN, 7, forgets)
+    core = start([*batches[:place], changed, *batches[place + 1 :]])
+    assert ended <= set(core.life.tasks)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +111,11 @@ def test_a_record_that_is_not_what_was_written_costs_itself(seconds: float) -> N
         # A record without a task's number may be one that forgets tasks.
         lost = {one: name for one, name in sound.items() if number and one != number and others.get(one) != name}
         # Two tasks of one id: nobody can say which of the records lies.
-        lost = {one: name for one, name in lost.items() if core.life.tasks[name].number != number}
+        lost = {
+            one: name
+            for one, name in lost.items()
+            if name not in core.life.tasks or core.life.tasks[name].number != number
+        }
         assert not lost, f"seed {seed}: a record of task {number} cost {lost}"
         missing += len(core.life.tasks) < len(sound)
     print(f"records: {seed - first} journals, {missing} with a task less")
