@@ -31,7 +31,8 @@ class TrainedPolicy:
 
     def __init__(self, blob: bytes, environment: Mapping[str, Any] | None = None, seed: int | None = None) -> None:
         self._blob = blob
-        self._policy = policy_of(blob)
+        self.policy = policy_of(blob)
+        """As collectors use it: rows of observations, without the environment's own form."""
         self.spec, _ = unpack_policy(blob)
         self.environment = dict(environment or {})
         """What it was trained in, as `training.environment` has it; empty when that is not known."""
@@ -53,13 +54,13 @@ class TrainedPolicy:
         seen, single = self._reader.read(observation)
         allowed = self._reader.mask(observation, mask, len(seen), single=single)
         if self._state is None or len(self._state) != len(seen):
-            self._state = self._policy.initial_state(len(seen))
+            self._state = self.policy.initial_state(len(seen))
         if deterministic:
-            choice = self._policy.greedy(seen, allowed, self._state)
+            choice = self.policy.greedy(seen, allowed, self._state)
         else:
-            choice = self._policy.act(seen, self._rng, allowed, self._state)
+            choice = self.policy.act(seen, self._rng, allowed, self._state)
         self._state = choice.state
-        return self._reader.give(self._policy.to_environment(choice.action), single=single)
+        return self._reader.give(self.policy.to_environment(choice.action), single=single)
 
     def choose_action(self, observation: Any) -> Any:
         """The same as `act(observation)`."""

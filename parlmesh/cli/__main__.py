@@ -24,6 +24,7 @@ from parlmesh.cli.commands import (
 )
 from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
+from parlmesh.cli.commands.evaluate import evaluate
 from parlmesh.cli.commands.logs import logs
 from parlmesh.cli.commands.play import play, usi
 from parlmesh.cli.commands.status import status
@@ -50,6 +51,7 @@ app.command(short_help="Runs, queue and actors of a running fleet.")(status)
 app.command(short_help="A running fleet in a live table.")(top)
 app.command(short_help="The web page of a running fleet.")(dashboard)
 app.command(short_help="Logs of an actor, a run or a task.")(logs)
+app.command(short_help="Whole episodes of a model, and their returns.")(evaluate)
 app.command(short_help="What could keep a fleet from running here.")(doctor)
 app.command(short_help="Search for good settings over a fleet.")(tune)
 app.command(short_help="A game in the terminal, against a model.")(play)

@@ -102,6 +102,14 @@ async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -
     assert run.folder is not None
     for again in (parlmesh.load_policy(run.folder), parlmesh.load_policy(saved), parlmesh.load_policy(run)):
         assert again.act(observation) == policy.act(observation)
+    command = [sys.executable, "-m", "parlmesh.cli", "evaluate", str(run.folder), "--episodes", "3", "--json"]
+    evaluated = await asyncio.to_thread(
+        subprocess.run, command, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert evaluated.returncode == 0, evaluated.stderr
+    told = json.loads(evaluated.stdout)
+    assert told["mean_return"] == pytest.approx(sum(told["returns"]) / 3)
+    assert len(told["returns"]) == 3
     with pytest.raises(AlreadyExists, match="choose another run_id"):
         parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="one")
 

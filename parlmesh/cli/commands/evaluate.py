@@ -1,0 +1,44 @@
+"""`parlmesh evaluate`: whole episodes of a model, from its file or its run's folder; no fleet is needed."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parlmesh.cli.connection import AsJson
+from parlmesh.cli.screen.tables import print_table, say
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="a run's folder, or a .safetensors file")],
+    episodes: Annotated[int, typer.Option(min=1, max=10_000, help="whole episodes")] = 20,
+    version: Annotated[int, typer.Option(min=0, help="of a run's folder; 0 = the promoted one, else the best")] = 0,
+    environment: Annotated[str, typer.Option(metavar="ID", help="where the file does not say it")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="of the environments")] = 0,
+    sampled: Annotated[bool, typer.Option("--sampled", help="draw actions as in training")] = False,
+    video: Annotated[Path | None, typer.Option(metavar="FILE.gif", help="one more episode, as a picture")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Play whole episodes with a model and say what they return, with a 95 % interval.
+
+    Examples: parlmesh evaluate runs/cartpole-v1-20260102-120000 --episodes 100
+    parlmesh evaluate best.safetensors --environment CartPole-v1 --video cartpole.gif
+    """
+    from parlmesh.api.episodes import evaluate_policy, film
+    from parlmesh.api.policy import load_policy
+
+    policy = load_policy(model, version=version, environment=environment or None)
+    found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)
+    returns = [float(value) for value in found.returns]
+    half = found.half_width if episodes > 1 else None
+    if as_json:
+        told = {"model": str(model), "episodes": episodes, "sampled": sampled, "mean_return": found.mean}
+        typer.echo(json.dumps(told | {"half_width_95": half, "returns": returns}))
+    else:
+        spread = f"{half:.2f}" if half is not None else "-"
+        row = [str(episodes), f"{found.mean:.2f}", spread, f"{min(returns):.2f}", f"{max(returns):.2f}"]
+        print_table([">episodes", ">mean return", ">± 95 %", ">lowest", ">highest"], [row], nothing="no episodes")
+    if video is not None:
+        frames = film(policy, video, seed=seed)
+        say(f"{video}: {frames} frames", to_stderr=as_json)
