@@ -36,7 +36,12 @@ def assert_exact(mesh, metric="auto"):
     table = RoutingTable(mesh.nodes, "any", found, hops)
     assert table.reachable_pairs == np.isfinite(expected).sum() - graph.nodes
     assert np.array_equal(hops >= 0, np.isfinite(expected))
-    assert_no_loops(graph, hops)
+    if graph.nodes <= 500:
+        assert_no_loops(graph, hops)
+    # Every hop comes strictly nearer to its goal, so no path can come back to where it was.
+    goal = np.arange(graph.nodes)[None, :]
+    onward = np.isfinite(expected) & (expected > 0)
+    assert (found[hops, goal][onward] < found[onward]).all()
     return table
 
 
