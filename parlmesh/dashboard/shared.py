@@ -10,8 +10,8 @@ T = TypeVar("T")
 MOST_ANSWERS = 512
 AT_ONCE = 4
 """Questions that are under way at the same time, however many pages are open."""
-REST = 20.0
-"""An answer that took long to find is kept this many times as long, so that no page takes more than a twentieth."""
+REST = 40.0
+"""An answer that took long to find is kept this many times as long, so that no page takes more than a fortieth, up to"""
 LONGEST_REST_SECONDS = 2.0
 
 

@@ -81,7 +81,7 @@ async def test_what_takes_long_to_find_is_asked_for_less_often() -> None:
 
     async def slow() -> int:
         nonlocal now, asked
-        now += 0.1
+        now += 0.05
         asked += 1
         return asked
 
