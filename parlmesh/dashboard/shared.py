@@ -11,7 +11,7 @@ MOST_ANSWERS = 512
 AT_ONCE = 4
 """Questions that are under way at the same time, however many pages are open."""
 REST = 40.0
-"""An answer that took long to find is kept this many times as long, so that no page takes more than a fortieth, up to"""
+"""An answer that took long to find is kept this many times as long, so that no question takes more than a fortieth."""
 LONGEST_REST_SECONDS = 2.0
 
 
