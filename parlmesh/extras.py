@@ -24,6 +24,7 @@ _EXTRAS: Mapping[str, str] = {
     "onnx": "export",
     "optuna": "tune",
     "prometheus_client": "server",
+    "psutil": "mapek",
     "rich": "cli",
     "safetensors": "actor",
     "scipy": "worlds",

@@ -52,7 +52,12 @@ def next_state(
     level = threshold.above if threshold.above is not None else threshold.below
     assert level is not None
     side = "at or above" if threshold.above is not None else "at or below"
-    why = f"{metric} is {value:.4g}, {side} {level:g}" if beyond else f"{metric} is {value:.4g}, not yet past {clear:g}"
+    if beyond:
+        why = f"{metric} is {value:.4g}, {side} {level:g}"
+    elif cleared:
+        why = f"{metric} is {value:.4g}, back for {clear_row} of {threshold.clear_cycles} readings"
+    else:
+        why = f"{metric} is {value:.4g}, not yet past {clear:g}"
     symptom = Symptom(
         name=metric,
         metric=metric,

@@ -47,7 +47,7 @@ def _node(word: str) -> str:
     return word.replace("_", "-") if word.startswith("local") else word
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def mesh_of_fifty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mesh]:
     folder = tmp_path_factory.mktemp("mesh")
     settings = folder / "node.yaml"
