@@ -1,0 +1,84 @@
+"""What self-play learns, by the presets and without search: long, and measured against players written by hand."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from parlmesh.plugins import load_plugins
+from parlmesh.policies import load_policy
+from parlmesh.rollouts import evaluate, play_match
+from parlmesh.selfplay.games import Verdict
+from parlmesh.selfplay.games.tictactoe import TicTacToe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
+
+ONE = np.array([0])
+
+
+def trained(folder, preset, seed, *more):
+    """The policies a run began and ended with."""
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--serial", "--free-ports", "--json", "--config", preset]
+    command += ["--seed", str(seed), "--runs-dir", str(folder), "--run-id", "run", *more]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3500)
+    assert done.returncode == 0, done.stderr[-1000:]
+    load_plugins(["selfplay"])
+    last = sorted((folder / "run" / "models").glob("*.safetensors"))[-1]
+    first = sorted((folder / "run" / "opponents").glob("*.safetensors"))[0]
+    return load_policy(first.read_bytes()), load_policy(last.read_bytes())
+
+
+def won(policy, game, opponent, games=400, **settings):
+    environment = {"id": f"games/{game}", "kwargs": {"opponent": opponent, "opening_plies": 2, **settings}}
+    return float((evaluate(policy, environment, games, 1) > 0).mean())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_connect_four_beats_random_and_who_wins_at_once(tmp_path, seed):
+    first, last = trained(tmp_path, "selfplay-connect-four", seed)
+    found = {name: won(last, "connect_four", name) for name in ("random", "one_ply", "win_and_block")}
+    print(found)
+    assert found["random"] >= 0.95
+    assert found["one_ply"] >= 0.8
+    games = play_match(last, first, {"id": "games/connect_four", "kwargs": {"opening_plies": 2}}, 400, 1)
+    assert sum(game.result for game in games) > 200
+
+
+def losses(policy, seat, moves=()):
+    """Games that a policy loses on a seat, whatever is replied, each as its moves."""
+    games = TicTacToe(1)
+    games.start(ONE, np.random.default_rng(0))
+    verdict = Verdict.GOES_ON
+    for move in moves:
+        verdict = Verdict(int(games.play(ONE, np.array([move]))[0]))
+    if verdict == Verdict.WON:
+        return [] if (len(moves) - 1) % 2 == seat else [moves]
+    if verdict == Verdict.DRAWN:
+        return []
+    legal = games.legal(ONE)
+    if len(moves) % 2 == seat:
+        replies = [int(policy.greedy(games.planes(ONE), legal)[0][0])]
+    else:
+        replies = np.flatnonzero(legal[0]).tolist()
+    return [lost for move in replies for lost in losses(policy, seat, (*moves, move))]
+
+
+def test_tictactoe_never_loses_whatever_is_replied(tmp_path):
+    _, last = trained(tmp_path, "selfplay-tictactoe", 0)
+    assert losses(last, 0) == []
+    assert losses(last, 1) == []
+
+
+@pytest.mark.timeout(7200)
+def test_shogi_beats_random_and_its_own_beginning(tmp_path):
+    first, last = trained(tmp_path, "selfplay-shogi", 0, "--steps", "2000000")
+    options = {"options": {"max_plies": 320}}
+    found = {
+        "without finisher": won(last, "shogi", "random", **options),
+        "with finisher": won(last, "shogi", "random", finisher="learner", **options),
+        "untrained with finisher": won(first, "shogi", "random", finisher="learner", **options),
+    }
+    print(found)
+    assert found["without finisher"] >= 0.6
+    assert found["with finisher"] >= 0.95
