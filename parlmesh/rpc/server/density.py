@@ -12,7 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from parlmesh.errors import InvalidInput
 from parlmesh.varint import read_varint
 
-LOOKED_AT_BYTES = 1 << 20
+LOOKED_AT_BYTES = 256 * 1024
 MOST_ELEMENTS = 100_000
 """Fields of all depths together, and numbers of packed lists."""
 

@@ -178,11 +178,14 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
 
 
 def _counting(method: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """The bytes of every message are put to its caller's account, if there is one; such a caller is a stranger."""
+    """The bytes of every message are put to its caller's account, if there is one.
+
+    Whoever has one is a stranger, and so is an operator of no more than a namespace.
+    """
     may_be_large = largest_request(method) is None
 
     def counted(data: bytes) -> Any:
-        if take_bytes(len(data)) and may_be_large:
+        if (take_bytes(len(data)) or caller().namespace) and may_be_large:
             check_density(data, method)
         return parse(data)
 

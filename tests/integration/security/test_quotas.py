@@ -128,6 +128,14 @@ async def test_calls_that_a_role_may_not_make_count_as_calls_and_as_refusals(tmp
         assert await reason(root.unary_unary(LIST)(b"", timeout=SECONDS)) == ""
 
 
+async def test_a_team_s_operator_cannot_fill_the_memory_with_a_request_of_empty_tasks(tmp_path: Path) -> None:
+    async with scheduler(tmp_path) as as_:
+        ada, root = await as_("ada"), await as_("root")
+        empty = b"\x0a\x00" * (1 << 18)
+        assert await reason(ada.unary_unary(SUBMIT)(empty, timeout=SECONDS)) == "MESSAGE_TOO_DENSE"
+        assert await reason(root.unary_unary(SUBMIT)(empty, timeout=SECONDS)) == "TOO_MANY_TASKS"
+
+
 async def test_a_small_method_never_takes_a_large_message(tmp_path: Path) -> None:
     async with scheduler(tmp_path) as as_:
         root: Any = await as_("root")
