@@ -145,11 +145,11 @@ async def test_a_slot_whose_thread_was_left_behind_reports_no_negative_wait(monk
     begun, go_on = [threading.Event() for _ in range(2)], [threading.Event() for _ in range(2)]
     numbers, real = itertools.count(), Collector.collect
 
-    def collect(self: Collector, policy: Any, steps: int) -> Any:
+    def collect(self: Collector, *given: Any) -> Any:
         number = next(numbers)
         begun[number].set()
         assert go_on[number].wait(20)
-        return real(self, policy, steps)
+        return real(self, *given)
 
     monkeypatch.setattr(Collector, "collect", collect)
     async with _rolling() as rolling:
