@@ -124,13 +124,14 @@ async def test_a_probe_without_an_answer_makes_a_node_unknown_not_healthy(mesh, 
 async def test_the_breaker_opens_after_five_failures_and_lets_three_probes_through(mesh, loop_of):
     clock = HandClock()
     mesh.says(**{f"local_0_{number}": {"cpu_percent": 95.0} for number in range(9)})
+    nodes = [f"local-0-{number}" for number in range(9)]
     broken = {"kind": "mend", "parameters": {"node": "{node}", "fails": True}, "disruptive": False, "rollback": False}
     loop = loop_of(
         clock=clock,
+        nodes=nodes,
         actions={"broken": broken},
         rules=[{"symptom": "cpu_percent", "actions": ["broken"], "cooldown_seconds": 0}],
     )
-    nodes = [f"local-0-{number}" for number in range(9)]
     await loop.cycle("sequential")
     assert len(mesh.deeds()) == 5
     clock.advance(61.0)
