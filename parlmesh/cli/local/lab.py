@@ -55,8 +55,8 @@ class FleetInLab:
 
     def __init__(self, lab: Lab, controller: PARLController, folder: Path) -> None:
         self.lab, self.controller, self.folder = lab, controller, folder
-        self._loops: dict[str, MapekLoop] = {}
         self._knowledge = ExitStack()
+        self._loops = 0
 
     @classmethod
     @asynccontextmanager
@@ -116,13 +116,11 @@ class FleetInLab:
         return found
 
     def _loop(self, fault: str) -> MapekLoop:
-        """One for all links: another would have to wait until the first gives the hosts back."""
-        what = "links" if fault in LINK_FAULTS else fault
-        if what not in self._loops:
-            config = MapekConfig.model_validate(self._settings(fault))
-            knowledge = self._knowledge.enter_context(Knowledge(self.folder / f"{what}.sqlite"))
-            self._loops[what] = MapekLoop(self.controller, config, knowledge)
-        return self._loops[what]
+        """A new one: to the old one a symptom that comes back with every fault comes and goes, and is let settle."""
+        config = MapekConfig.model_validate(self._settings(fault))
+        return MapekLoop(
+            self.controller, config, self._knowledge.enter_context(Knowledge(self.folder / f"{config.name}.sqlite"))
+        )
 
     async def _measured(self, fault: str) -> Any:
         if fault == "disk":
@@ -170,7 +168,9 @@ class FleetInLab:
 
     def _settings(self, fault: str) -> dict[str, Any]:
         """A loop for this fault: the two ends look after their ways to each other, or a host after itself."""
-        common = {"name": "lab", "dry_run": False, "node_seconds": 30.0}
+        self._loops += 1
+        # Hosts are given back soon: the next fault has a loop of its own.
+        common = {"name": f"lab-{self._loops}", "dry_run": False, "node_seconds": 30.0, "lease_seconds": 1.0}
         if fault not in LINK_FAULTS:
             return {**common, "nodes": [FULL if fault == "disk" else BUSY], **self._own_fault(fault)}
         address = self.lab.addresses.nodes
@@ -185,6 +185,7 @@ class FleetInLab:
                     "kind": "route",
                     "parameters": {"destination": address[end], "via": address[way]},
                     "disruptive": False,
+                    "timeout_seconds": 5.0,
                     # The other end turns its own way round meanwhile.
                     "verify": {"after_seconds": 3.0},
                     "expected": f"packets to {end} go over {way}",
