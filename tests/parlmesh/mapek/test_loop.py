@@ -60,6 +60,7 @@ async def test_two_loops_on_one_mesh_do_not_act_on_the_same_node(mesh, loop_of, 
     assert "first-of-two" in held.reason
 
 
+@pytest.mark.slow  # test_thresholds has the same without a fleet, for many seeds
 async def test_a_metric_that_flaps_for_a_hundred_cycles_gets_one_action_at_most(mesh, loop_of):
     clock, rng = HandClock(), random.Random(1)
     loop = loop_of(
