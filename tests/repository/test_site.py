@@ -30,6 +30,7 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_site_builds_and_a_dead_link_would_fail_it(site: Path) -> None:
     answer = build(site)
     assert answer.returncode == 0, answer.stderr
