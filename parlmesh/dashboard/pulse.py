@@ -73,8 +73,11 @@ class Pulse:
 
     async def fresh(self) -> None:
         """Wait for a look that was meant for pages, unless there was one lately or the scheduler is away."""
-        old = time.monotonic() - self._full_look > 2 * LOOK_SECONDS
-        if old and self._fleet.has_scheduler and not self.trouble:
+        for _ in range(2):
+            old = time.monotonic() - self._full_look > 2 * LOOK_SECONDS
+            if not old or not self._fleet.has_scheduler or self.trouble:
+                return
+            # The first may have begun before anyone watched, and be a sample only.
             await self.next(self.looks)
 
     async def next(self, seen: int) -> int:
@@ -86,9 +89,12 @@ class Pulse:
     async def run(self) -> None:
         """Look until cancelled."""
         while True:
-            started = time.monotonic()
-            await self.look()
             self._wanted.clear()
+            started, watched = time.monotonic(), self._watchers > 0
+            await self.look()
+            if self._watchers and not watched:
+                # A page was opened meanwhile, and needs more than a sample.
+                continue
             rest = LOOK_SECONDS - (time.monotonic() - started)
             if self._watchers:
                 # Never less than half the time for the scheduler, however slow it answers.
