@@ -84,13 +84,15 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
         with_pages: list[float] = []
         bytes_taken: list[int] = []
         await rate(controller, turn_seconds / 2)
-        for _ in range(turns):
-            without.append(await rate(controller, turn_seconds))
-            open_pages = [asyncio.create_task(follow(port, name, bytes_taken)) for name in PAGES]
-            with_pages.append(await rate(controller, turn_seconds))
-            for each in open_pages:
-                each.cancel()
-            await asyncio.wait(open_pages)
+        for turn in range(turns):
+            # Which comes first changes, so that a machine that grows busier or quieter favours neither.
+            for watched in (turn % 2 == 1, turn % 2 == 0):
+                names = PAGES if watched else ()
+                open_pages = [asyncio.create_task(follow(port, name, bytes_taken)) for name in names]
+                (with_pages if watched else without).append(await rate(controller, turn_seconds))
+                for each in open_pages:
+                    each.cancel()
+                await asyncio.gather(*open_pages, return_exceptions=True)
         # Actors that work would hold the short tasks of the whole queue in advance.
         await controller.pause([each.actor_id for each in await controller.list_actors()])
         await controller.submit_tasks([TaskRequest("noop")] * queued)
