@@ -13,9 +13,9 @@ import grpc.aio
 import numpy as np
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from parlmesh.cli.local.fleet import UpFleet
-from parlmesh.cli.local.plan import RunPaths, UpConfig, training_settings, up_settings
 from parlmesh.errors import NotFound, Unavailable
+from parlmesh.local.fleet import UpFleet
+from parlmesh.local.plan import RunPaths, UpConfig, training_settings, up_settings
 from parlmesh.processes import Supervisor, write_settings
 from parlmesh.rpc import Backoff, error_from_rpc, open_channel, pages
 from parlmesh.rpc.errors import fleet_error_in

@@ -12,11 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from parlmesh.cli.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
-from parlmesh.cli.local.presets import settings_file
 from parlmesh.config import load
 from parlmesh.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidInput
 from parlmesh.functions import stop_import
+from parlmesh.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
+from parlmesh.local.presets import settings_file
 from parlmesh.processes import merged
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array

@@ -405,7 +405,7 @@ def try_(
     from dataclasses import asdict
     from functools import partial
 
-    from parlmesh.cli.local.lab import CYCLES, FAULTS, FleetInLab
+    from parlmesh.cli.lab import CYCLES, FAULTS, FleetInLab
     from parlmesh.cli.screen.tables import say
     from parlmesh.errors import InvalidInput
     from parlmesh.extras import require

@@ -205,10 +205,10 @@ def _world(config: Path | None) -> "tuple[int, dict[str, Any]]":
     """Version and arguments of the placement world that a configuration trains on."""
     import yaml
 
-    from parlmesh.cli.local.plan import UpConfig
-    from parlmesh.cli.local.presets import settings_file
     from parlmesh.config import load
     from parlmesh.errors import InvalidInput
+    from parlmesh.local.plan import UpConfig
+    from parlmesh.local.presets import settings_file
 
     if config is None:
         return 3, {}

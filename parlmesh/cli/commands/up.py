@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from parlmesh.cli.local.plan import RunPaths, Session, UpConfig
+    from parlmesh.local.plan import RunPaths, Session, UpConfig
 
 
 def up(
@@ -60,9 +60,9 @@ def up(
     What dies is started again. Everything that is written goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a
     second one at once. Exit code 0 when the goal or the budget was reached.
     """
-    from parlmesh.cli.local.plan import Session
-    from parlmesh.cli.local.presets import settings_file
     from parlmesh.config import to_yaml
+    from parlmesh.local.plan import Session
+    from parlmesh.local.presets import settings_file
 
     keys = {
         "actors": actors,
@@ -104,9 +104,9 @@ def _settled(
     import os
     from datetime import datetime
 
-    from parlmesh.cli.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
     from parlmesh.config import load
     from parlmesh.errors import NotFound
+    from parlmesh.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
 
     root: Path | None = None
     if resume:
@@ -125,10 +125,10 @@ def _settled(
 def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed: bool) -> int:
     import asyncio
 
-    from parlmesh.cli.local.fleet import refuse_busy_ports
-    from parlmesh.cli.local.plan import up_settings
-    from parlmesh.cli.local.session import train
+    from parlmesh.cli.session import train
     from parlmesh.errors import AlreadyExists
+    from parlmesh.local.fleet import refuse_busy_ports
+    from parlmesh.local.plan import up_settings
     from parlmesh.processes import write_settings
     from parlmesh.rpc.errors import EXIT_CONFIGURATION
     from parlmesh.rpc.process import keep_files_private

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parlmesh.cli.local.plan import RunPaths
 from parlmesh.cli.screen.fleet_view import clock, failures_text, goal_text, state_name
 from parlmesh.cli.screen.tables import fields_of
+from parlmesh.local.plan import RunPaths
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
 FEW_FAILURES = 3

@@ -3,8 +3,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from parlmesh.cli.local.plan import RunPaths
 from parlmesh.cli.screen.summary import Ending, next_commands, print_next, print_summary
+from parlmesh.local.plan import RunPaths
 from parlmesh.v1.training_service_pb2 import (
     TRAINING_STATE_FAILED,
     TRAINING_STATE_FINISHED,

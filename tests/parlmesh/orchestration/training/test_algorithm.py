@@ -141,6 +141,6 @@ def test_a_whole_training_keeps_what_the_documentation_says():
 
 
 def _preset():
-    from parlmesh.cli.local.presets import settings_file
+    from parlmesh.local.presets import settings_file
 
     return settings_file(Path("parl-orchestrator")).read_text()

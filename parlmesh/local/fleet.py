@@ -7,7 +7,8 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from parlmesh.cli.local.plan import (
+from parlmesh.errors import FailedPrecondition
+from parlmesh.local.plan import (
     HOST,
     RunPaths,
     UpConfig,
@@ -19,7 +20,6 @@ from parlmesh.cli.local.plan import (
     read_incarnations,
     scheduler_settings,
 )
-from parlmesh.errors import FailedPrecondition
 from parlmesh.processes import Child, ChildSpec, Supervisor, service_command, write_settings
 from parlmesh.rpc.task_group import first_of
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from parlmesh.cli.local.fleet import UpFleet, has_dashboard
-from parlmesh.cli.local.plan import RunPaths, Session, UpConfig
 from parlmesh.cli.screen.display import shown
 from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
 from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.cli.screen.live_table import console as new_console
 from parlmesh.cli.screen.summary import Ending, print_ending, print_next, print_summary
 from parlmesh.errors import FleetError
+from parlmesh.local.fleet import UpFleet, has_dashboard
+from parlmesh.local.plan import RunPaths, Session, UpConfig
 from parlmesh.processes import Supervisor
 from parlmesh.rpc.task_group import first_of
 

@@ -3,7 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from parlmesh.cli.local.plan import (
+from parlmesh.config import load
+from parlmesh.errors import ConfigError
+from parlmesh.local.plan import (
     RunPaths,
     UpConfig,
     actor_settings,
@@ -14,8 +16,6 @@ from parlmesh.cli.local.plan import (
     scheduler_settings,
     up_settings,
 )
-from parlmesh.config import load
-from parlmesh.errors import ConfigError
 from parlmesh.processes import write_settings
 
 PATHS = RunPaths(Path("runs/one"))
