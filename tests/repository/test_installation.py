@@ -81,6 +81,7 @@ DISTRIBUTIONS = {
     "grpc_reflection": "grpcio-reflection",
     "jwt": "pyjwt",
     "pydantic_core": "pydantic",
+    "PIL": "pillow",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
