@@ -15,7 +15,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export PYTHONDONTWRITEBYTECODE :=
 TORCH := $(shell grep '^torch==' constraints.txt)
 # uv does in seconds what pip does in minutes; pip stays for torch, whose CPU build only pip's settings may name, and for
-# an index that only pip knows. Bytecode is compiled when a module is first imported: most of torch never is.
+# an index that only pip knows. Bytecode is compiled once for all, on all cores, and not file by file by each of them.
 PIP := $(BIN)/python -m pip install --quiet --no-compile
 
 .PHONY: help setup protos release lock check format test e2e run bench docs nightly clean
@@ -31,6 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) $(TORCH)
 	$(PIP) --constraint constraints.txt uv
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[dev]' || $(PIP) --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
 	@touch $@
 
 protos: $(STAMP) ## regenerate parlmesh/v1 from protos/

@@ -126,6 +126,9 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the time")
+    # `make bench` gives every benchmark the same options.
+    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     quick = parser.parse_args().quick
     turns, turn_seconds, cpu_seconds = (2, 2.0, 4.0) if quick else (8, 6.0, 30.0)
     print(json.dumps(asyncio.run(measured(100, 10_000, turns, turn_seconds, cpu_seconds))))

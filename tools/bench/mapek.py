@@ -88,6 +88,9 @@ async def cycles(nodes: int, repeats: int, *, sequential: bool) -> dict[str, Any
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats, no detectors")
+    # `make bench` gives every benchmark the same options.
+    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--nodes", type=int, default=50)
     data = Path(os.environ.get("PARLMESH_DATA", "data"))
     parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series; by PARLMESH_DATA")

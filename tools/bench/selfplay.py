@@ -92,7 +92,16 @@ def trained(steps: int, seed: int) -> dict[str, Any]:
     """Connect four by its preset, in one process; shares of games won against players written by hand."""
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
-        command = [sys.executable, "-m", "parlmesh.cli", "up", "--serial", "--config", "selfplay-connect-four"]
+        command = [
+            sys.executable,
+            "-m",
+            "parlmesh.cli",
+            "up",
+            "--serial",
+            "--free-ports",
+            "--config",
+            "selfplay-connect-four",
+        ]
         command += ["--steps", str(steps), "--seed", str(seed), "--runs-dir", folder, "--run-id", "run", "--json"]
         subprocess.run(command, check=True, capture_output=True)
         seconds = time.perf_counter() - started
@@ -111,6 +120,9 @@ def trained(steps: int, seed: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="seconds, without training")
+    # `make bench` gives every benchmark the same options.
+    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
+    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
     parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each speed")
     parser.add_argument("--steps", type=int, default=3_000_000, help="steps of each training")
     parser.add_argument("--seeds", type=int, default=3)
