@@ -111,15 +111,20 @@ class Statistics:
 
     def count_outcomes(self, tasks: Sequence[Task], now: float) -> None:
         """Tasks that end now."""
-        total, key, add = 0.0, ("", 0), self.dispatch.add
-        for task in tasks:
-            # Tasks that end together are mostly alike.
-            if task.priority != key[1] or task.kind != key[0]:
-                key = (task.kind, task.priority)
-                add = self._outcome_latency(*key).add
-            seconds = now - task.submit_time
-            add(seconds)
-            total += seconds
+        # Those that end together are mostly alike, and every call for a single one shows in tasks a second.
+        first = tasks[0]
+        kind, priority = first.kind, first.priority
+        alike = [now - task.submit_time for task in tasks if task.priority == priority and task.kind == kind]
+        histogram, total = self._outcome_latency(kind, priority), sum(alike)
+        counts = histogram.counts
+        for seconds in alike:
+            counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
+        histogram.total += total
+        if len(alike) < len(tasks):
+            for task in tasks:
+                if task.priority != priority or task.kind != kind:
+                    self._outcome_latency(task.kind, task.priority).add(now - task.submit_time)
+                    total += now - task.submit_time
         self._outcomes.add(now, total, len(tasks))
 
     def _outcome_latency(self, kind: str, priority: int) -> Histogram:
