@@ -40,7 +40,7 @@ FIGURES = (
 
 def plan(quick: bool) -> list[Measurement]:
     runs, seconds, turns = (1, "1", "5") if quick else (3, "1.5", "9")
-    uploads = ("-m", "tools.bench.ours.dataplane.uploads", "--seconds", seconds, "--fragment-steps")
+    uploads = ("-m", "tools.bench.ours.dataplane.uploads", "--seconds", seconds, "--trajectory-steps")
     return [
         Measurement("uploads", (*uploads, str(LARGE)), runs, 120),
         Measurement("small_uploads", (*uploads, str(SMALL)), runs, 120),

@@ -100,7 +100,7 @@ if __name__ == "__main__":
     parser.add_argument("--learner", required=True)
     parser.add_argument("--bare", required=True)
     parser.add_argument("--environments", type=int, required=True)
-    parser.add_argument("--fragment-steps", type=int, required=True)
+    parser.add_argument("--trajectory-steps", type=int, required=True)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main(given.name, given.learner, given.bare, given.environments, given.trajectory_steps))

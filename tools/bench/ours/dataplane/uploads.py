@@ -48,7 +48,7 @@ async def measure(seconds: float, turns: int, trajectory_steps: int) -> dict[str
         bare = BareServer()
         await server.start()
         draining = asyncio.create_task(drain(run))
-        shape = ("--environments", str(ENVIRONMENTS), "--fragment-steps", str(trajectory_steps))
+        shape = ("--environments", str(ENVIRONMENTS), "--trajectory-steps", str(trajectory_steps))
         common = ("--learner", server.address, "--bare", await bare.start(), *shape)
         names = [("--name", f"actor-{index}") for index in range(SENDERS)]
         async with Children(
@@ -101,7 +101,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--fragment-steps", type=int, default=448)
+    parser.add_argument("--trajectory-steps", type=int, default=448)
     given = parser.parse_args()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         print(json.dumps(runner.run(measure(given.seconds, given.turns, given.trajectory_steps))))

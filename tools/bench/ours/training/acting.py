@@ -11,7 +11,7 @@ WARM_UP_FRAGMENTS = 5
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--environments", type=int, required=True)
-    parser.add_argument("--fragment-steps", type=int, default=32)
+    parser.add_argument("--trajectory-steps", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
