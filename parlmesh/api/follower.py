@@ -21,6 +21,7 @@ from parlmesh.rpc import Backoff, error_from_rpc, open_channel, pages
 from parlmesh.rpc.errors import fleet_error_in
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.rpc.task_group import first_of
+from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 from parlmesh.v1 import metrics_service_pb2 as metrics_pb
 from parlmesh.v1 import model_service_pb2 as model_pb
@@ -30,6 +31,8 @@ from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
 T = TypeVar("T")
+
+log = get_logger("parlmesh.api")
 
 _CALL_SECONDS = 30.0
 _STREAM_SECONDS = 3_600.0
@@ -101,10 +104,12 @@ class Follower:
         async def serving(self: Follower) -> Any:
             write_settings(paths.settings, up_settings(config, paths.root.name))
             async with Supervisor(
-                note=lambda text: None, grace_seconds=_GRACE_SECONDS, environment=_environment()
+                note=lambda text: log.warning("fleet", note=text),
+                grace_seconds=_GRACE_SECONDS,
+                environment=_environment(),
             ) as supervisor:
                 fleet = UpFleet(config, paths, supervisor)
-                self._trouble = fleet.lost
+                self._trouble = lambda: first_of(fleet.lost(), _without_actors(fleet))
                 try:
                     await fleet.start()
                     yield fleet.learner
@@ -202,6 +207,7 @@ class Follower:
             except grpc.aio.AioRpcError as error:
                 if error.code() not in _PASSING:
                     raise error_from_rpc(error) from None
+                log.warning("learner_away", run_id=self._run_id, error=error_from_rpc(error).message)
             await asyncio.sleep(backoff.next())
 
     async def _lost(self) -> None:
@@ -276,6 +282,10 @@ class Follower:
             return asyncio.run_coroutine_threadsafe(called(), loop).result(_CALL_SECONDS)
         except TimeoutError:
             raise Unavailable("the learner did not answer", reason="NO_ANSWER") from None
+
+
+async def _without_actors(fleet: UpFleet) -> str:
+    return f"no actor can be kept alive: {await fleet.without_actors()}"
 
 
 def _environment() -> dict[str, str]:

@@ -90,13 +90,14 @@ class UpFleet:
         await first_of(*(child.settled.wait() for child in services))
         return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
 
-    async def without_actors(self) -> None:
-        """Waits until the last actor is given up; never returns when there was none."""
+    async def without_actors(self) -> str:
+        """Waits until the last actor is given up, and says why that was; never returns when there was none."""
         actors = self._actors()
         if not actors:
             await asyncio.Event().wait()
         for child in actors:
             await child.settled.wait()
+        return next((child.reason for child in actors if child.reason), "all were stopped")
 
     async def stop(self) -> None:
         """End everything: the learner first, while the others can still finish what it waits for."""

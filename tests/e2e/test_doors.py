@@ -12,7 +12,7 @@ import pytest
 
 import parlmesh
 from parlmesh.api.training import TrainingRun
-from parlmesh.errors import AlreadyExists, FleetError
+from parlmesh.errors import AlreadyExists, FleetError, Unavailable
 
 pytestmark = pytest.mark.e2e
 
@@ -114,9 +114,16 @@ async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -
         parlmesh.train("CartPole-v1", runs_dir=tmp_path, run_id="one")
 
 
-def test_a_run_that_fails_or_whose_callback_does_says_so_where_it_is_waited_for(tmp_path: Path) -> None:
+def test_a_run_that_fails_or_whose_callback_does_says_so_where_it_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(FleetError, match="NoSuchWorld"):
         parlmesh.train("NoSuchWorld-v0", steps=100, serial=True, runs_dir=tmp_path)
+
+    monkeypatch.setenv("PARLMESH_ACTOR__KINDS", '["dance"]')
+    with pytest.raises(Unavailable, match=r"no actor can be kept alive: .*kinds has 'dance'"):
+        parlmesh.train("CartPole-v1", steps=1_000, actors=1, runs_dir=tmp_path)
+    monkeypatch.delenv("PARLMESH_ACTOR__KINDS")
 
     def refuse(run: TrainingRun) -> None:
         raise KeyError("mine")
