@@ -5,6 +5,7 @@ file, line and source, never values.
 """
 
 import os
+import re
 import site
 import sysconfig
 import traceback
@@ -16,6 +17,7 @@ LONGEST_TEXT = 4000
 _MOST_FRAMES = 8
 _MOST_CAUSES = 3
 _LONGEST_SOURCE = 160
+_FRAME = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 
 _OWN = tuple(
     f"{Path(__file__).parent.parent / package}{os.sep}" for package in ("parlmesh", "actor", "learner", "scheduler")
@@ -89,6 +91,15 @@ def first_line(text: str) -> str:
 def frames_of(text: str) -> str:
     """What is below the sentence; empty when nothing is."""
     return text.partition("\n")[2]
+
+
+def told_in_one_line(text: str, limit: int) -> str:
+    """A text with frames as its sentence and the outermost place, where there is room for the whole place."""
+    frame = _FRAME.search(text)
+    where = f" ({frame[1]}:{frame[2]})" if frame is not None else ""
+    if len(where) > limit // 2:
+        where = ""
+    return cut(first_line(text), limit - len(where)) + where
 
 
 def _line(frame: traceback.FrameSummary) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import grpc.aio
 
 from parlmesh.errors import FleetError, NotFound, Unavailable
+from parlmesh.failures import told_in_one_line
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.rpc import Backoff
@@ -399,7 +400,7 @@ class Federation:
         if not succeeded and outcome.failure.reason in _ASK_AGAIN:
             self._spawn(functools.partial(self._ask_again, task, outcome.failure.reason))
             return
-        failure = f"{outcome.failure.reason}: {outcome.failure.message}"[:LONGEST_MESSAGE]
+        failure = told_in_one_line(f"{outcome.failure.reason}: {outcome.failure.message}", LONGEST_MESSAGE)
         failed = failures_in(outcome.result, task.nodes) if succeeded else dict.fromkeys(task.nodes, failure)
         for node in task.nodes:
             nonce = task.nonces[node]

@@ -58,6 +58,12 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(
     assert (ended.returncode, ended.stderr) == (2, f"{sentence}\n")
 
 
+def test_a_service_starts_by_its_package_from_any_folder(tmp_path: Path) -> None:
+    ended = run("-m", "parlmesh.scheduler", "--help", cwd=tmp_path)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "listen.port" in ended.stdout
+
+
 def test_a_program_without_a_guard_is_told_so_at_once(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         textwrap.dedent("""

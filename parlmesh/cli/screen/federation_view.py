@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from parlmesh.cli.screen.tables import enum_word, print_table
+from parlmesh.cli.screen.tables import enum_word, print_table, say
 from parlmesh.v1 import federation_service_pb2 as pb
 
 
@@ -47,6 +47,17 @@ def print_rounds(rounds: Sequence[pb.Round]) -> None:
         )
     columns = (">round", "state", ">seconds", ">accepted", "refused", "model", ">version")
     print_table(columns, rows, nothing="no rounds yet")
+    if failure := _last_failure(rounds):
+        say(failure)
+
+
+def _last_failure(rounds: Sequence[pb.Round]) -> str:
+    """What the newest task that failed said; empty when none did."""
+    for each in sorted(rounds, key=lambda each: each.number, reverse=True):
+        for update in each.updates:
+            if update.refusal == "TASK_FAILED" and update.message:
+                return f"round {each.number}, {update.node_id}: {update.message}"
+    return ""
 
 
 def _unlisted(each: pb.Round) -> list[str]:

@@ -171,3 +171,24 @@ async def test_a_wrong_answer_fails_its_task_and_counts_against_its_node(tmp_pat
         await bench.until(lambda: federation.core.state is FederationState.FINISHED)
         found = {update.node_id: update.refusal for update in federation.core.history[-1].updates}
         assert found == {"a": "TASK_FAILED", "b": ""}
+
+
+async def test_what_a_learning_task_raised_is_told_in_the_round_with_its_place(tmp_path):
+    """Also where the sentence and the path are long."""
+    path = f"/srv/{'deep/' * 12}spirals.py"
+    told = f'ValueError: {"no data " * 30}\n  File "{path}", line 12, in fit: raise ValueError(text)'
+    scheduler = Scheduler()
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(nodes=("a", "b"), rounds=1)
+        await bench.until(lambda: len(scheduler.tasks) == 2)
+        broken = next(task for task in scheduler.tasks.values() if task.placement.node_id == "a")
+        failure = task_pb2.Failure(reason="USER_ERROR", message=told)
+        scheduler.outcomes.put_nowait(
+            task_pb2.Outcome(task_id=broken.task_id, state=task_pb2.TASK_STATE_FAILED, failure=failure)
+        )
+        await bench.submit(federation.core.assignments["b"], vector_of("b", 1))
+        await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+        (said,) = (update.message for update in federation.core.history[-1].updates if update.node_id == "a")
+        assert said.startswith("USER_ERROR: ValueError: no data")
+        assert said.endswith(f" ({path}:12)")
+        assert "\n" not in said

@@ -1,5 +1,6 @@
 """The whole command: help without heavy imports, errors as one sentence with their exit code."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -213,3 +214,10 @@ def test_doctor_says_what_to_do_about_a_missing_file_and_ends_with_1(parlmesh: C
     ended = parlmesh("--ca", str(tmp_path / "ca.pem"), "doctor")
     assert ended.returncode == 1
     assert "No such file or directory; make new ones with `parlmesh certs`" in ended.stdout
+
+
+def test_a_shell_completes_commands() -> None:
+    program = Path(sys.executable).with_name("parlmesh")
+    asked = {"_PARLMESH_COMPLETE": "complete_bash", "COMP_WORDS": "parlmesh train st", "COMP_CWORD": "2"}
+    ended = subprocess.run([program], env=os.environ | asked, capture_output=True, text=True, timeout=60)
+    assert ended.stdout.split() == ["start", "stop"]

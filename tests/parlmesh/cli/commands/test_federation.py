@@ -38,6 +38,15 @@ def test_rounds_are_shown_with_who_was_refused(capsys: pytest.CaptureFixture[str
     assert "accepted" in capsys.readouterr().out
 
 
+def test_below_the_rounds_is_what_the_newest_failed_task_said(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = a_round(1), a_round(2)
+    for each, line in ((first, 3), (second, 12)):
+        message = f"USER_ERROR: ValueError: no data (spirals.py:{line})"
+        each.updates.append(pb.UpdateRecord(node_id="c", refusal="TASK_FAILED", message=message))
+    print_rounds([first, second])
+    assert capsys.readouterr().out.endswith("round 2, c: USER_ERROR: ValueError: no data (spirals.py:12)\n")
+
+
 def test_the_chart_is_a_picture(tmp_path) -> None:
     draw_rounds([a_round(1), a_round(2)], tmp_path / "chart.png", "digits")
     assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")

@@ -1,9 +1,12 @@
 """Tables that fit where they are shown."""
 
+import hashlib
+
 import pytest
 
 from parlmesh.cli.screen.live_table import console
-from parlmesh.cli.screen.tables import print_table, say
+from parlmesh.cli.screen.tables import fields_of, print_table, say
+from parlmesh.v1.model_service_pb2 import Model
 
 COLUMNS = ["actor", ">slots", "heartbeat?", "kinds?"]
 ROWS = [["actor-0", "2", "0.1 s ago", ", ".join(f"kind-{index}" for index in range(12))]]
@@ -58,3 +61,8 @@ def test_no_name_moves_the_cursor_or_turns_the_text_around(
     assert f"{CALM}[bold]\n" in text
     assert "\x1b" not in text
     assert text.replace("\n", "").isprintable()
+
+
+def test_digests_are_hexadecimal_wherever_they_are_printed() -> None:
+    digest = hashlib.sha256(b"weights").digest()
+    assert fields_of(Model(digest=digest))["digest"] == digest.hex()
