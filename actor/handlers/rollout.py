@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import Field
 
+from parlmesh.environments.opponents import NEWEST, Finished, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
-from parlmesh.opponents import NEWEST, Finished, Opponent
 from parlmesh.rollouts import Collector, collector_seed, games_by_opponent
 from parlmesh.telemetry import Waiting
 from parlmesh.types import Array, Trajectory

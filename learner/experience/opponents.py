@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parlmesh.opponents import NEWEST
+from parlmesh.environments.opponents import NEWEST
 from parlmesh.training.opponents_config import OpponentsConfig
 
 

@@ -26,8 +26,6 @@ from ..policies.registry import PolicyRegistry
 from ..sources.dispatch import Dispatcher
 from . import about as about_files
 from . import metrics
-from .aggregation import Aggregator
-from .intake import Reception
 from .journal import Journal, encode, read_journal
 from .models import ModelFiles, StoredModel
 from .nodes import NodesFound
@@ -37,9 +35,11 @@ from .rules.events import Action, Event
 from .rules.records import LONGEST_MESSAGE, RoundState
 from .rules.rounds import Phase, Rounds
 from .rules.snapshot import state_of
-from .spool import Spool
 from .tasks import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
 from .troubles import passing, sentence_of
+from .updates.aggregation import Aggregator
+from .updates.intake import Reception
+from .updates.spool import Spool
 from .watches import Watcher, Watchers
 
 log = get_logger("parlmesh.learner")

@@ -10,10 +10,10 @@ from parlmesh.v1 import tensor_pb2
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
 from .coordinator import Federation
-from .intake import UpdateAbout
 from .models import StoredModel
 from .rules.gate import finite_metrics
 from .rules.records import FederationState, Offer, RoundRecord, RoundState
+from .updates.intake import UpdateAbout
 
 _STATES = {
     FederationState.RUNNING: pb.FEDERATION_STATE_RUNNING,

@@ -15,10 +15,10 @@ from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
 from .directory import Federations
-from .intake import Arrival
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .models import StoredModel
-from .update_stream import UpdateStream, data_of, parsed
+from .updates.intake import Arrival
+from .updates.stream import UpdateStream, data_of, parsed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from parlmesh.algorithms.ratings import Rating, ratings, score_bounds
+from parlmesh.environments.opponents import NEWEST
 from parlmesh.files import remove, replace_file
-from parlmesh.opponents import NEWEST
 from parlmesh.telemetry import get_logger
 from parlmesh.training.opponents_config import OpponentsConfig
 

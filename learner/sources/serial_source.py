@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from parlmesh.environments.opponents import NEWEST, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.opponents import NEWEST, Opponent
 from parlmesh.policies import Policy, load_policy
 from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent, play_match
 from parlmesh.telemetry import get_logger

@@ -54,7 +54,7 @@ class Reader:
     def give(self, action: Array, *, single: bool) -> Any:
         """Actions as `step` takes them."""
         if self._environment and (self._spec.action.kind != "continuous"):
-            from parlmesh.spaces import acted
+            from parlmesh.environments.spaces import acted
 
             action = acted(self._known()[1]).give(action)
         if not single:
@@ -87,7 +87,7 @@ class Reader:
         )
 
     def _joined(self, observation: Any) -> tuple[Array, bool]:
-        from parlmesh.spaces import observed
+        from parlmesh.environments.spaces import observed
 
         if not self._environment:
             raise InvalidInput(

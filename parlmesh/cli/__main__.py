@@ -7,29 +7,16 @@ from typing import Annotated
 
 import typer
 
-from parlmesh.cli.commands import (
-    actors,
-    bench,
-    certs,
-    deploy,
-    federation,
-    job,
-    mapek,
-    mesh,
-    models,
-    orchestration,
-    placement,
-    tasks,
-    train,
-)
+from parlmesh.cli.applications import job, mapek, mesh, orchestration, placement
+from parlmesh.cli.applications.play import play, usi
+from parlmesh.cli.applications.tune import tune
+from parlmesh.cli.commands import actors, bench, certs, deploy, federation, models, tasks, train
 from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.evaluate import evaluate
 from parlmesh.cli.commands.logs import logs
-from parlmesh.cli.commands.play import play, usi
 from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
-from parlmesh.cli.commands.tune import tune
 from parlmesh.cli.commands.up import up
 from parlmesh.cli.examples import give_examples
 from parlmesh.engine import choose_engine

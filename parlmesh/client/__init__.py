@@ -4,8 +4,8 @@ from .config import ClientConfig
 from .controller import PARLController
 from .federated import GlobalModel, PARLFederatedOrchestrator
 from .info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
+from .learner import PolicyUpdate
 from .outcomes import Outcome, OutcomeState
-from .policy import PolicyUpdate
 from .requests import Placement, Priority, TaskRequest
 
 __all__ = [

@@ -8,8 +8,6 @@ async with PARLController() as controller:
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar, overload
 
@@ -17,23 +15,23 @@ import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.functions import FunctionTask
-from parlmesh.rpc import error_from_rpc, open_channel, pages
+from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .connection import Connection
+from .connection.pending import UnclaimedOutcomes, no_outcome
+from .connection.retry import is_temporary
 from .functions import Call, call_of, calls_of, values_of
-from .info import ActorInfo, PARLStats, actor_from_proto, stats_from_proto
+from .info import PARLStats, stats_from_proto
+from .learner import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
+from .operations import FleetOperations
 from .outcomes import Outcome
-from .pending import UnclaimedOutcomes, no_outcome
-from .policy import PolicyUpdate, wait_for_policy
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
-from .retry import TASKS_PER_REQUEST, is_temporary
 from .run import Run, enumerated
-from .trainings import pause_run, resume_run
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +43,7 @@ _LOOK_SECONDS = 0.01
 _RETRY_SECONDS = 0.1
 
 
-class PARLController:
+class PARLController(FleetOperations):
     """Talks to one fleet: a running one (`connect`), or one of its own (`initialize`). One is enough for a program.
 
     Used with `async with`, or ended by `close`. All methods belong to one event loop.
@@ -267,61 +265,12 @@ class PARLController:
         requests = enumerate(TaskRequest(kind, given, priority=priority) for given in parameters)
         return Run(self._connected(), requests, limit, self._seconds(timeout)).in_order()
 
-    async def cancel(self, task_ids: Iterable[str]) -> list[str]:
-        """Stops tasks; the ids of those that had not ended. Their outcomes are CANCELLED."""
-        calls = self._connected().calls
-        names, cancelled = _names("task_ids", task_ids), list[str]()
-        for start in range(0, max(1, len(names)), TASKS_PER_REQUEST):
-            request = pb.CancelTasksRequest(task_ids=names[start : start + TASKS_PER_REQUEST])
-            cancelled += (await calls.call(calls.stub.CancelTasks, request)).cancelled_task_ids
-        return cancelled
-
-    async def explain(self, task_id: str) -> str:
-        """One sentence that says why a task is where it is."""
-        calls = self._connected().calls
-        return (await calls.call(calls.stub.ExplainTask, pb.ExplainTaskRequest(task_id=task_id))).explanation
-
     async def get_statistics(self) -> PARLStats:
         """The fleet's numbers, and this client's own."""
         connection = self._connected()
         calls = connection.calls
         message = await calls.call(calls.stub.GetStatistics, pb.GetStatisticsRequest())
         return stats_from_proto(message, replace(connection.counts, dropped_outcomes=self._unclaimed.dropped))
-
-    async def list_actors(self) -> list[ActorInfo]:
-        """Every worker the scheduler knows, the lost ones of the last minutes included."""
-        calls = self._connected().calls
-        listing = pages(partial(calls.call, calls.stub.ListActors), pb.ListActorsRequest())
-        return [actor_from_proto(actor) async for page in listing for actor in page.actors]
-
-    async def pause(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They finish what they have and take nothing until resumed. NotFound changes none."""
-        return await self._command(actor_ids, pb.ACTOR_COMMAND_PAUSE)
-
-    async def resume(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They take tasks again."""
-        return await self._command(actor_ids, pb.ACTOR_COMMAND_RESUME)
-
-    async def drain(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They finish what they have, then leave."""
-        return await self._command(actor_ids, pb.ACTOR_COMMAND_DRAIN)
-
-    async def reset(self, actor_ids: Iterable[str]) -> list[ActorInfo]:
-        """They drop their environments, caches and running tasks, and start afresh."""
-        return await self._command(actor_ids, pb.ACTOR_COMMAND_RESET)
-
-    async def quarantine(self, node_ids: Iterable[str], reason: str) -> list[ActorInfo]:
-        """All tasks are taken back from these nodes, and they get none for the scheduler's quarantine_seconds."""
-        return await self._command((), pb.ACTOR_COMMAND_QUARANTINE, node_ids, reason)
-
-    async def release(self, node_ids: Iterable[str]) -> list[ActorInfo]:
-        """Ends the quarantine of nodes, and a pause of their actors."""
-        return await self._command((), pb.ACTOR_COMMAND_RESUME, node_ids)
-
-    async def rebalance_load(self) -> int:
-        """Takes back what has not started from slow or paused workers; how many tasks moved."""
-        calls = self._connected().calls
-        return (await calls.call(calls.stub.RebalanceTasks, pb.RebalanceTasksRequest())).moved_tasks
 
     async def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:  # noqa: ASYNC109
         """Waits until every acting worker acts with the learner's newest policy version. Needs the learner's address.
@@ -349,20 +298,6 @@ class PARLController:
         if self._learner_channel is None:
             self._learner_channel = open_channel(self._learner, self._security)
         return self._learner_channel
-
-    async def get_trace(self, *, seconds: int = 60) -> str:
-        """The attempts that ended in the last seconds, as Chrome's trace-event JSON."""
-        if not 1 <= seconds <= 3600:
-            raise InvalidInput(f"seconds is {seconds!r}; it must be 1 to 3600", reason="INVALID_WINDOW")
-        calls = self._connected().calls
-        return (await calls.call(calls.stub.GetTrace, pb.GetTraceRequest(seconds=seconds))).trace_json
-
-    async def save_trace(self, path: str | Path, *, seconds: int = 60) -> Path:
-        """Writes the last seconds as a trace file for Perfetto or chrome://tracing."""
-        trace = await self.get_trace(seconds=seconds)
-        file = Path(path)
-        await asyncio.to_thread(file.write_text, trace, encoding="utf-8")
-        return file
 
     def _connected(self) -> Connection:
         if self._connection is None:
@@ -449,25 +384,3 @@ class PARLController:
                     await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError:
             raise no_outcome(task_id, seconds) from None
-
-    async def _command(
-        self,
-        actor_ids: Iterable[str],
-        command: pb.ActorCommand.ValueType,
-        node_ids: Iterable[str] = (),
-        reason: str = "",
-    ) -> list[ActorInfo]:
-        calls = self._connected().calls
-        request = pb.UpdateActorsRequest(
-            actor_ids=_names("actor_ids", actor_ids),
-            node_ids=_names("node_ids", node_ids),
-            command=command,
-            reason=reason,
-        )
-        return [actor_from_proto(actor) for actor in (await calls.call(calls.stub.UpdateActors, request)).actors]
-
-
-def _names(what: str, given: Iterable[str]) -> list[str]:
-    if isinstance(given, str):
-        raise InvalidInput(f"{what} is the text {given!r}; it must be a list of ids", reason="INVALID_IDS")
-    return list(given)

@@ -11,8 +11,8 @@ from google.protobuf.duration_pb2 import Duration
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
-from parlmesh.varint import SMALL, SMALL_NUMBERS, varint
 from parlmesh.wire import payload_to_proto
+from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 

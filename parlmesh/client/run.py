@@ -9,8 +9,8 @@ from typing import Protocol
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 from .connection import Connection
+from .connection.pending import Sink
 from .outcomes import Outcome, abandoned
-from .pending import Sink
 from .requests import TaskRequest
 
 

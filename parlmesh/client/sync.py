@@ -25,8 +25,8 @@ from .config import ClientConfig
 from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, P, PARLController, R
 from .functions import call_of
 from .info import ActorInfo, PARLStats
+from .learner import PolicyUpdate
 from .outcomes import Outcome
-from .policy import PolicyUpdate
 from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 """Self-play: games of two players, opponents, ratings. Importing this registers the games' ids.
 
-The engine finds the ids by the entry points `parlmesh.environments`, and an opponent by `parlmesh.opponents` alone.
+The engine finds the ids by the entry points `parlmesh.environments`, and knows an opponent by
+`parlmesh.environments.opponents` alone.
 """
 
 from .registration import adopt, register_envs

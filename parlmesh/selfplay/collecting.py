@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from parlmesh.environments.opponents import NEWEST, Opponent
 from parlmesh.errors import InvalidInput
 from parlmesh.handlers import Context, Result
-from parlmesh.opponents import NEWEST, Opponent
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import Policy, load_policy
 from parlmesh.rollouts import Collector, games_by_opponent

@@ -11,8 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
+from parlmesh.environments.opponents import Finished, Opponent
 from parlmesh.errors import InvalidInput
-from parlmesh.opponents import Finished, Opponent
 from parlmesh.types import ACTION_MASK, Array
 
 from .games import OTHER_SIDE, WORTH, Games, Verdict, winning_moves

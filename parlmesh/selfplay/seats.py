@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from parlmesh.environments.opponents import NEWEST, Opponent, Player
 from parlmesh.errors import InvalidInput
-from parlmesh.opponents import NEWEST, Opponent, Player
 from parlmesh.types import Array
 
 from .games import Games

@@ -1,7 +1,7 @@
 """Protobuf's wire form, read without copying: large fields are taken out of a message before the rest is parsed."""
 
 from parlmesh.errors import InvalidInput
-from parlmesh.varint import read_varint
+from parlmesh.wire.varint import read_varint
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 

@@ -10,7 +10,7 @@ import numpy as np
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
-from parlmesh.varint import varint
+from parlmesh.wire.varint import varint
 
 _DTYPES: Mapping[int, np.dtype] = {
     pb.DATA_TYPE_BOOL: np.dtype(np.bool_),

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from parlmesh.varint import read_varint
+from parlmesh.wire.varint import read_varint
 
 from ..core.admission import check_size
 from ..core.results import AttemptEnd

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from parlmesh import limits
-from parlmesh.varint import LOW, SMALL, varint
+from parlmesh.wire.varint import LOW, SMALL, varint
 
 from ..core.task import SUCCEEDED, LeaseName, Task
 

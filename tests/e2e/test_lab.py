@@ -2,7 +2,7 @@
 
 import pytest
 
-from parlmesh.cli.lab import CYCLES, FAULTS, FleetInLab
+from parlmesh.cli.applications.lab import CYCLES, FAULTS, FleetInLab
 from parlmesh.mesh.lab import Pings, lacking
 
 pytestmark = [

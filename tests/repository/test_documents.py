@@ -8,7 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDERS = [
     *("scheduler", "scheduler/core", "learner", "learner/runs", "learner/federation", "actor"),
-    *("parlmesh", "parlmesh/client", "parlmesh/rpc", "parlmesh/cli", "tools", "tests"),
+    *("parlmesh", "parlmesh/client", "parlmesh/rpc", "parlmesh/cli", "parlmesh/mesh", "tools", "tests"),
 ]
 PAGES = [
     ROOT / "README.md",

@@ -23,7 +23,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from parlmesh.environments import environment_spec
-from parlmesh.opponents import NEWEST, Opponent
+from parlmesh.environments.opponents import NEWEST, Opponent
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import Policy, PolicySpec, load_policy, pack_policy
 from parlmesh.rollouts import Collector, evaluate, play_match

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from rsshogi.core import Move
 
-from parlmesh.opponents import Player
+from parlmesh.environments.opponents import Player
 from parlmesh.types import Array
 
 from .games import START, Shogi

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from parlmesh.environments.spaces import observed
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import Policy
-from parlmesh.spaces import observed
 from parlmesh.types import Array
 
 from .baselines import BASELINES, TARGET_UTILISATION, Random

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from learner.experience.opponents import OpponentPool, Record
-from parlmesh.opponents import NEWEST
+from parlmesh.environments.opponents import NEWEST
 from parlmesh.training.opponents_config import OpponentsConfig
 
 

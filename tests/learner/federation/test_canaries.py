@@ -10,11 +10,11 @@ import pytest
 from scipy.stats import beta
 
 from actor.handlers.federated import noised
-from learner.federation.aggregation import Aggregator, combination_for
 from learner.federation.models import ModelFiles
 from learner.federation.rules.closing import close
 from learner.federation.rules.records import Answer
-from learner.federation.spool import Spool
+from learner.federation.updates.aggregation import Aggregator, combination_for
+from learner.federation.updates.spool import Spool
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.privacy import epsilon, mean_noise_deviation, noise_stream

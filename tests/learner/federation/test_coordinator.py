@@ -9,10 +9,10 @@ import pytest
 import safetensors.numpy
 from google.protobuf.json_format import MessageToJson
 
-from learner.federation.aggregation import Aggregator
 from learner.federation.coordinator import Federation
 from learner.federation.nodes import NodesFound
 from learner.federation.rules.records import FederationState
+from learner.federation.updates.aggregation import Aggregator
 from parlmesh.federation.compression import encode
 from parlmesh.federation.privacy import releases_within
 from parlmesh.rpc import error_from_rpc

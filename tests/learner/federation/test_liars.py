@@ -5,10 +5,10 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from learner.federation.aggregation import combination_for
 from learner.federation.rules.closing import close
 from learner.federation.rules.gate import check_values
 from learner.federation.rules.records import Answer
+from learner.federation.updates.aggregation import combination_for
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

@@ -7,10 +7,10 @@ w (2 h + |m|) of the mean m of the honest ones, where w = 2 / (n + 1) is all tha
 import numpy as np
 import pytest
 
-from learner.federation.aggregation import combination_for
 from learner.federation.rules.closing import close
 from learner.federation.rules.records import Answer
 from learner.federation.rules.voters import votes_of
+from learner.federation.updates.aggregation import combination_for
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.updates import MemoryUpdates

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.client import Outcome, TaskRequest
-from parlmesh.client.pending import Sink
+from parlmesh.client.connection.pending import Sink
 from parlmesh.client.run import Window
 from parlmesh.v1 import task_pb2 as pb
 

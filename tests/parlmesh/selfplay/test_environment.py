@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from parlmesh.environments.opponents import NEWEST, Opponent
 from parlmesh.errors import InvalidInput
-from parlmesh.opponents import NEWEST, Opponent
 from parlmesh.policies.acting import Choice
 from parlmesh.rollouts import play_match
 from parlmesh.selfplay import environment

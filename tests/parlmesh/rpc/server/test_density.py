@@ -6,7 +6,7 @@ from parlmesh.rpc.server.density import MOST_ELEMENTS, check_density, count_elem
 from parlmesh.v1 import experience_service_pb2 as experience_pb
 from parlmesh.v1 import federation_service_pb2, tensor_pb2
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
-from parlmesh.varint import varint
+from parlmesh.wire.varint import varint
 
 CONNECT = "/parlmesh.v1.FleetService/Connect"
 UPLOAD = "/parlmesh.v1.ExperienceService/UploadTrajectories"

@@ -1,0 +1,175 @@
+"""From the updates of a round to the next model, block by block: rule, privacy, server optimiser."""
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import safetensors.numpy
+
+from parlmesh.errors import InvalidInput
+from parlmesh.federation import aggregators
+from parlmesh.federation.aggregators import Combination
+from parlmesh.federation.config import FederationConfig, RuleConfig
+from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
+from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
+from parlmesh.federation.updates import Updates, block_columns
+from parlmesh.types import Array
+
+from ..models import ModelFiles, StoredModel
+from ..noise_key import NOISE_KEY, NoiseKey
+from ..rules.records import Counted
+from ..rules.voters import votes_of
+from .spool import Spool, SpooledUpdates
+
+# Norms are taken in float32; a clipped update must be short enough all the same.
+_CLIP_MARGIN = 1.0 - 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A version that was just made."""
+
+    model: StoredModel
+    metrics: dict[str, float]
+
+
+class Aggregator:
+    """Makes versions of one federation. Used in one thread at a time."""
+
+    def __init__(self, config: FederationConfig, models: ModelFiles, spool: Spool, folder: Path) -> None:
+        self._config = config
+        self._models = models
+        self._spool = spool
+        self._folder = folder
+        self._noise_key = NoiseKey(folder / NOISE_KEY)
+        server = config.server
+        self._server: ServerOptimiser = server_optimiser(
+            server.optimiser,
+            learning_rate=server.learning_rate,
+            momentum=server.momentum,
+            beta2=server.beta2,
+            tau=server.tau,
+        )
+
+    def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> "Joined":
+        """Writes version base + 1; the same updates give the same bytes. With it, what the history shows of it."""
+        ordered = sorted(counted, key=lambda update: (update.node_id, update.slot))
+        updates: Updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
+        if self._config.rule.by_votes:
+            updates = votes_of(updates, ordered)
+        combination = combination_for(self._config, updates, ordered)
+        moments = self._moments(base)
+        squares: list[float] = []
+        reader = self._models.reader(base)
+        noise = self._noise(base, len(ordered))
+
+        def parts() -> Iterator[memoryview]:
+            for start, stop, joint in combined(updates, combination):
+                if noise is not None:
+                    joint = joint + noise.draw(stop - start)
+                piece = {name: moment[start:stop] for name, moment in moments.items()}
+                step = self._server.step(joint, piece)
+                squares.append(float(np.dot(step, step)))
+                yield (reader.read(start, stop) + step).astype("<f4").view(np.uint8).data
+
+        try:
+            model = self._models.derive(base, parts)
+        finally:
+            reader.close()
+        if moments:
+            self._keep_moments(base + 1, moments)
+        return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))})
+
+    def forget_noise(self, base: int) -> None:
+        """Once the version that was made of `base` is written down."""
+        if self._config.privacy.mode == "central":
+            self._noise_key.forget(base)
+
+    def _noise(self, base: int, count: int) -> "_Noise | None":
+        privacy = self._config.privacy
+        if privacy.mode != "central":
+            return None
+        deviation = mean_noise_deviation(privacy.noise_multiplier, privacy.clip_norm, count)
+        return _Noise(noise_stream(self._noise_key.seed(base)), deviation)
+
+    def _moments(self, base: int) -> dict[str, Array]:
+        """Those that belong to the base: a round that is made again starts from the same ones."""
+        path = self._moment_path(base)
+        if not self._server.moments:
+            return {}
+        if not path.exists():
+            return self._server.initial(self._spool.size)
+        return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
+
+    def _keep_moments(self, version: int, moments: dict[str, Array]) -> None:
+        path = self._moment_path(version)
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(safetensors.numpy.save(moments))
+        partial.replace(path)
+        for old in sorted(self._folder.glob("moments-v*.safetensors"))[:-2]:
+            old.unlink()
+
+    def _moment_path(self, version: int) -> Path:
+        return self._folder / f"moments-v{version:08d}.safetensors"
+
+
+def combined(updates: Updates, combination: Combination) -> Iterator[tuple[int, int, Array]]:
+    """(start, stop, joint update) over all columns in their order; the next block is read while one is written."""
+
+    def combine(start: int, stop: int) -> tuple[int, int, Array]:
+        return start, stop, combination(updates.block(start, stop))
+
+    with ThreadPoolExecutor(1) as reading:
+        following: Future[tuple[int, int, Array]] | None = None
+        for columns in block_columns(updates):
+            present, following = following, reading.submit(combine, *columns)
+            if present is not None:
+                yield present.result()
+        if following is not None:
+            yield following.result()
+
+
+class _Noise:
+    """Gaussian noise, drawn in the order of the blocks."""
+
+    def __init__(self, stream: np.random.Generator, deviation: float) -> None:
+        self._stream = stream
+        self._deviation = deviation
+
+    def draw(self, size: int) -> Array:
+        """The next numbers."""
+        return self._deviation * self._stream.standard_normal(size)
+
+
+def combination_for(config: FederationConfig, updates: Updates, counted: Sequence[Counted]) -> Combination:
+    """The rule of a federation for one round's updates."""
+    weights, norms = [update.weight for update in counted], [update.norm for update in counted]
+    rule = config.rule
+    if config.privacy.mode == "central":
+        return aggregators.clipped_mean(weights, norms, config.privacy.clip_norm * _CLIP_MARGIN)
+    match rule.name:
+        case "mean":
+            return aggregators.scaled_mean(weights, [update.scale for update in counted])
+        case "clipped_mean":
+            return aggregators.clipped_mean(weights, norms, rule.clip_norm)
+    return _by_votes(rule, updates)
+
+
+def _by_votes(rule: RuleConfig, updates: Updates) -> Combination:
+    """Rules in which every voter counts the same, whatever it weighs: liars need half of the votes."""
+    match rule.name:
+        case "median":
+            return aggregators.median()
+        case "trimmed_mean":
+            return aggregators.trimmed_mean(updates.count, rule.liars)
+        case "krum":
+            return aggregators.krum(updates, rule.liars)
+        case "multi_krum":
+            return aggregators.krum(updates, rule.liars, rule.chosen or updates.count - rule.liars)
+        case "geometric_median":
+            return aggregators.geometric_median(updates, [1.0] * updates.count)
+        case _:
+            raise InvalidInput(f"rule {rule.name} has no votes")

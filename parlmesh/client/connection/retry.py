@@ -1,0 +1,103 @@
+"""Which errors pass by themselves, and calls that wait until they have."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FleetError, ResourceExhausted, Unavailable
+from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.telemetry import get_logger
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+
+from ..config import ClientConfig
+
+T = TypeVar("T")
+
+log = get_logger("parlmesh.client")
+
+TASKS_PER_REQUEST = 10_000
+"""The contract's limit for one request."""
+
+# Statuses of calls that a connection or a server took down with it.
+_CUT_OFF = frozenset({"CANCELLED", "UNKNOWN", "ABORTED"})
+
+
+def is_temporary(error: FleetError) -> bool:
+    """Whether the same call may succeed later."""
+    if isinstance(error, ResourceExhausted):
+        return error.retry_after_seconds > 0
+    return isinstance(error, (Unavailable, DeadlineExceeded)) or error.reason in _CUT_OFF
+
+
+def pause_after(error: FleetError, backoff: Backoff) -> float:
+    """Seconds to wait before the next try: the server's hint, or the next wait of the series."""
+    wait = backoff.next()
+    return max(wait, error.retry_after_seconds) if isinstance(error, ResourceExhausted) else wait
+
+
+async def retried(
+    call: Callable[[float], Awaitable[T]], *, what: str, address: str, seconds: float, rng: random.Random
+) -> T:
+    """Repeats a call, given the seconds left, until it succeeds, fails for good, or the time is over."""
+    backoff = Backoff(first=0.05, limit=1.0, rng=rng)
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while True:
+        try:
+            return await call(deadline - loop.time())
+        except grpc.aio.AioRpcError as rpc_error:
+            error = error_from_rpc(rpc_error)
+        pause = pause_after(error, backoff)
+        if not is_temporary(error):
+            raise error
+        if loop.time() + pause >= deadline:
+            raise unreachable(error, what, address, seconds)
+        await asyncio.sleep(pause)
+
+
+class SchedulerCalls:
+    """Single calls to one scheduler, repeated while it is away; none once there is an `error`."""
+
+    def __init__(self, channel: grpc.aio.Channel, address: str, config: ClientConfig, rng: random.Random) -> None:
+        self.stub = SchedulerServiceStub(channel)
+        self.error: FleetError | None = None
+        """What ended the connection."""
+        self._address = address
+        self._config = config
+        self._rng = rng
+
+    def check(self) -> None:
+        """Raises what ended the connection."""
+        if self.error is not None:
+            raise self.error
+
+    async def call(self, method: Callable[..., Awaitable[T]], request: Any, seconds: float | None = None) -> T:
+        """One unary call, with a deadline for all its tries."""
+        self.check()
+
+        async def once(left: float) -> T:
+            return await method(request, timeout=left)
+
+        limit = self._config.call_seconds if seconds is None else seconds
+        return await retried(once, what="the scheduler", address=self._address, seconds=limit, rng=self._rng)
+
+    async def cancel(self, task_ids: Sequence[str]) -> None:
+        """Best effort: a task that cannot be cancelled ends by itself."""
+        try:
+            for start in range(0, len(task_ids), TASKS_PER_REQUEST):
+                request = pb.CancelTasksRequest(task_ids=task_ids[start : start + TASKS_PER_REQUEST])
+                await self.call(self.stub.CancelTasks, request)
+        except FleetError as error:
+            log.warning("cancel_failed", tasks=len(task_ids), reason=error.reason, message=error.message)
+
+
+def unreachable(error: FleetError, what: str, address: str, seconds: float) -> FleetError:
+    """The last error of a series, as one sentence about the series."""
+    if isinstance(error, ResourceExhausted):
+        return error
+    kind = DeadlineExceeded if isinstance(error, DeadlineExceeded) else Unavailable
+    return kind(f"{what} at {address} got no answer within {seconds:g} s: {error.message}", address=address)

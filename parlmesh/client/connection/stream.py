@@ -1,0 +1,208 @@
+"""The one stream to the scheduler: requests go out, receipts and outcomes come in. Opened again after a break."""
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import grpc.aio
+
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.rpc import Backoff, error_from_rpc, error_from_status
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamRequest, SubmitTaskStreamResponse
+
+from ..config import ClientConfig
+from .pending import Pending
+
+log = get_logger("parlmesh.client")
+
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+
+METHOD = "/parlmesh.v1.SchedulerService/SubmitTaskStream"
+_FIRST_PAUSE_SECONDS = 0.05
+
+
+class Request(NamedTuple):
+    """An encoded SubmitTaskStreamRequest; `answer` is called once: with None when it was accepted, or why it was not.
+
+    After an error that is no refusal it may have been accepted all the same.
+    """
+
+    data: bytes
+    answer: Callable[[FleetError | None], None]
+
+
+class Requests(Protocol):
+    """Where a stream gets its requests from."""
+
+    ready: asyncio.Event
+    """Set whenever there may be one."""
+
+    def next_request(self) -> Request | None:
+        """What is to be sent now; None until `ready` is set again."""
+        ...
+
+    def connected(self, terms: StreamTerms) -> None:
+        """A stream is open, on the server's terms: no outcome after this is missed."""
+        ...
+
+
+class Stream:
+    """Sends requests and settles outcomes in `pending`, for as long as `run` runs. Opened again after a break."""
+
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        submitter: str,
+        pending: Pending,
+        config: ClientConfig,
+        rng: random.Random,
+        *,
+        requests: Requests,
+    ) -> None:
+        # Requests are encoded by hand, so they stay bytes.
+        self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
+        self._follow = SubmitTaskStreamRequest(follow=submitter).SerializeToString()
+        self._pending = pending
+        self._connect_seconds = config.connect_seconds
+        self._receipt_seconds = config.call_seconds
+        self._backoff = Backoff(first=_FIRST_PAUSE_SECONDS, limit=config.reconnect_seconds, rng=rng)
+        self._requests = requests
+        self._call: Any = None
+        self._terms = StreamTerms()
+        self._connected = asyncio.Event()
+        # Without a receipt yet; receipts come in this order.
+        self._sent: deque[Request] = deque()
+        self._stuck = False
+        self.first_connection = asyncio.Event()
+        self.connections = 0
+        self.last_error: FleetError | None = None
+
+    async def run(self, group: asyncio.TaskGroup) -> None:
+        """Reconnects until an error comes that no reconnection cures. Its helpers belong to the group."""
+        group.create_task(self._write())
+        group.create_task(self._watch_receipts())
+        while True:
+            received = self._pending.received
+            self.last_error = await self._session()
+            self._break(self.last_error)
+            if _is_final(self.last_error):
+                raise self.last_error
+            if self._pending.received > received:
+                self._backoff.reset()
+            pause = self._backoff.next()
+            log.info(
+                "disconnected",
+                reason=self.last_error.reason,
+                pending_tasks=len(self._pending),
+                retry_seconds=round(pause, 3),
+            )
+            await asyncio.sleep(pause)
+
+    async def _session(self) -> FleetError:
+        """One stream from its opening to its end; why it ended."""
+        # No deadline: the stream lives as long as the client; keepalive notices a peer that is gone.
+        call = self._open()
+        try:
+            self._receive(await self._opened(call))
+            while isinstance(response := await call.read(), SubmitTaskStreamResponse):
+                self._receive(response)
+        except grpc.aio.AioRpcError as rpc_error:
+            return self._told(rpc_error)
+        except FleetError as error:
+            return error
+        except asyncio.CancelledError:
+            if not self._stuck or _being_cancelled():
+                raise
+            return DeadlineExceeded(f"the scheduler gave no receipt within {self._receipt_seconds:g} s")
+        finally:
+            call.cancel()
+        return Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
+
+    def _told(self, error: grpc.aio.AioRpcError) -> FleetError:
+        """gRPC calls a server whose certificate it does not trust away; a line that stood may stand again."""
+        if not self.connections and _UNTRUSTED in (error.details() or ""):
+            message = "the scheduler's certificate is not of the authority in security.ca, or is expired"
+            return Unauthenticated(message, reason="SECURITY")
+        return error_from_rpc(error)
+
+    async def _opened(self, call: Any) -> SubmitTaskStreamResponse:
+        """The first receipt says that from here on no outcome is missed."""
+        try:
+            async with asyncio.timeout(self._connect_seconds):
+                await call.write(self._follow)
+                response = await call.read()
+        except TimeoutError:
+            raise DeadlineExceeded(f"the scheduler opened no stream within {self._connect_seconds:g} s") from None
+        except asyncio.InvalidStateError:
+            response = await call.read()  # raises what the call ended with
+        if not isinstance(response, SubmitTaskStreamResponse):
+            raise Unavailable("the scheduler ended the stream", reason="STREAM_ENDED")
+        self._sent.append(Request(self._follow, self._followed))
+        self._call, self._stuck, self._terms = call, False, StreamTerms()
+        return response
+
+    def _followed(self, error: FleetError | None) -> None:
+        if error is not None:
+            raise error
+        self.connections += 1
+        self._connected.set()
+        self.first_connection.set()
+        self._requests.connected(self._terms)
+
+    def _receive(self, response: SubmitTaskStreamResponse) -> None:
+        self._pending.take(response.outcomes)
+        if response.HasField("terms"):
+            # Mostly in the first message; outcomes that were being written down before the receipt come before it.
+            self._terms = response.terms
+        for status in response.receipts:
+            self._sent.popleft().answer(error_from_status(status) if status.code else None)
+
+    async def _write(self) -> None:
+        while True:
+            await self._requests.ready.wait()
+            if not self._connected.is_set():
+                await self._connected.wait()
+            request = self._requests.next_request()
+            if request is None:
+                self._requests.ready.clear()
+                continue
+            self._sent.append(request)
+            call = self._call
+            try:
+                await call.write(request.data)
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+                if _being_cancelled():
+                    raise
+                # The stream has ended, its reader tells every request why; there may be a new one already.
+                if call is self._call:
+                    self._connected.clear()
+
+    async def _watch_receipts(self) -> None:
+        """Gives up a stream over which the same request waits at two looks."""
+        oldest: Request | None = None
+        while True:
+            await asyncio.sleep(self._receipt_seconds)
+            before, oldest = oldest, self._sent[0] if self._sent else None
+            if oldest is not None and oldest is before:
+                self._stuck = True
+                self._call.cancel()
+
+    def _break(self, error: FleetError) -> None:
+        self._connected.clear()
+        sent, self._sent = self._sent, deque()
+        for request in sent:
+            request.answer(error)
+
+
+def _being_cancelled() -> bool:
+    """Tells a cancelled task from a cancelled call, of which grpc says the same."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _is_final(error: FleetError) -> bool:
+    """Whether no reconnection cures it."""
+    return isinstance(error, (Unauthenticated, PermissionDenied, InvalidInput)) or error.reason == "UNIMPLEMENTED"

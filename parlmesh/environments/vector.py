@@ -1,0 +1,253 @@
+"""Environments as the collector steps them: many at once, one array of observations, masks beside them.
+
+Gymnasium's NEXT_STEP autoreset is required: the observation after the last step of an episode is then the true final
+one, so values can be bootstrapped from it, and the step that follows only resets and is marked invalid.
+"""
+
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from parlmesh.errors import InvalidInput
+from parlmesh.failures import place, sentence_at
+from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
+
+from .opponents import Finished, Opponent, Opposed
+from .spaces import Layout, acted, mask_width, observed, refusal
+from .stepping import SteppedEnvironments
+
+# Gymnasium's wrappers that change what is seen or earned; others write files or open windows.
+WRAPPERS = (
+    "AtariPreprocessing",
+    "ClipReward",
+    "DelayObservation",
+    "FlattenObservation",
+    "GrayscaleObservation",
+    "MaxAndSkipObservation",
+    "RescaleObservation",
+    "ResizeObservation",
+    "StickyAction",
+    "TimeAwareObservation",
+    "TimeLimit",
+)
+
+GROUP = "parlmesh.environments"
+"""Entry points by which installed packages register the environments of a namespace, by the namespace's name. One by
+the name of another package answers for that package's module:id, and says under which id it has registered it."""
+
+_Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Wrapper[Any, Any, Any, Any]]
+
+
+class Seen(NamedTuple):
+    """Observations [E, ...] and, for masked environments, the allowed actions [E, choices]."""
+
+    observation: Array
+    mask: Array | None
+
+
+class Environments:
+    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one.
+
+    "wrappers" names wrappers of gymnasium, the innermost first, each with its arguments. "image" says where an image
+    has its channels; the policy sees them first. "observed" names the numbers of an observation that are seen, by
+    position; the others are hidden. "stacked" gives the number of last observations that are seen together.
+    "threads" step them side by side; left out, one does, or several where steps mostly wait.
+    """
+
+    def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
+        self._envs = _make(environment, num_envs)
+        try:
+            self._acted = acted(self._envs.single_action_space)
+            space = self._envs.single_observation_space
+            layout: Layout = environment.get("image") or "auto"
+            self._read = observed(space, layout=layout, float64=bool(environment.get("float64")))
+            choices, masks = self._acted.spec.outputs, mask_width(space)
+            if masks not in (None, choices):
+                raise refusal(f"{ACTION_MASK} must have one entry per choice, {choices}, got {masks}")
+            self._observed = _positions(environment.get("observed"), self._read.shape, masked=masks is not None)
+            self._stack = _Stack(int(environment.get("stacked") or 1), self._seen_shape())
+        except InvalidInput:
+            self._envs.close()
+            raise
+        states, dtype = self._read.states, self._read.dtype
+        shape = self._stack.shape if not states else ()
+        self._games = self._envs if isinstance(self._envs, Opposed) else None
+        opposed = self._games is not None
+        self.spec = EnvironmentSpec(shape, dtype, self._acted.spec, states, masked=masks is not None, opposed=opposed)
+        self._ended = np.zeros(num_envs, np.bool_)
+
+    def reset(self, seed: int) -> Seen:
+        """The first observations."""
+        given, _ = self._envs.reset(seed=seed)
+        self._ended = np.ones_like(self._ended)
+        return self._seen(given)
+
+    def step(self, action: Array) -> tuple[Seen, Array, Array, Array]:
+        """What is seen next, rewards, terminations and truncations, each [E]."""
+        try:
+            given, reward, terminated, truncated, _ = self._envs.step(self._acted.give(action))
+        except ValueError as error:
+            raise _misfit(self._envs, error) from error
+        seen = self._seen(given)
+        self._ended = terminated | truncated
+        return seen, reward, terminated, truncated
+
+    def face(self, opponents: Sequence[Opponent]) -> None:
+        """Whom new games meet; InvalidInput where nobody sits on the other side."""
+        if self._games is None:
+            raise InvalidInput("opponents are for games, and this environment has one player", reason="OPPONENT")
+        self._games.face(opponents)
+
+    def finished(self) -> list[Finished]:
+        """Games that ended since it was asked last; none where there is no second player."""
+        return self._games.finished() if self._games is not None else []
+
+    def rest(self, resting: Array) -> None:
+        """Those that need no more steps [E]; what they are said to give from here on means nothing."""
+        if isinstance(self._envs, SteppedEnvironments):
+            self._envs.resting = resting
+        elif self._games is not None:
+            self._games.rest(resting)
+
+    @property
+    def separate(self) -> bool:
+        """Whether each has random numbers of its own, and can be started anew without the others."""
+        return isinstance(self._envs, SteppedEnvironments)
+
+    def start_anew(self, seeds: Mapping[int, int]) -> None:
+        """These begin an episode from their seeds in the next step; only where they are `separate`."""
+        assert isinstance(self._envs, SteppedEnvironments)
+        self._envs.seeds = dict(seeds)
+        self._ended[list(seeds)] = True
+
+    def close(self) -> None:
+        """Frees them."""
+        self._envs.close()
+
+    def _seen(self, given: Any) -> Seen:
+        seen = self._read.take(given)
+        if self._observed is not None:
+            seen = seen[:, self._observed]
+        mask = None if self._read.mask is None else self._read.mask(given)
+        # What follows an end is the first observation of an episode.
+        return Seen(self._stack.add(seen, self._ended), mask)
+
+    def _seen_shape(self) -> tuple[int, ...]:
+        return self._read.shape if self._observed is None else (len(self._observed),)
+
+
+class _Stack:
+    """The last `count` observations side by side, along the first axis; an episode starts with copies of its first."""
+
+    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
+        if count > 1 and not shape:
+            raise refusal("states cannot be stacked; environment.stacked must be 1")
+        self._count = count
+        self._last: Array | None = None
+        self.shape = (count * shape[0], *shape[1:]) if shape else ()
+
+    def add(self, seen: Array, first: Array) -> Array:
+        """What is seen [E, *shape] after one more observation; `first` [E] of an episode."""
+        if self._count == 1:
+            return seen
+        if self._last is None:
+            self._last = np.repeat(seen[:, None], self._count, axis=1)
+        else:
+            self._last = np.concatenate((self._last[:, 1:], seen[:, None]), axis=1)
+        self._last[first] = seen[first][:, None]
+        return self._last.reshape(len(seen), *self.shape)
+
+
+def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
+    """Shapes of an environment, read from one that is made and closed."""
+    envs = Environments(environment, 1)
+    envs.close()
+    return envs.spec
+
+
+def spaces_of(environment: Mapping[str, Any]) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
+    """What one environment gives and takes, read from one that is made and closed."""
+    envs = _make(environment, 1)
+    envs.close()
+    return envs.single_observation_space, envs.single_action_space
+
+
+def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
+    name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
+    wrappers = _wrappers(environment.get("wrappers") or {})
+    try:
+        known = _registered(name)
+        if gymnasium.spec(known).vector_entry_point is not None and not wrappers:
+            envs = gymnasium.make_vec(known, num_envs, vectorization_mode="vector_entry_point", **arguments)
+        else:
+            make = functools.partial(_single, known, wrappers, arguments)
+            envs = SteppedEnvironments([make] * num_envs, environment.get("threads"))
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
+        said = sentence_at(error) if place(error) else str(error)
+        raise InvalidInput(f"environment {name!r} cannot be made: {said}", reason="ENVIRONMENT") from error
+    if envs.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        envs.close()
+        raise InvalidInput(f"environment {name!r} must reset in the NEXT_STEP mode", reason="ENVIRONMENT")
+    return envs
+
+
+def _single(name: str, wrappers: Iterable[_Wrap], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+    made: gymnasium.Env[Any, Any] = gymnasium.make(name, **arguments)
+    for wrap in wrappers:
+        made = wrap(made)
+    return made
+
+
+def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
+    """An observation of another shape than its space says, by both shapes; gymnasium names neither."""
+    space = envs.single_observation_space
+    for given in getattr(envs, "_env_obs", ()):
+        if space.shape is not None and given is not None and np.shape(given) != space.shape:
+            said = f"an observation has the shape {np.shape(given)}, the observation space says {space.shape}"
+            return InvalidInput(said, reason="ENVIRONMENT_SPACE")
+    return error
+
+
+def _registered(name: str) -> str:
+    """The id alone of module:id, once the module is imported; one that registers nothing by that is asked to. An id of
+    a namespace that gymnasium does not know is offered by an installed package under the namespace's name."""
+    module, colon, known = name.rpartition(":")
+    if not colon:
+        namespace, slash, _ = name.partition("/")
+        if slash and name not in gymnasium.registry:
+            for offered in importlib.metadata.entry_points(group=GROUP, name=namespace):
+                offered.load()()
+        return name
+    if not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"environment {name!r} must be an id, or module:id", reason="ENVIRONMENT")
+    for offered in importlib.metadata.entry_points(group=GROUP, name=module.partition(".")[0]):
+        return str(offered.load()(name))
+    register = getattr(importlib.import_module(module), "register_envs", None)
+    if known not in gymnasium.registry and callable(register):
+        register()
+    return known
+
+
+def _wrappers(wanted: Mapping[str, Any]) -> list[_Wrap]:
+    for name in wanted:
+        if name not in WRAPPERS:
+            raise refusal(f"environment.wrappers knows {', '.join(WRAPPERS)}, not {name!r}")
+    return [functools.partial(getattr(gymnasium.wrappers, name), **(given or {})) for name, given in wanted.items()]
+
+
+def _positions(wanted: Any, shape: tuple[int, ...], *, masked: bool) -> Array | None:
+    if wanted is None:
+        return None
+    if len(shape) != 1 or masked:
+        raise refusal(f"only a flat observation can be partly hidden, not one of shape {shape}")
+    (size,) = shape
+    positions = [int(position) for position in wanted]
+    if not positions or len(set(positions)) < len(positions) or not all(0 <= position < size for position in positions):
+        raise refusal(f"observed must name different positions from 0 to {size - 1}, got {positions}")
+    return np.array(positions)

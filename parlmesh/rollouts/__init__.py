@@ -1,0 +1,14 @@
+"""A policy at play: fragments of experience from a collector, and whole episodes that measure."""
+
+from .collector import Collector, Mark, collector_seed
+from .episodes import evaluate, evaluation_seed, games_by_opponent, play_match
+
+__all__ = [
+    "Collector",
+    "Mark",
+    "collector_seed",
+    "evaluate",
+    "evaluation_seed",
+    "games_by_opponent",
+    "play_match",
+]

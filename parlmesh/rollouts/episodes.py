@@ -1,0 +1,111 @@
+"""Whole episodes and whole games with a policy, to measure it: nothing is kept but how they ended."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from parlmesh.environments import Environments
+from parlmesh.environments.opponents import Finished, Opponent
+from parlmesh.errors import InvalidInput, Unavailable
+from parlmesh.policies import Policy
+from parlmesh.types import Array
+
+# Far beyond any registered time limit; an environment that never ends must not hang an evaluation.
+_LONGEST_EVALUATION_STEPS = 100_000
+
+
+def evaluation_seed(run_seed: int, updates: int) -> int:
+    """Other games after every update, the same wherever the policy is evaluated."""
+    return int(np.random.SeedSequence([run_seed, updates + 1]).generate_state(1)[0])
+
+
+def play_match(
+    policy: Policy,
+    opponent: Policy,
+    environment: Mapping[str, Any],
+    games: int,
+    seed: int,
+    *,
+    sampled: bool = True,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> list[Finished]:
+    """Whole games of one policy against another, one in each column: neighbours begin on different sides."""
+    kwargs = {**(environment.get("kwargs") or {}), "opponent_play": "sampled" if sampled else "greedy"}
+    found: list[Finished] = []
+
+    def faced(envs: Environments) -> None:
+        envs.face([Opponent(1, opponent)])
+
+    _play(
+        policy,
+        {**environment, "kwargs": kwargs},
+        games,
+        seed,
+        sampled=sampled,
+        cancelled=cancelled,
+        before=faced,
+        finished=found,
+    )
+    return found
+
+
+def games_by_opponent(games: Iterable[Finished]) -> dict[str, list[int]]:
+    """Won, drawn and lost games by the opponent's version, as JSON has it."""
+    found: dict[str, list[int]] = {}
+    for game in games:
+        found.setdefault(str(game.opponent), [0, 0, 0])[1 - game.result] += 1
+    return found
+
+
+def evaluate(
+    policy: Policy,
+    environment: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    *,
+    sampled: bool = False,
+    cancelled: Callable[[], bool] = lambda: False,
+) -> Array:
+    """Returns [episodes] of greedy play, or of sampled play as in training: one whole episode in each environment, so
+    that short ones count no more."""
+    return _play(policy, environment, episodes, seed, sampled=sampled, cancelled=cancelled)
+
+
+def _play(
+    policy: Policy,
+    environment: Mapping[str, Any],
+    episodes: int,
+    seed: int,
+    *,
+    sampled: bool,
+    cancelled: Callable[[], bool],
+    before: Callable[[Environments], None] = lambda envs: None,
+    finished: list[Finished] | None = None,
+) -> Array:
+    """Returns [episodes]; `finished` takes the first game of every column."""
+    rng = np.random.default_rng(seed)
+    envs = Environments(environment, episodes)
+    try:
+        before(envs)
+        seen, state = envs.reset(seed), policy.initial_state(episodes)
+        returns = np.zeros(episodes, dtype=np.float64)
+        running = np.ones(episodes, dtype=np.bool_)
+        for _ in range(_LONGEST_EVALUATION_STEPS):
+            if cancelled():
+                raise Unavailable("the evaluation was cancelled", reason="CANCELLED")
+            if sampled:
+                action, _, state = policy.act(seen.observation, rng, seen.mask, state)
+            else:
+                action, _, state = policy.greedy(seen.observation, seen.mask, state)
+            seen, reward, terminated, truncated = envs.step(policy.to_environment(action))
+            returns += np.where(running, reward, 0.0)
+            running &= ~(terminated | truncated)
+            if not running.any():
+                if finished is not None:
+                    finished += envs.finished()
+                return returns
+            envs.rest(~running)
+    finally:
+        envs.close()
+    raise InvalidInput(f"an episode of {environment.get('id')!r} did not end within {_LONGEST_EVALUATION_STEPS} steps")

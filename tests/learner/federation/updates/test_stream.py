@@ -1,0 +1,91 @@
+import grpc.aio
+import numpy as np
+import pytest
+
+from learner.federation.rules.records import FederationState
+from parlmesh.errors import Unavailable
+from parlmesh.rpc import error_from_rpc, error_from_status
+from parlmesh.v1 import federation_service_pb2 as pb
+
+from ..conftest import SIZE, update_messages
+
+ONES = np.ones(SIZE, np.float32)
+
+
+def parts(assignment, vector=ONES, **changes):
+    return list(update_messages(assignment, vector, chunk=40, **changes))
+
+
+async def read(call, count):
+    found = []
+    while len(found) < count:
+        answer = await call.read()
+        found += [(error_from_status(r.status).reason if r.HasField("status") else r.round) for r in answer.receipts]
+    return found
+
+
+async def test_updates_on_one_stream_are_answered_in_turn_and_a_refused_one_does_not_end_it(bench):
+    federation = await bench.start(rounds=1)
+    asked = await bench.assignments(federation, 1)
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    # Chunk by chunk; then a refused one, whose data still follows, and a good one in one message.
+    for part in parts(asked["a"]):
+        await call.write(pb.SubmitUpdatesRequest(parts=[part]))
+    together = [*parts(asked["b"], samples=0), *parts(asked["b"], 2 * ONES)]
+    await call.write(pb.SubmitUpdatesRequest(parts=together))
+    assert await read(call, 3) == [1, "NO_SAMPLES", 1]
+    # The same again counts once; another one of the same node is refused.
+    await call.write(pb.SubmitUpdatesRequest(parts=[*parts(asked["a"]), *parts(asked["a"], 5 * ONES)]))
+    assert await read(call, 2) == [1, "ANSWERED_TWICE"]
+    await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["c"], 3 * ONES, federation_id="other")))
+    await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["c"], 3 * ONES)))
+    assert await read(call, 2) == ["UNKNOWN_FEDERATION", 1]
+    await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+    (record,) = federation.core.history
+    assert [(u.node_id, u.refusal) for u in record.updates] == [
+        ("b", "NO_SAMPLES"),
+        ("a", "ANSWERED_TWICE"),
+        ("a", ""),
+        ("b", ""),
+        ("c", ""),
+    ]
+    await call.done_writing()
+    assert await call.read() is grpc.aio.EOF
+
+
+async def test_an_update_that_another_one_cuts_short_is_refused(bench):
+    federation = await bench.start()
+    asked = await bench.assignments(federation, 1)
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    await call.write(pb.SubmitUpdatesRequest(parts=[*parts(asked["a"])[:-1], *parts(asked["b"])]))
+    assert await read(call, 2) == ["UPDATE_INCOMPLETE", 1]
+    await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["c"])[:-1]))
+    await bench.until(lambda: federation.reception.in_flight == 1)
+    call.cancel()
+    await bench.until(lambda: not federation.reception.in_flight)
+    found = [(update.node_id, update.refusal) for update in federation.core.history[-1].updates]
+    assert found == [("a", "UPDATE_INCOMPLETE"), ("c", "UPDATE_INCOMPLETE")]
+    assert [answer.node_id for answer in federation.core.answers.values()] == ["b"]
+
+
+async def test_a_schema_that_is_the_models_may_be_named_by_its_digest(bench):
+    federation = await bench.start()
+    asked = await bench.assignments(federation, 1)
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    right, wrong = federation.schema.digest, bytes(32)
+    for digest in (wrong, right):
+        changes = {"tensors": [], "schema_digest": digest}
+        await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"], **changes)))
+    assert await read(call, 2) == ["UPDATE_SCHEMA", 1]
+
+
+async def test_an_update_that_meets_a_stopping_learner_is_not_refused_but_sent_away(bench):
+    federation = await bench.start()
+    asked = await bench.assignments(federation, 1)
+    federation.reception.close()
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    await call.write(pb.SubmitUpdatesRequest(parts=parts(asked["a"])))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await call.read()
+    assert isinstance(error_from_rpc(caught.value), Unavailable)
+    assert not federation.core.history[-1].updates
