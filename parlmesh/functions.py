@@ -19,7 +19,7 @@ from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.failures import sentence_at
 from parlmesh.handlers import Context, Handler, HandlerError, Result, RunsIn
 from parlmesh.types import Array
-from parlmesh.values import pack, unpack
+from parlmesh.values import Arguments, pack, unpack
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +54,7 @@ class FunctionTask(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<parlmesh task {self.kind}>"
 
-    def arguments(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Any], dict[str, Array]]:
+    def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
         """Parameters and tensors of one call; InvalidInput when the function would not take them."""
         try:
             self._signature.bind(*args, **kwargs)

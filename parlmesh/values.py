@@ -3,23 +3,33 @@
 Only the order of a dict's keys is not kept: JSON objects have none.
 """
 
+import asyncio
+import concurrent.futures
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
+RESULT = "$result"
 _TENSOR, _TUPLE, _BYTES, _ITEMS, _FLOAT, _INT = "$tensor", "$tuple", "$bytes", "$items", "$float", "$int"
 # JSON's numbers travel as doubles: beyond this they are not exact, and 4.0 would come back as 4.
 _EXACT = 1 << 53
 _LONGEST_NUMBER = 4300
 _DEEPEST = 64
 
+Arguments: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
+"""A JSON object, and the arrays beside it."""
 
-def pack(value: dict[str, Any], what: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The object and its arrays; InvalidInput says which part of `what` cannot be sent."""
+
+def pack(value: dict[str, Any], what: str) -> Arguments:
+    """The object and its arrays; InvalidInput says which part of `what` cannot be sent.
+
+    The future of a task stands for what the task will answer.
+    """
     tensors: dict[str, Array] = {}
     return {name: _packed(part, tensors, f"{what}: {name}", 0) for name, part in value.items()}, tensors
 
@@ -27,6 +37,51 @@ def pack(value: dict[str, Any], what: str) -> tuple[dict[str, Any], dict[str, Ar
 def unpack(value: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]:
     """The inverse of `pack`; InvalidInput when it is the inverse of nothing."""
     return {name: _unpacked(part, tensors) for name, part in value.items()}
+
+
+def results_in(value: Any) -> list[str]:
+    """Ids of the tasks whose results a JSON value names."""
+    if isinstance(value, list):
+        return [found for part in value for found in results_in(part)]
+    if not isinstance(value, dict):
+        return []
+    if len(value) == 1 and isinstance(task_id := value.get(RESULT), str):
+        return [task_id]
+    return [found for part in value.values() for found in results_in(part)]
+
+
+def with_results(parameters: dict[str, Any], tensors: dict[str, Array], results: Mapping[str, Arguments]) -> Arguments:
+    """The parameters with results in their places: the value of a function, or all that another handler answered.
+
+    Their arrays are called TASK_ID/NAME.
+    """
+    joined = dict(tensors)
+    for task_id, (_, arrays) in results.items():
+        joined |= {f"{task_id}/{name}": array for name, array in arrays.items()}
+    return {name: _placed(part, results) for name, part in parameters.items()}, joined
+
+
+def _placed(value: Any, results: Mapping[str, Arguments]) -> Any:
+    if isinstance(value, list):
+        return [_placed(part, results) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and isinstance(task_id := value.get(RESULT), str) and task_id in results:
+        answer = _renamed(results[task_id][0], task_id)
+        return answer["value"] if answer.keys() == {"value"} else answer
+    return {key: _placed(part, results) for key, part in value.items()}
+
+
+def _renamed(value: Any, task_id: str) -> Any:
+    if isinstance(value, list):
+        return [_renamed(part, task_id) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((mark, part),) = value.items()
+        if mark in (_TENSOR, _BYTES):
+            return {mark: f"{task_id}/{part}"}
+    return {key: _renamed(part, task_id) for key, part in value.items()}
 
 
 def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> Any:
@@ -49,11 +104,20 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> An
         return {_TUPLE: parts} if isinstance(value, tuple) else parts
     if isinstance(value, dict):
         return _packed_dict(value, tensors, where, depth)
+    if isinstance(value, (asyncio.Future, concurrent.futures.Future)):
+        return {RESULT: _task_of(value, where)}
     raise InvalidInput(
         f"{where} is a {type(value).__name__}; None, bool, int, float, str, bytes, numpy arrays and lists, tuples and "
         "dicts of these can be sent",
         reason="INVALID_PARAMETERS",
     )
+
+
+def _task_of(future: Any, where: str) -> str:
+    task_id = getattr(future, "task_id", None)
+    if not isinstance(task_id, str):
+        raise InvalidInput(f"{where} is a future, and not of a task: wait for its result", reason="INVALID_PARAMETERS")
+    return task_id
 
 
 def _packed_dict(value: dict[Any, Any], tensors: dict[str, Array], where: str, depth: int) -> dict[str, Any]:
@@ -84,6 +148,11 @@ def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
             return tuple(parts) if mark == _TUPLE else dict(map(_item, parts))
         if mark in (_FLOAT, _INT):
             return _number(mark, part)
+        if mark == RESULT:
+            raise InvalidInput(
+                f"the result of task {part!r:.60} is asked for, and the task is not among the dependencies",
+                reason="INVALID_PARAMETERS",
+            )
     return {key: _unpacked(part, tensors) for key, part in value.items()}
 
 

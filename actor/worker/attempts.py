@@ -1,14 +1,13 @@
 """Between handlers and the wire: payloads to arguments, answers to results, exceptions to typed failures."""
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
 
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.failures import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
 from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
-from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
+from parlmesh.values import Arguments, with_results
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 HANDLER_ERROR = "HANDLER_ERROR"
@@ -18,6 +17,7 @@ DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
 ACTOR_LOST = "ACTOR_LOST"
 UNKNOWN_KIND = "UNKNOWN_KIND"
 CANCELLED = "CANCELLED"
+RESULT_MISSING = "RESULT_MISSING"
 SUCCEEDED = "succeeded"
 
 _EMPTY_PAYLOAD = Payload()
@@ -27,11 +27,19 @@ _EXITS = (SystemExit, KeyboardInterrupt)
 _PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
 
-def arguments_of(assignment: Assignment) -> tuple[dict[str, Any], dict[str, Array]]:
+def arguments_of(assignment: Assignment) -> Arguments:
     """A handler's parameters and tensors; InvalidInput when the payload cannot be read."""
     if not assignment.HasField("payload"):
         return {}, {}
-    return payload_from_proto(assignment.payload)
+    parameters, tensors = payload_from_proto(assignment.payload)
+    if not assignment.inputs:
+        return parameters, tensors
+    results: dict[str, Arguments] = {}
+    for given in assignment.inputs:
+        if given.missing:
+            raise HandlerError(given.missing, retryable=False, reason=RESULT_MISSING)
+        results[given.task_id] = payload_from_proto(given.result)
+    return with_results(parameters, tensors, results)
 
 
 def payload_of(value: object, kind: str) -> Payload:

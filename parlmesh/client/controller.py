@@ -24,7 +24,7 @@ from .config import ClientConfig
 from .connection import Connection
 from .connection.pending import UnclaimedOutcomes, no_outcome
 from .connection.retry import is_temporary
-from .functions import Call, call_of, calls_of, values_of
+from .functions import Call, TaskFuture, call_of, calls_of, values_of
 from .info import PARLStats, stats_from_proto
 from .learner import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
@@ -217,11 +217,15 @@ class PARLController(FleetOperations):
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
 
-        Cancelling the future cancels the task.
+        Cancelling the future cancels the task. The future of another call may be an argument: what that one returned
+        goes from actor to actor.
         """
-        return self._future_of(call_of(function, args, kwargs))
+        return self._future_of(call_of(function, args, kwargs, self._new_task_id()))
 
-    def _future_of(self, call: TaskRequest) -> "asyncio.Future[Any]":
+    def _new_task_id(self) -> str:
+        return self._line().new_id()
+
+    def _future_of(self, call: TaskRequest) -> TaskFuture:
         """The same for a call that was made a request before."""
         return Call(self._connected(), call).future
 
@@ -300,10 +304,15 @@ class PARLController(FleetOperations):
         return self._learner_channel
 
     def _connected(self) -> Connection:
+        connection = self._line()
+        self._check_loop()
+        connection.calls.check()
+        return connection
+
+    def _line(self) -> Connection:
+        """The connection, as any thread may look at it."""
         if self._connection is None:
             raise FailedPrecondition("there is no fleet yet; call initialize() or connect()", reason="NOT_CONNECTED")
-        self._check_loop()
-        self._connection.calls.check()
         return self._connection
 
     def _check_loop(self) -> None:

@@ -6,16 +6,17 @@ from contextlib import aclosing
 from typing import Any
 
 from parlmesh.functions import FunctionTask
-from parlmesh.values import unpack
+from parlmesh.values import results_in, unpack
 
 from .connection import Connection
 from .outcomes import Outcome
 from .requests import Priority, TaskRequest
 
 
-def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]) -> TaskRequest:
-    """One call as a request."""
-    return TaskRequest(task.kind, *task.arguments(*args, **kwargs))
+def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any], task_id: str) -> TaskRequest:
+    """One call as a request, after the tasks whose futures are among its arguments."""
+    parameters, tensors = task.arguments(*args, **kwargs)
+    return TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id)
 
 
 def calls_of(
@@ -23,7 +24,8 @@ def calls_of(
 ) -> Iterator[tuple[int, TaskRequest]]:
     """Many calls, encoded as they are asked for."""
     for index, args in enumerate(arguments):
-        yield index, TaskRequest(task.kind, *task.arguments(*args), priority=priority)
+        parameters, tensors = task.arguments(*args)
+        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), priority=priority)
 
 
 def value_of(outcome: Outcome) -> Any:
@@ -38,11 +40,18 @@ async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[A
             yield value_of(outcome)
 
 
+class TaskFuture(asyncio.Future[Any]):
+    """A future that another call may have as an argument, before it is done."""
+
+    task_id: str
+
+
 class Call:
     """Waits for one outcome, as a future that the loop knows. Cancelling the future cancels the task."""
 
     def __init__(self, connection: Connection, request: TaskRequest) -> None:
-        self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.future = TaskFuture(loop=asyncio.get_running_loop())
+        self.future.task_id = request.task_id
         self.future.add_done_callback(lambda future: connection.leave(self) if future.cancelled() else None)
         connection.submit_each([(0, request)], self)
 

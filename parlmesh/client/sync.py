@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from parlmesh.errors import Unavailable
 from parlmesh.functions import FunctionTask, stop_import
@@ -246,13 +246,15 @@ class Controller:
 
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""
-        call = call_of(function, args, kwargs)
+        call = call_of(function, args, kwargs, self._controller._new_task_id())
 
         async def value() -> R:
             answer: R = await self._controller._future_of(call)
             return answer
 
-        return self._thread.start(value())
+        future: Any = self._thread.start(value())
+        future.task_id = call.task_id
+        return cast("Future[R]", future)
 
     @overload
     def map(

@@ -299,6 +299,37 @@ class Welcome(_message.Message):
 Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
+class TaskInput(_message.Message):
+    """What another task answered, for the handler of a task that depends on it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    MISSING_FIELD_NUMBER: _builtins.int
+    task_id: _builtins.str
+    missing: _builtins.str
+    """Why there is none, in a sentence."""
+    @_builtins.property
+    def result(self) -> _task_pb2.Payload:
+        """Unset when there is none to send."""
+
+    def __init__(
+        self,
+        *,
+        task_id: _builtins.str = ...,
+        result: _task_pb2.Payload | None = ...,
+        missing: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["result", b"result"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missing", b"missing", "result", b"result", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TaskInput: _TypeAlias = TaskInput  # noqa: Y015
+
+@_typing.final
 class Assignment(_message.Message):
     """An attempt to run as soon as a slot is free."""
 
@@ -309,6 +340,7 @@ class Assignment(_message.Message):
     PAYLOAD_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
     RUN_TIMEOUT_FIELD_NUMBER: _builtins.int
+    INPUTS_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     priority: _task_pb2.Priority.ValueType
     @_builtins.property
@@ -319,6 +351,10 @@ class Assignment(_message.Message):
     def run_timeout(self) -> _duration_pb2.Duration:
         """The attempt is stopped when it runs longer; unset = no limit."""
 
+    @_builtins.property
+    def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInput]:
+        """Results that the parameters name as {"$result": TASK_ID}."""
+
     def __init__(
         self,
         *,
@@ -327,10 +363,11 @@ class Assignment(_message.Message):
         payload: _task_pb2.Payload | None = ...,
         priority: _task_pb2.Priority.ValueType = ...,
         run_timeout: _duration_pb2.Duration | None = ...,
+        inputs: _abc.Iterable[Global___TaskInput] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease", "payload", b"payload", "run_timeout", b"run_timeout"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "lease", b"lease", "payload", b"payload", "priority", b"priority", "run_timeout", b"run_timeout"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["inputs", b"inputs", "kind", b"kind", "lease", b"lease", "payload", b"payload", "priority", b"priority", "run_timeout", b"run_timeout"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -202,7 +202,9 @@ class TaskSpec(_message.Message):
     def payload(self) -> Global___Payload: ...
     @_builtins.property
     def dependencies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of tasks that must succeed first: known tasks or members of the same request."""
+        """Ids of tasks that must succeed first: known tasks or members of the same request. A parameter {"$result": ID} of
+        one of them stands for what that task answered; it goes from actor to actor.
+        """
 
     @_builtins.property
     def placement(self) -> Global___Placement: ...
@@ -247,7 +249,7 @@ class Failure(_message.Message):
     RETRYABLE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """Stable word for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST, DEPENDENCY_FAILED,
-    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, CANCELLED, UNREADABLE_RECORD, or a word that the handler chose.
+    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, RESULT_MISSING, CANCELLED, UNREADABLE_RECORD, or a word that the handler chose.
     Cut at 128 characters.
     """
     message: _builtins.str

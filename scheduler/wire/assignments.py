@@ -5,9 +5,12 @@ from collections.abc import Iterable, Iterator
 from ..core.core import Core
 from ..core.task import Task
 from . import fast_encode
+from .inputs import encoded_inputs
 
 # What a lease that waits to be sent keeps in memory; the task itself is the queue's.
 WEIGHT = 100
+# Bytes of a message that surround an assignment.
+_FRAME_BYTES = 4 << 10
 
 
 class Assignments:
@@ -37,13 +40,18 @@ class Assignments:
         """Each lease is looked at again when its turn comes."""
         tasks = self._tasks
         if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= fast_encode.PART_BYTES:
-            return fast_encode.assignments(self._core.standing(self._session, tasks, self._lease_ids), self._known)
+            standing = self._core.standing(self._session, tasks, self._lease_ids)
+            return fast_encode.assignments(standing, self._known, self._inputs)
         return self._few_at_a_time()
 
     def _few_at_a_time(self) -> Iterator[bytes]:
         for start, end in self._portions():
             tasks = self._core.standing(self._session, self._tasks[start:end], self._lease_ids[start:end])
-            yield from fast_encode.assignments(tasks, self._known)
+            yield from fast_encode.assignments(tasks, self._known, self._inputs)
+
+    def _inputs(self, task: Task) -> bytes:
+        actor = self._core.sessions.by_number[self._session]
+        return encoded_inputs(task, self._core.life.tasks, actor.message_bytes - _FRAME_BYTES)
 
     def _portions(self) -> Iterator[tuple[int, int]]:
         start, size = 0, 0

@@ -4,7 +4,7 @@ An assignment is a lease in front of bytes that were encoded once at submit, so 
 numbers are the field tags of the contract; a test parses everything written here with the generated classes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -63,7 +63,9 @@ def lease(task_id: str, lease_id: int, attempt: int) -> bytes:
     return b"".join((b"\x0a", varint(len(name)), name, b"\x10", varint(lease_id), b"\x18", varint(attempt)))
 
 
-def assignments(tasks: Iterable[Task], known: dict[bytes, tuple[str, int]]) -> list[bytes]:
+def assignments(
+    tasks: Iterable[Task], known: dict[bytes, tuple[str, int]], inputs_of: Callable[[Task], bytes] = lambda task: b""
+) -> list[bytes]:
     """Parts of a ConnectResponse: as few as their size allows. Their leases are entered in `known`."""
     joined: list[bytes] = []
     parts: list[bytes] = []
@@ -73,11 +75,12 @@ def assignments(tasks: Iterable[Task], known: dict[bytes, tuple[str, int]]) -> l
         known[encoded] = (task.task_id, task.lease_id)
         # A lease is shorter than 2^14 bytes: names are bounded.
         length = SMALL[len(encoded)]
-        size = 1 + len(length) + len(encoded) + len(task.body)
+        body = task.body + inputs_of(task) if task.dependencies else task.body
+        size = 1 + len(length) + len(encoded) + len(body)
         if parts and total + size > PART_BYTES:
             joined.append(b"".join(parts))
             parts, total = [], 0
-        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, task.body)
+        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, body)
         total += size
     if parts:
         joined.append(b"".join(parts))

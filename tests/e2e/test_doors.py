@@ -33,7 +33,13 @@ def norm(values, scale=1.0):
 def broken(x):
     return 1 / x
 
+@parlmesh.task
+def total(parts, start=0):
+    return sum(parts, start)
+
 with parlmesh.fleet(workers=2) as fleet:
+    halves = [fleet.submit(double, np.full(4, part)) for part in (1, 2)]
+    flowed = fleet.submit(norm, fleet.submit(total, halves, start=fleet.submit(double, 1)))
     found = {"sum": sum(fleet.map(double, range(1000)))}
     answer = fleet.submit(norm, np.ones(4), scale=2.0).result(60)
     found["norm"], found["first"] = repr(answer["norm"]), answer["first"].tolist()
@@ -41,6 +47,11 @@ with parlmesh.fleet(workers=2) as fleet:
         fleet.submit(broken, 0).result(60)
     except Exception as error:
         found["error"], found["where"] = str(error), error.__notes__[0]
+    try:
+        fleet.submit(total, [fleet.submit(broken, 0)]).result(60)
+    except Exception as error:
+        found["doomed"] = error.reason
+    found["flowed"] = flowed.result(60)["norm"]
 print(json.dumps(found))
 """
 
@@ -62,6 +73,7 @@ def test_a_program_runs_its_own_functions_without_a_guard(tmp_path: Path) -> Non
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout)
     assert (found["sum"], found["norm"], found["first"]) == (999_000, "4.0", [1.0])
+    assert (found["flowed"], found["doomed"]) == (16.0, "DEPENDENCY_FAILED")
     assert found["error"] == "ZeroDivisionError: division by zero"
     assert "program.py" in found["where"]
     assert "return 1 / x" in found["where"]

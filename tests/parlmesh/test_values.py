@@ -1,6 +1,7 @@
 """Whatever a function may be given or return comes out as it went in, types included."""
 
 import math
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.errors import InvalidInput
-from parlmesh.values import pack, unpack
+from parlmesh.values import pack, results_in, unpack, with_results
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 KEYS = st.one_of(st.text(max_size=8), st.integers(), st.tuples(st.booleans(), st.text(max_size=3)))
@@ -79,3 +80,34 @@ def test_what_cannot_be_sent_is_named_by_its_place() -> None:
 def test_a_forged_value_is_refused(forged: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         unpack({"value": forged}, {})
+
+
+def future_of(task_id: str) -> Any:
+    future: Any = Future()
+    future.task_id = task_id
+    return future
+
+
+@given(VALUES, VALUES)
+def test_a_result_takes_the_place_of_its_future_wherever_it_stands(first: Any, second: Any) -> None:
+    parameters, tensors = pack({"args": [future_of("a"), {"deep": (future_of("b"), np.ones(2))}]}, "f")
+    assert results_in(parameters) == ["a", "b"]
+    results = {"a": pack({"value": first}, "f"), "b": pack({"value": second}, "f")}
+    args = unpack(*with_results(parameters, tensors, results))["args"]
+    assert args[0] == first
+    assert args[1]["deep"][0] == second
+    assert args[1]["deep"][1].tolist() == [1.0, 1.0]
+
+
+def test_what_another_handler_answered_stands_whole() -> None:
+    answer: Any = ({"steps": 3, "curve": {"$tensor": "0"}}, {"0": np.arange(2)})
+    parameters, tensors = with_results({"x": {"$result": "a"}}, {}, {"a": answer})
+    assert parameters == {"x": {"steps": 3, "curve": {"$tensor": "a/0"}}}
+    assert tensors["a/0"].tolist() == [0, 1]
+
+
+def test_a_result_that_is_no_dependency_and_a_future_of_something_else_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="not among the dependencies"):
+        unpack({"x": {"$result": "a"}}, {})
+    with pytest.raises(InvalidInput, match="not of a task"):
+        pack({"x": Future()}, "f")

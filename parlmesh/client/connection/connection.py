@@ -1,6 +1,7 @@
 """A client's line to the scheduler: takes tasks, settles their outcomes, keeps itself connected."""
 
 import asyncio
+import itertools
 import random
 import secrets
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ class Connection:
         self._config = config
         self._encoder = Encoder(submitter)
         self._prefix = f"{config.submitter or 'client'}-{life}-"
-        self._count = 0
+        self._count = itertools.count(1)
         self._outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=0)
         self._searcher = Searcher(self.calls.stub, self.pending, self._outgoing, config, rng)
         self._sender = Sender(self.pending, self._outgoing, self._searcher, self.calls, config, rng)
@@ -128,7 +129,7 @@ class Connection:
                 continue
             parcel = outgoing.pack(parcel, task_id, task)
             if request.task_id or request.dependencies:
-                _mark(parcel, request)
+                self._mark(parcel, request)
             self.pending.add(task_id, index, sink, task)
         if parcel.tasks:
             outgoing.put(parcel)
@@ -140,7 +141,7 @@ class Connection:
         for request in requests:
             task_id, task = self._encoded(request)
             parcel.add(task_id, task)
-            _mark(parcel, request)
+            self._mark(parcel, request)
         _check_size(parcel, self._outgoing.most_bytes)
         new = []
         for task_id, task in zip(parcel.task_ids, parcel.tasks, strict=True):
@@ -154,6 +155,10 @@ class Connection:
             self.pending.forget(new)
             raise
         return parcel.task_ids
+
+    def new_id(self) -> str:
+        """An id that no other task has; from any thread."""
+        return f"{self._prefix}{next(self._count)}"
 
     def leave(self, sink: Sink) -> list[tuple[str, int]]:
         """Nobody waits for the sink's tasks any more: they are forgotten here and cancelled there."""
@@ -172,10 +177,7 @@ class Connection:
     def _encoded(self, request: TaskRequest) -> tuple[str, bytes]:
         if not isinstance(request, TaskRequest):
             raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
-        task_id = request.task_id
-        if not task_id:
-            self._count += 1
-            task_id = f"{self._prefix}{self._count}"
+        task_id = request.task_id or self.new_id()
         task = self._encoder.task(request, task_id)
         if len(task) > self._outgoing.most_bytes:
             raise InvalidInput(
@@ -201,16 +203,15 @@ class Connection:
             self._sender.give_up(parcel.task_ids)
             raise
 
+    def _mark(self, parcel: Parcel, request: TaskRequest) -> None:
+        if request.task_id and not request.task_id.startswith(self._prefix):
+            parcel.chosen_ids.append(request.task_id)
+        if request.dependencies:
+            parcel.ordered = True
+
     async def _all_cancelled(self) -> None:
         if self.calls.error is None:
             await self._sender.all_cancelled()
-
-
-def _mark(parcel: Parcel, request: TaskRequest) -> None:
-    if request.task_id:
-        parcel.chosen_ids.append(request.task_id)
-    if request.dependencies:
-        parcel.ordered = True
 
 
 def _id_of(request: object) -> str:
