@@ -52,14 +52,22 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B")],
     seconds: Seconds = 3600,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """What made the difference between two jobs."""
-    from parlmesh.cli.screen.tables import say
+    from dataclasses import asdict
+
+    from parlmesh.cli.screen.tables import print_object, say
     from parlmesh.orchestration.report.report import report_of
     from parlmesh.orchestration.report.text import comparison_of
 
     attempts, slots = run(_trace(scheduler, security_of(context), seconds))
-    say("\n".join(comparison_of(report_of(attempts, first, slots), report_of(attempts, second, slots))))
+    one, other = report_of(attempts, first, slots), report_of(attempts, second, slots)
+    said = comparison_of(one, other)
+    if as_json:
+        print_object(first=asdict(one), second=asdict(other), differences=list(said))
+    else:
+        say("\n".join(said))
 
 
 async def _trace(address: str, security: "SecurityConfig", seconds: int) -> "tuple[list[Attempt], int]":

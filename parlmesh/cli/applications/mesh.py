@@ -192,11 +192,12 @@ def show(
         float | None, typer.Option(metavar="MBPS", min=0.0, help="of links that have no capacity")
     ] = None,
     path: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help="a path that stands out")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a map: nodes coloured by health, links by load, or by cost where no traffic is given."""
     import json
 
-    from parlmesh.cli.screen.tables import say
+    from parlmesh.cli.screen.tables import print_object, say
     from parlmesh.errors import InvalidInput
     from parlmesh.extras import require
     from parlmesh.mesh.distances import all_distances
@@ -217,7 +218,7 @@ def show(
             told = {str(node): str(word) for node, word in json.loads(read_text(health)).items()}
         except (ValueError, AttributeError) as error:
             raise InvalidInput(f"{health} must be a JSON object of words by node: {error}") from None
-    used, said = None, ""
+    used, said, bottleneck = None, "", {}
     if traffic is not None:
         room = capacities(mesh, graph, capacity)
         loads = Neighbours(graph).loads(all_distances(graph), traffic, len(graph.source))
@@ -226,13 +227,17 @@ def show(
         if link >= 0:
             ends = f"{mesh.nodes[graph.source[link]]} → {mesh.nodes[graph.target[link]]}"
             said = f"; the bottleneck is {ends}, at {most:.0%} of its capacity"
+            bottleneck = {"link": ends, "used": float(most)}
     along = None
     if path is not None:
         distance = all_distances(graph)
         table = RoutingTable(mesh.nodes, metric, distance, next_hops(graph, distance))
         along = [mesh.number(node) for node in table.path(*path)]
     draw_map(picture, mesh, graph, health=told, utilisation=used, highlight=along)
-    say(f"{picture}: {len(mesh.nodes)} nodes, {mesh.cables} links{said}")
+    if as_json:
+        print_object(picture=picture, nodes=len(mesh.nodes), links=mesh.cables, bottleneck=bottleneck or None)
+    else:
+        say(f"{picture}: {len(mesh.nodes)} nodes, {mesh.cables} links{said}")
 
 
 def _mesh(topology: str) -> "Mesh":

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from parlmesh.cli.connection import AsJson
+
 app = typer.Typer(no_args_is_help=True, help="Orchestrators that learn to work in parallel.")
 
 PRESET = "parl-orchestrator"
@@ -23,9 +25,10 @@ def compare(
     ] = Path("runs/orchestration"),
     family: Annotated[str, typer.Option(help="family of held-out jobs in the table")] = "wide_search",
     picture: Annotated[Path, typer.Option(metavar="FILE")] = Path("orchestration.png"),
+    as_json: AsJson = False,
 ) -> None:
     """Train each variant, print how they do on held-out jobs, and draw their curves."""
-    from parlmesh.cli.screen.tables import print_table, say
+    from parlmesh.cli.screen.tables import print_object, print_table, say
     from parlmesh.orchestration.jobs.families import check_families
     from parlmesh.orchestration.jobs.references import single_agent
     from parlmesh.orchestration.training.comparison import COLUMNS, draw, read_run, rows_of
@@ -42,16 +45,27 @@ def compare(
                 say(f"training {each.name}, seed {seed}", to_stderr=True)
                 _train(each, run_id, runs_dir, seed, steps, actors)
             runs.append(read_run(runs_dir / run_id, each, seed))
-    print_table(COLUMNS, rows_of(runs, family, score(single_agent, family)), nothing="nothing to compare")
+    rows = rows_of(runs, family, score(single_agent, family))
     draw(runs, picture)
+    if as_json:
+        names = [column.strip(">?") for column in COLUMNS]
+        for row in rows:
+            print_object(family=family, picture=picture, **dict(zip(names, row, strict=True)))
+        return
+    print_table(COLUMNS, rows, nothing="nothing to compare")
     say(f"held-out jobs of {family}; speed-up is work per critical step against a single agent; curves in {picture}")
 
 
 @app.command()
-def variants() -> None:
+def variants(as_json: AsJson = False) -> None:
     """What `compare` can train."""
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.tables import print_object, print_table
     from parlmesh.orchestration.training.variants import VARIANTS
+
+    if as_json:
+        for each in VARIANTS.values():
+            print_object(variant=each.name, about=each.about)
+        return
 
     print_table(["variant", "what is different"], [[each.name, each.about] for each in VARIANTS.values()], nothing="")
 

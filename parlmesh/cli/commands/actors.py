@@ -46,35 +46,55 @@ def list_actors(
 
 
 @app.command()
-def pause(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+def pause(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
     """Let actors finish what they have and take nothing more until resumed."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_PAUSE
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))))
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
-def resume(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+def resume(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
     """Let paused actors, and those of nodes in quarantine, take tasks again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESUME, scheduler, security_of(context))))
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESUME, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
-def reset(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+def reset(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
     """Let actors drop their environments, caches and running tasks and start afresh."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESET, scheduler, security_of(context))))
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
-def drain(context: typer.Context, actor_ids: ActorIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+def drain(
+    context: typer.Context,
+    actor_ids: ActorIds,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
     """Let actors finish what they have and leave; one that is supervised comes back afresh."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_DRAIN
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))))
+    show_actors(run(_command(actor_ids, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
@@ -83,11 +103,14 @@ def quarantine(
     actor_ids: ActorIds,
     reason: Annotated[str, typer.Option(help="why, in a sentence; `actors list` shows it")],
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Take everything from the nodes of actors and give them nothing for a while; `resume` ends it."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)))
+    show_actors(
+        run(_command(actor_ids, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)), as_json=as_json
+    )
 
 
 async def _command(

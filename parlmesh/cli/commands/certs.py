@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from parlmesh.cli.connection import AsJson
 from parlmesh.cli.pairs import pairs
+from parlmesh.cli.screen.tables import print_object
 
 app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a fleet.")
 
@@ -24,12 +26,13 @@ def ca(
     name: Annotated[str, typer.Option(help="name of the authority")] = "parlmesh-ca",
     days: Days = 3650,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make the authority that signs all certificates of a fleet. Keep ca.key off the nodes."""
     _need_extra()
     from parlmesh.security.certificate_files import write_authority
 
-    _print_files(*write_authority(folder, name=name, days=days, force=force))
+    _print_files(*write_authority(folder, name=name, days=days, force=force), as_json=as_json)
 
 
 @app.command()
@@ -41,6 +44,7 @@ def server(
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a server's certificate; without --dns and --ip, for this machine alone."""
     _need_extra()
@@ -49,7 +53,7 @@ def server(
 
     hosts = server_hosts(dns or (), ip or ())
     also = role_named(role) if role else None
-    _print_files(*write_certificate(folder, name, role=also, hosts=hosts, days=days, force=force))
+    _print_files(*write_certificate(folder, name, role=also, hosts=hosts, days=days, force=force), as_json=as_json)
 
 
 @app.command()
@@ -61,6 +65,7 @@ def node(
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make the certificate by which a node or a person proves who it is."""
     _need_extra()
@@ -72,7 +77,8 @@ def node(
     _print_files(
         *write_certificate(
             folder, name, role=held, hosts=(), days=days, force=force, namespace=namespace, labels=labels
-        )
+        ),
+        as_json=as_json,
     )
 
 
@@ -83,12 +89,16 @@ def token(
     namespace: Namespace = "",
     folder: Folder = DEFAULT_FOLDER,
     force: Force = False,
+    as_json: AsJson = False,
 ) -> None:
     """Make a token, and add its digest to the servers' tokens.yaml."""
     from parlmesh.security.identity import role_named
     from parlmesh.security.tokens import TOKENS_FILE, write_token
 
     file, line = write_token(folder, name, role_named(role), force=force, namespace=namespace)
+    if as_json:
+        print_object(token_file=file, tokens_file=folder / TOKENS_FILE)
+        return
     typer.echo(f"{file}  (secret: give it to {name} alone)")
     typer.echo(f"{folder / TOKENS_FILE}  (for security.tokens of the servers)")
     typer.echo(line)
@@ -100,7 +110,10 @@ def _need_extra() -> None:
     require_extra()
 
 
-def _print_files(certificate: Path, key: Path) -> None:
+def _print_files(certificate: Path, key: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_object(certificate=certificate, key=key)
+        return
     typer.echo(f"{certificate}")
     typer.echo(f"{key}  (secret)")
 
@@ -109,14 +122,13 @@ def _print_files(certificate: Path, key: Path) -> None:
 def list_certificates(
     folder: Folder = DEFAULT_FOLDER,
     within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends sooner makes the exit code 1")] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object a line")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """List certificates with the days they still hold; exit code 1 when one is over.
 
     parlmesh certs list --within 14
     """
     _need_extra()
-    import json
     from datetime import UTC, datetime
 
     from parlmesh.security.renewal import held_certificates
@@ -127,7 +139,7 @@ def list_certificates(
         left = each.days_left(now)
         if as_json:
             row = {"name": each.name, "role": each.role, "hosts": each.hosts, "expires": each.expires.isoformat()}
-            typer.echo(json.dumps({**row, "revoked": each.revoked, "sha256": each.fingerprint}))
+            print_object(**row, revoked=each.revoked, sha256=each.fingerprint)
             continue
         state = "revoked" if each.revoked else f"{left:.0f} days" if left > 0 else "over"
         typer.echo(f"{each.name:24} {each.role:10} {each.expires:%Y-%m-%d}  {state}")
@@ -141,6 +153,7 @@ def renew(
     within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends soon")] = 30.0,
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
+    as_json: AsJson = False,
 ) -> None:
     """Make new keys and certificates that say the same as the old ones; services take them without a restart.
 
@@ -152,11 +165,11 @@ def renew(
     from parlmesh.security.renewal import renew as renew_certificates
 
     for files in renew_certificates(folder, names or (), days=days, within_days=within, now=datetime.now(UTC)):
-        _print_files(*files)
+        _print_files(*files, as_json=as_json)
 
 
 @app.command()
-def revoke(name: Name, folder: Folder = DEFAULT_FOLDER) -> None:
+def revoke(name: Name, folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """Add a certificate to revoked.txt, which servers read as security.revoked; open streams of it end.
 
     parlmesh certs revoke node-7
@@ -167,4 +180,7 @@ def revoke(name: Name, folder: Folder = DEFAULT_FOLDER) -> None:
     from parlmesh.security.renewal import revoke as revoke_certificate
 
     file = revoke_certificate(folder, name, now=datetime.now(UTC))
-    typer.echo(f"{file}  (for security.revoked of the servers)")
+    if as_json:
+        print_object(revoked_file=file)
+    else:
+        typer.echo(f"{file}  (for security.revoked of the servers)")

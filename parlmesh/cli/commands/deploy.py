@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from parlmesh.cli.connection import AsJson
+from parlmesh.cli.screen.tables import print_object
+
 app = typer.Typer(no_args_is_help=True, help="Files for containers, Kubernetes, systemd, Slurm and Prometheus.")
 
 Kind = Annotated[
@@ -24,6 +27,7 @@ def render(
         bool, typer.Option("--certificates", help="also make those that are not there yet, as `parlmesh certs` does")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="replace what exists; never a certificate")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write the files of one kind, or of all.
 
@@ -42,16 +46,20 @@ def render(
         require_extra()
     for name in names() if kind == "all" else [kind]:
         for path in write(name, settings, out, certificates=certificates, force=force):
-            typer.echo(str(path))
+            _say_file(path, as_json=as_json)
 
 
 @app.command()
-def settings() -> None:
+def settings(as_json: AsJson = False) -> None:
     """List the settings of a deployment with their defaults."""
     from parlmesh.config.fields import describe, leaves
     from parlmesh.deployment.settings import DeploySettings
 
     for leaf in leaves(DeploySettings):
+        if as_json:
+            kind, meaning = describe(leaf.field), leaf.field.description
+            print_object(setting=leaf.key, kind=kind, default=leaf.default, meaning=meaning)
+            continue
         typer.echo(f"{leaf.key}: {describe(leaf.field)} (default {leaf.default})")
         typer.echo(f"    {leaf.field.description}")
 
@@ -59,9 +67,17 @@ def settings() -> None:
 @app.command("protoset")
 def write_protoset(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the file")] = Path("parlmesh.binpb"),
+    as_json: AsJson = False,
 ) -> None:
     """Write the contract as a file for `grpcurl -protoset` and `buf curl --schema`, where reflection is not wanted."""
     from parlmesh.deployment.protoset import protoset
 
     out.write_bytes(protoset())
-    typer.echo(str(out))
+    _say_file(out, as_json=as_json)
+
+
+def _say_file(path: Path, *, as_json: bool) -> None:
+    if as_json:
+        print_object(file=path)
+    else:
+        typer.echo(str(path))

@@ -35,6 +35,7 @@ def start(
     assignments: Assignments = None,
     federation_id: FederationId = "",
     learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Begin rounds on the connected nodes; returns at once."""
     values = _values(config, assignments)
@@ -48,7 +49,7 @@ def start(
             # The first model may be large, or its task slow to import.
             return (await stub.StartFederation(request, timeout=6 * CALL_SECONDS)).federation
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
@@ -59,7 +60,6 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Say where a federation stands."""
-    from parlmesh.cli.screen.tables import print_json
 
     async def ask() -> "Federation":
         from parlmesh.v1.federation_service_pb2 import GetFederationRequest
@@ -68,11 +68,7 @@ def status(
             request = GetFederationRequest(federation_id=federation_id)
             return (await stub.GetFederation(request, timeout=CALL_SECONDS)).federation
 
-    found = run(ask())
-    if as_json:
-        print_json([found])
-        return
-    _say(found)
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
@@ -108,7 +104,12 @@ def rounds(
 
 
 @app.command()
-def stop(context: typer.Context, federation_id: FederationId = "", learner: LearnerAddress = LEARNER_DEFAULT) -> None:
+def stop(
+    context: typer.Context,
+    federation_id: FederationId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
+) -> None:
     """End a federation after the round in hand."""
 
     async def ask() -> "Federation":
@@ -118,7 +119,7 @@ def stop(context: typer.Context, federation_id: FederationId = "", learner: Lear
             request = StopFederationRequest(federation_id=federation_id)
             return (await stub.StopFederation(request, timeout=CALL_SECONDS)).federation
 
-    _say(run(ask()))
+    _say(run(ask()), as_json=as_json)
 
 
 @app.command()
@@ -137,6 +138,7 @@ def simulate(
     processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="actor processes")] = 2,
     folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="where everything is written")] = None,
     chart: Chart = None,
+    as_json: AsJson = False,
 ) -> None:
     """Run a federation of many virtual nodes over a few actor processes of this machine, on the path of real ones."""
     from parlmesh.cli.commands.federation_simulate import Simulation, simulate_nodes
@@ -148,7 +150,7 @@ def simulate(
         values["settings"] = {"nodes": min(nodes, 700), **values.get("settings", {})}
     values["evaluation"] = {"nodes": 100, **values.get("evaluation", {})}
     values["selection"] = {"min_nodes": nodes, **values.get("selection", {})}
-    simulation = Simulation(nodes, min(processes, nodes), values, _installed(install), folder, chart)
+    simulation = Simulation(nodes, min(processes, nodes), values, _installed(install), folder, chart, as_json)
     raise typer.Exit(run(simulate_nodes(simulation)))
 
 
@@ -188,8 +190,11 @@ def _installed(given: list[str] | None) -> dict[str, str]:
     return {name: source for name, _, source in pairs}
 
 
-def _say(federation: "Federation") -> None:
+def _say(federation: "Federation", *, as_json: bool) -> None:
     from parlmesh.cli.screen.federation_view import sentence
-    from parlmesh.cli.screen.tables import say
+    from parlmesh.cli.screen.tables import print_json, say
 
-    say(sentence(federation))
+    if as_json:
+        print_json([federation])
+    else:
+        say(sentence(federation))

@@ -15,6 +15,7 @@ from parlmesh.cli.connection import CALL_SECONDS, federations_at
 from parlmesh.cli.screen.federation_chart import draw_rounds
 from parlmesh.cli.screen.federation_view import print_rounds, sentence
 from parlmesh.cli.screen.live_table import console as new_console
+from parlmesh.cli.screen.tables import print_json
 from parlmesh.cli.session import GRACE_SECONDS, Interrupts
 from parlmesh.errors import FleetError
 from parlmesh.local.fleet import UpFleet
@@ -46,16 +47,20 @@ class Simulation:
     installed: dict[str, str]
     folder: Path | None
     chart: Path | None
+    as_json: bool = False
 
 
 async def simulate_nodes(simulation: Simulation) -> int:
     """Runs it and tells what came of it; the exit code is 0 when all rounds were done."""
-    console = new_console()
+    console = new_console(stderr=simulation.as_json)
     try:
         federation, rounds = await run_simulation(simulation, say=console.print)
     except Interrupted:
         return 130
-    print_rounds(rounds[:_SHOWN_ROUNDS])
+    if simulation.as_json:
+        print_json([federation])
+    else:
+        print_rounds(rounds[:_SHOWN_ROUNDS])
     console.print(sentence(federation))
     console.print(cost(simulation.nodes, rounds))
     if simulation.chart is not None:

@@ -17,7 +17,7 @@ from parlmesh.cli.connection import (
     run,
     security_of,
 )
-from parlmesh.cli.screen.tables import age_of, print_json, print_table, say
+from parlmesh.cli.screen.tables import age_of, print_json, print_object, print_table, say
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -80,7 +80,11 @@ def show(
 
 @app.command()
 def promote(
-    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+    context: typer.Context,
+    version: Version,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Make a version the one that is given when none is named; an older one is a rollback."""
 
@@ -92,12 +96,19 @@ def promote(
             return (await stub.PromoteModel(request, timeout=CALL_SECONDS)).model
 
     model = run(ask())
-    say(f"version {model.version} of {model.run_id} is promoted")
+    if as_json:
+        print_json([model])
+    else:
+        say(f"version {model.version} of {model.run_id} is promoted")
 
 
 @app.command()
 def delete(
-    context: typer.Context, version: Version, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT
+    context: typer.Context,
+    version: Version,
+    run_id: RunId = "",
+    learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a model; the promoted one is refused."""
 
@@ -108,7 +119,10 @@ def delete(
             await stub.DeleteModel(DeleteModelRequest(run_id=run_id, version=version), timeout=CALL_SECONDS)
 
     run(ask())
-    say(f"version {version} is deleted")
+    if as_json:
+        print_object(run_id=run_id, deleted_version=version)
+    else:
+        say(f"version {version} is deleted")
 
 
 @app.command()
@@ -118,6 +132,7 @@ def export(
     version: AnyVersion = 0,
     run_id: RunId = "",
     learner: LearnerAddress = LEARNER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Write a model to a file in a format that others read."""
     if file.suffix not in FORMATS:
@@ -137,7 +152,10 @@ def export(
     partial = file.with_name(f".{file.name}.partial")
     partial.write_bytes(data)
     partial.rename(file)
-    say(f"{file}: {len(data):,} bytes")
+    if as_json:
+        print_object(file=file, size_bytes=len(data))
+    else:
+        say(f"{file}: {len(data):,} bytes")
 
 
 async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:

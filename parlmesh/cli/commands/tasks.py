@@ -22,6 +22,7 @@ from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
+    from parlmesh.v1.scheduler_service_pb2 import CancelTasksResponse, ExplainTaskResponse
     from parlmesh.v1.task_pb2 import Outcome, Task, TaskSpec
 
 app = typer.Typer(no_args_is_help=True, help="Tasks of a running fleet.")
@@ -191,32 +192,40 @@ def why(
     context: typer.Context,
     task_id: Annotated[str, typer.Argument(metavar="TASK_ID")],
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
     """Say in one sentence why a task waits, runs or ended."""
 
-    async def explain() -> str:
+    async def explain() -> "ExplainTaskResponse":
         from parlmesh.v1.scheduler_service_pb2 import ExplainTaskRequest
 
         async with scheduler_at(scheduler, security_of(context)) as stub:
-            answer = await stub.ExplainTask(ExplainTaskRequest(task_id=task_id), timeout=CALL_SECONDS)
-        return answer.explanation
+            return await stub.ExplainTask(ExplainTaskRequest(task_id=task_id), timeout=CALL_SECONDS)
 
-    say(run(explain()))
+    answer = run(explain())
+    if as_json:
+        print_json([answer])
+    else:
+        say(answer.explanation)
 
 
 @app.command()
-def cancel(context: typer.Context, task_ids: TaskIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT) -> None:
+def cancel(
+    context: typer.Context, task_ids: TaskIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT, as_json: AsJson = False
+) -> None:
     """Cancel unfinished tasks; prints the ids that were."""
 
-    async def stop() -> Sequence[str]:
+    async def stop() -> "CancelTasksResponse":
         from parlmesh.v1.scheduler_service_pb2 import CancelTasksRequest
 
         async with scheduler_at(scheduler, security_of(context)) as stub:
-            answer = await stub.CancelTasks(CancelTasksRequest(task_ids=task_ids), timeout=CALL_SECONDS)
-        return answer.cancelled_task_ids
+            return await stub.CancelTasks(CancelTasksRequest(task_ids=task_ids), timeout=CALL_SECONDS)
 
-    cancelled = run(stop())
-    say("\n".join(cancelled) if cancelled else "nothing to cancel: every one of them had ended")
+    answer = run(stop())
+    if as_json:
+        print_json([answer])
+    else:
+        say("\n".join(answer.cancelled_task_ids) or "nothing to cancel: every one of them had ended")
 
 
 def _task_row(task: "Task", now: float) -> list[str]:

@@ -21,6 +21,11 @@ def print_json(messages: Iterable["Message"], *, type_name: str = "") -> None:
         sys.stdout.write(json.dumps(head | fields_of(message)) + "\n")
 
 
+def print_object(**fields: Any) -> None:
+    """One JSON object of a command that has no message of the protos to show; paths as text."""
+    sys.stdout.write(json.dumps(fields, default=str) + "\n")
+
+
 def fields_of(message: "Message") -> dict[str, Any]:
     """A message as JSON has it, fields without a value included."""
     from google.protobuf.json_format import MessageToDict

@@ -65,6 +65,9 @@ def test_a_task_can_be_listed_explained_and_cancelled(scheduler: str) -> None:
     assert "elsewhere" in output("tasks", "list", "--scheduler", scheduler)
     assert output("tasks", "cancel", "elsewhere", "--scheduler", scheduler) == "elsewhere\n"
     assert "had ended" in output("tasks", "cancel", "elsewhere", "--scheduler", scheduler)
+    assert objects("tasks", "cancel", "elsewhere", "--scheduler", scheduler) == [{"cancelled_task_ids": []}]
+    (told,) = objects("tasks", "why", "elsewhere", "--scheduler", scheduler)
+    assert "cancelled" in told["explanation"]
     cancelled = objects("tasks", "list", "--state", "cancelled", "--scheduler", scheduler)
     assert "elsewhere" in [task["spec"]["task_id"] for task in cancelled]
 
@@ -95,6 +98,8 @@ def test_what_the_scheduler_refuses_comes_out_as_its_own_sentence(
 
 def test_actors_are_paused_and_resumed(scheduler: str) -> None:
     assert "paused" in output("actors", "pause", "ada", "--scheduler", scheduler)
+    (paused,) = objects("actors", "pause", "ada", "--scheduler", scheduler)
+    assert paused["state"] == "ACTOR_STATE_PAUSED"
     (actor,) = objects("actors", "list", "--scheduler", scheduler)
     assert actor["state"] == "ACTOR_STATE_PAUSED"
     assert "ready" in output("actors", "resume", "ada", "--scheduler", scheduler)

@@ -10,6 +10,8 @@ from parlmesh.cli.__main__ import app
 from parlmesh.cli.examples import EXAMPLES, commands_of
 
 COMMANDS = [name for name, _ in commands_of(app)]
+# A person sits before these, or another program with a protocol of its own.
+LIVE = {"dashboard", "play", "top", "usi"}
 LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 
@@ -27,3 +29,16 @@ def test_an_example_is_taken_as_it_stands(line: str) -> None:
     while isinstance(command, TyperGroup):
         command = command.commands[words.pop(0)]
     command.make_context(command.name or "", words, parent=context)
+
+
+def test_every_command_has_an_answer_for_programs() -> None:
+    silent = [name for name in COMMANDS if name not in LIVE and not _has_json(name.split())]
+    assert silent == []
+
+
+def _has_json(words: list[str]) -> bool:
+    command = typer.main.get_command(app)
+    for word in words:
+        assert isinstance(command, TyperGroup)
+        command = command.commands[word]
+    return any("--json" in parameter.opts for parameter in command.params)
