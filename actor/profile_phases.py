@@ -5,14 +5,14 @@ from parlmesh.telemetry.profiling import Phases
 PHASES = Phases(
     functions={
         # a slot's thread
-        "slot_thread._serve": "wait for tasks",
+        "slot._serve": "wait for tasks",
         "link.policy": "wait for policy",
         "rollout._make_room": "wait for receipts",
         "acting.act": "act",
-        "environments.step": "environment step",
-        "rollouts.collect": "collect",
+        "vector.step": "environment step",
+        "collector.collect": "collect",
         "trajectories.trajectory_to_request": "encode",
-        "rollouts.evaluate": "evaluate",
+        "episodes.evaluate": "evaluate",
         "attempts.call_in_thread": "task",
         # the event loop
         "trajectory_uploads.upload": "upload",

@@ -29,9 +29,9 @@ PHASES = Phases(
         "dispatch._settle": "tasks",
         "training_servicer.WatchTraining": "progress",
         # a serial run
-        "environments.step": "environment step",
+        "vector.step": "environment step",
         "acting.act": "act",
-        "rollouts.collect": "collect",
+        "collector.collect": "collect",
         "runners.run": "loop and gRPC",
     },
     threads={"MainThread": "event loop", "training": "training", "collecting": "collecting"},

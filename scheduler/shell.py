@@ -28,8 +28,7 @@ from .decisions import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
 from .wire import fast_decode, fast_encode, messages
-from .wire.assignments import Assignments
-from .wire.outbox import BREAK, Outbox
+from .wire.outbox import BREAK, Assignments, Outbox
 from .wire.watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")

@@ -1,9 +1,9 @@
-"""What the core wants done (the shell performs it) and remembered (the store keeps it). Plain data."""
+"""What the core wants done (the shell performs it) and remembered (the store keeps it): plain data, collected here."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .placement import ActorCommand
+from .placement import Actor, ActorCommand
 from .task import LeaseName, Task
 
 
@@ -124,3 +124,72 @@ class Persist(NamedTuple):
 
 ToActor = Welcome | Assign | Revoke | Command | Close
 Action = ToActor | Notify | Persist
+
+
+class Decided:
+    """What was decided since the last `take_actions`. Every part of the core adds to it."""
+
+    def __init__(self) -> None:
+        self.submitted: list[Task] = []
+        self.returned: list[Returned] = []
+        self.leased: list[Task] = []
+        self.finished: list[Task] = []
+        self.forgotten = 0
+        self.pauses: list[Paused] = []
+        self.actors: list[Introduced | Dismissed | Standing] = []
+        self.kinds: list[Kinds] = []
+        self.said: list[Action] = []
+        self.revoked: dict[int, list[LeaseName]] = {}
+        self.assigned: dict[Actor, list[Task]] = {}
+        self.assigned_again: dict[Actor, list[Task]] = {}
+
+    @property
+    def for_journal(self) -> bool:
+        """Whether the journal must keep something of it."""
+        return bool(
+            self.submitted
+            or self.returned
+            or self.finished
+            or self.leased
+            or self.forgotten
+            or self.pauses
+            or self.actors
+            or self.kinds
+        )
+
+    def take_actions(self, journal_time: float) -> list[Action]:
+        """All of it, in the order in which it is to be performed."""
+        actions: list[Action] = []
+        if self.for_journal:
+            actions.append(
+                Persist(
+                    journal_time,
+                    self.submitted,
+                    self.returned,
+                    self.finished,
+                    self.leased,
+                    self.forgotten,
+                    self.pauses,
+                    self.actors,
+                    self.kinds,
+                )
+            )
+            self.submitted, self.returned, self.leased, self.forgotten = [], [], [], 0
+            if self.pauses or self.actors or self.kinds:
+                self.pauses, self.actors, self.kinds = [], [], []
+        if self.said:
+            actions += self.said
+            self.said = []
+        if self.revoked:
+            actions += [Revoke(session, leases) for session, leases in self.revoked.items()]
+            self.revoked = {}
+        if self.assigned:
+            actions += [Assign(actor.session, tasks) for actor, tasks in self.assigned.items()]
+            self.assigned = {}
+        if self.assigned_again:
+            actions += [Assign(actor.session, tasks, True) for actor, tasks in self.assigned_again.items()]
+            self.assigned_again = {}
+        if self.finished:
+            actions.append(Notify(self.finished))
+            self.finished = []
+        return actions

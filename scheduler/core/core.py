@@ -17,15 +17,16 @@ from ..config import SchedulerConfig
 from ..journal.recovery import Recovery
 from ..journal.unreadable import UnreadableRecords
 from . import admission
-from .actions import Action, Assign, Command, Notify, Revoke
-from .dispatch import Dispatch
+from .actions import Action, Command
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
-from .results import AttemptEnd, take_results
+from .rebalancing import to_take_back
 from .sessions import Hello, Sessions
-from .task import Failure, LeaseName, Task, TaskState
+from .task import AttemptEnd, Failure, LeaseName, Task, TaskState
 
 TRIM_SECONDS = 10.0
+# Into how many parts per actor a large number of ready tasks is divided.
+PARTS = 4
 
 
 class Core:
@@ -45,12 +46,10 @@ class Core:
         entropy = os.urandom if rng is None else rng.randbytes
         self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
         self.sessions = Sessions(self.life)
-        self._dispatch = Dispatch(self.life, self.sessions, now)
         # The floor differs at every start, so ids never repeat.
         self._id_prefix = f"t-{lease_floor >> 32:x}"
         self._ids = count(1)
-        self._actions: list[Action] = []
-        self._last_tick = now
+        self._last_tick = self._last_dispatch = now
         # Tasks that ended and that nobody has been told of yet: until then they are not forgotten.
         self._unannounced = 0
         self._next_trim = now + TRIM_SECONDS
@@ -81,7 +80,7 @@ class Core:
             life.allowances.check(owner, list(new.values()), now)
             life.allowances.take(owner, list(new.values()), now)
         life.admit(new.values(), now)
-        self._dispatch.run(now)
+        self._dispatch(now)
         return [task.task_id for task in tasks]
 
     def cancel(self, task_ids: Sequence[str], now: float) -> list[str]:
@@ -93,21 +92,21 @@ class Core:
             if not task.final:
                 if task.actor is not None:
                     self.life.revoke(task.actor, task.lease)
-                    self._dispatch.freed(task.actor)
+                    self.sessions.unsettled[task.actor] = None
                 self.life.finish(task, TaskState.CANCELLED, now, Failure("CANCELLED", "cancelled on request"))
                 cancelled.append(task.task_id)
-        self._dispatch.run(now)
+        self._dispatch(now)
         return cancelled
 
     def connect(self, hello: Hello, now: float) -> None:
         """A new stream of an actor; the leases it names and still holds are kept."""
-        self._actions += self.sessions.connect(hello, now)
-        self._dispatch.run(now)
+        self.life.decided.said += self.sessions.connect(hello, now)
+        self._dispatch(now)
 
     def disconnect(self, session: int, now: float) -> None:
         """A stream ended. Its leases wait for the actor's return unless it left in peace."""
         self.sessions.disconnect(session, now)
-        self._dispatch.run(now)
+        self._dispatch(now)
 
     def report(
         self,
@@ -127,17 +126,18 @@ class Core:
         if actor is None:
             return
         if results:
-            take_results(self.life, self.sessions.quarantine, actor, results, now)
+            for reason in self.life.end_attempts(actor, results, now):
+                self.sessions.quarantine.strike(actor.node_id, reason, now)
         if actor.session != session:
             # A stream that was replaced: its results count, its credits do not.
-            self._dispatch.freed(actor)
-            self._dispatch.run(now)
+            self.sessions.unsettled[actor] = None
+            self._dispatch(now)
             return
         self.sessions.hear(actor, now, credits=credits, leaving=leaving)
         if heartbeat is not None:
             self.sessions.renew(actor, heartbeat, slotless, policy_version, now)
-        self._dispatch.fill(actor, now)
-        self._dispatch.run(now)
+        self._fill(actor, now)
+        self._dispatch(now)
 
     def standing(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int]) -> list[Task]:
         """Those of an assignment whose leases still stand, at the moment it is sent; the stream's credits for the
@@ -152,7 +152,7 @@ class Core:
         ]
         if len(found) < len(tasks):
             actor.credits += len(tasks) - len(found)
-            self._dispatch.freed(actor)
+            self.sessions.unsettled[actor] = None
         return found
 
     def begin(self, session: int, tasks: Sequence[Task], lease_ids: Sequence[int], now: float) -> None:
@@ -176,7 +176,7 @@ class Core:
         actor = self.sessions.by_number.get(session)
         if actor is not None:
             self.sessions.quarantine.strike(actor.node_id, reason, now)
-            self._dispatch.run(now)
+            self._dispatch(now)
 
     def judge(
         self, actor_ids: Sequence[str], node_ids: Sequence[str], command: ActorCommand, reason: str, now: float
@@ -197,7 +197,7 @@ class Core:
                 quarantine.strike(node_id, reason, now)
             else:
                 quarantine.confine(node_id, reason, now)
-        self._dispatch.run(now)
+        self._dispatch(now)
         return [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
 
     def command(
@@ -215,14 +215,14 @@ class Core:
         for actor in actors:
             self.sessions.command(actor, command, now)
             if actor.session:
-                self._actions.append(Command(actor.session, command))
-        self._dispatch.run(now)
+                self.life.decided.said.append(Command(actor.session, command))
+        self._dispatch(now)
         return actors
 
     def rebalance(self, now: float) -> int:
         """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
-        moved = self._dispatch.rebalance(now, 0.0)
-        self._dispatch.run(now)
+        moved = self._rebalance(now, 0.0)
+        self._dispatch(now)
         return moved
 
     def tick(self, now: float, wall_time: float) -> None:
@@ -235,8 +235,8 @@ class Core:
             self._wake(task, now)
         self.sessions.expire(now)
         self.sessions.follow_policy(now)
-        self._dispatch.foresee(now)
-        gone = life.retention.excess(now, self._unannounced + len(life.finished))
+        self._foresee(now)
+        gone = life.retention.excess(now, self._unannounced + len(life.decided.finished))
         if gone:
             life.forget(gone)
         if now >= self._next_trim:
@@ -247,8 +247,8 @@ class Core:
             life.roster.forget_kinds(now)
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds
-            self._dispatch.rebalance(now, self.config.dispatch.rebalance_seconds)
-        self._dispatch.run(now)
+            self._rebalance(now, self.config.dispatch.rebalance_seconds)
+        self._dispatch(now)
 
     @property
     def next_ending(self) -> float:
@@ -257,35 +257,18 @@ class Core:
 
     def foresee(self, now: float) -> None:
         """Tasks are about to end: their actors get the next ones, so that no slot waits for a round trip."""
-        self._dispatch.foresee(now)
-        self._dispatch.run(now)
+        self._foresee(now)
+        self._dispatch(now)
 
     @property
     def undelivered(self) -> bool:
         """Whether something was decided that `take_actions` has not given out."""
-        return bool(self._actions) or self.life.changed
+        return self.life.decided.for_journal or bool(self.life.decided.said)
 
     def take_actions(self) -> list[Action]:
         """What the last event asks for; to be taken and performed after each."""
-        life, actions = self.life, self._actions
-        self._actions = []
-        persist = life.take_records(self._dispatch.last_time)
-        if persist is not None:
-            actions.insert(0, persist)
-        if life.revoked:
-            actions += [Revoke(session, leases) for session, leases in life.revoked.items()]
-            life.revoked = {}
-        if life.assigned:
-            actions += [Assign(actor.session, tasks) for actor, tasks in life.assigned.items()]
-            life.assigned = {}
-        if life.assigned_again:
-            actions += [Assign(actor.session, tasks, True) for actor, tasks in life.assigned_again.items()]
-            life.assigned_again = {}
-        if life.finished:
-            actions.append(Notify(life.finished))
-            self._unannounced += len(life.finished)
-            life.finished = []
-        return actions
+        self._unannounced += len(self.life.decided.finished)
+        return self.life.decided.take_actions(self._last_dispatch + self.life.journal_offset)
 
     def task(self, task_id: str) -> Task:
         task = self.life.tasks.get(task_id)
@@ -326,3 +309,62 @@ class Core:
             return
         failure = Failure("QUEUE_TIMEOUT", f"no slot was free within {task.queue_timeout} s (queue_timeout)")
         self.life.finish(task, TaskState.FAILED, now, failure)
+
+    def _dispatch(self, now: float) -> None:
+        """Follows every event: brings ready tasks and actors with room together until there is no pair left."""
+        self._last_dispatch = now
+        fleet, unsettled = self.life.fleet, self.sessions.unsettled
+        changed = [actor for actor in unsettled if actor.profile is not None]
+        unsettled.clear()
+        for actor in changed:
+            fleet.settle(actor)
+        if self.life.fresh:
+            self._spread(now)
+        # Last, so that what was taken from an actor goes to a free slot and not back to it.
+        for actor in changed:
+            self._fill(actor, now)
+
+    def _fill(self, actor: Actor, now: float) -> None:
+        """Gives an actor what it has room for."""
+        life = self.life
+        if life.queue.ready and (room := actor.room) > 0:
+            tasks = life.queue.take(actor.classes, room)
+            if tasks:
+                life.grant(tasks, actor, now)
+        life.fleet.settle(actor)
+
+    def _spread(self, now: float) -> None:
+        """Gives tasks that became ready to actors with room."""
+        life = self.life
+        for task_class in life.fresh:
+            while task_class.ready:
+                actor = life.fleet.choose(task_class)
+                if actor is None:
+                    break
+                # Scarce tasks are spread one by one; of plenty an actor gets a part at once. Free slots come first.
+                free = actor.slots - len(actor.leases)
+                part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
+                tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
+                assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
+                life.grant(tasks, actor, now)
+                life.fleet.settle(actor)
+        life.fresh.clear()
+
+    def _foresee(self, now: float) -> None:
+        """Counts the slots as free whose tasks are about to end."""
+        for lease_id, actor in self.life.endings.take_due(now):
+            if lease_id in actor.leases:
+                actor.ending.add(lease_id)
+                self.sessions.unsettled[actor] = None
+
+    def _rebalance(self, now: float, min_age: float) -> int:
+        """Takes back what has not started and was leased at least `min_age` ago; how many."""
+        tasks = to_take_back(self.life.fleet, now, min_age)
+        for task in tasks:
+            actor = task.actor
+            assert actor is not None
+            self.life.revoke(actor, task.lease)
+            self.life.take_back(task, now)
+            self.sessions.unsettled[actor] = None
+        self.life.statistics.moved += len(tasks)
+        return len(tasks)

@@ -4,42 +4,34 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 
-from ..config import RetryConfig, SchedulerConfig
+from ..config import SchedulerConfig
 from . import dependencies
-from .actions import Persist, Returned
-from .allowances import Allowances
+from .actions import Decided, Returned
+from .admission import Allowances
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .roster import Roster
 from .statistics import Statistics
-from .task import NO_LEASE, NOT_BEGUN, QUEUED, RUNNING, SUCCEEDED, WAITING, Failure, LeaseName, Task, TaskState
-from .timers import Endings, Timers
+from .task import (
+    NO_LEASE,
+    NO_RESULT,
+    NOT_BEGUN,
+    QUEUED,
+    RUNNING,
+    SUCCEEDED,
+    WAITING,
+    AttemptEnd,
+    Failure,
+    Leaps,
+    LeaseName,
+    Task,
+    TaskState,
+)
+from .timers import Endings, Timers, retry_delay
 from .trace import Trace
-
-
-def may_retry(task: Task, failure: Failure, config: RetryConfig) -> bool:
-    """`task.failures` already counts this failure."""
-    return failure.retryable and task.failures < (task.max_attempts or config.max_attempts)
-
-
-def delay_seconds(failures: int, config: RetryConfig, rng: random.Random) -> float:
-    """Doubles with every failure up to a limit; half of it is random, so that a burst of failures spreads out."""
-    longest = config.longest_delay_seconds
-    # The exponent is capped because a float overflows long before a patient task gives up.
-    whole = min(longest, config.first_delay_seconds * 2.0 ** min(failures - 1, 64))
-    return whole * (0.5 + 0.5 * rng.random())
-
-
-def is_poison(task: Task, config: RetryConfig) -> bool:
-    return task.losses >= config.quarantine_losses
-
-
-# Random numbers fetched at once.
-LEAPS = 512
 
 
 class Lifecycle:
@@ -56,6 +48,7 @@ class Lifecycle:
     ) -> None:
         self.config = config
         self.rng = rng
+        self.decided = Decided()
         self.tasks: dict[str, Task] = {}
         self.queue = ReadyQueue(config.queue.aging_seconds)
         self.fleet = Fleet(rng)
@@ -64,7 +57,7 @@ class Lifecycle:
         self.retention = Retention(config.retention)
         self.statistics = Statistics(now)
         self.trace = Trace(config.retention.trace_events)
-        self.roster = Roster(self.fleet, config.retention.kind_seconds)
+        self.roster = Roster(self.fleet, self.decided, config.retention.kind_seconds)
         self.allowances = Allowances(config.security.quotas)
         # What the clock on the wall shows, for people; it may jump.
         self.wall_offset = wall_time - now
@@ -74,17 +67,7 @@ class Lifecycle:
         self.last_lease = lease_floor
         # Whether first leases wait for their commit as well: while the store cannot be written.
         self.first_leases_wait = False
-        self._entropy = entropy
-        self._leaps: array[int] = array("H")
-        # What happened since the core last gave out its actions.
-        self.submitted: list[Task] = []
-        self.returned: list[Returned] = []
-        self.leased: list[Task] = []
-        self.forgotten = 0
-        self.assigned: dict[Actor, list[Task]] = {}
-        self.assigned_again: dict[Actor, list[Task]] = {}
-        self.revoked: dict[int, list[LeaseName]] = {}
-        self.finished: list[Task] = []
+        self._leaps = Leaps(entropy)
         # Classes that gained a ready task: their idle actors must be looked for.
         self.fresh: dict[TaskClass, None] = {}
 
@@ -98,7 +81,7 @@ class Lifecycle:
             number += 1
             task.submit_time = now
             self.enter(task)
-            self.submitted.append(task)
+            self.decided.submitted.append(task)
             (dependent if task.dependencies else ready).append(task)
         self.next_number = number
         self.statistics.accepted += number - first
@@ -174,7 +157,7 @@ class Lifecycle:
         by_state = self.statistics.by_state
         by_state[QUEUED] -= count
         by_state[RUNNING] += count
-        lease_id, actor_id, leases = self.last_lease + self._leap(), actor.actor_id, actor.leases
+        lease_id, actor_id, leases = self.last_lease + self._leaps.next(), actor.actor_id, actor.leases
         expires_at = now + self.config.leases.duration_seconds
         again: list[Task] = []
         all_wait = self.first_leases_wait
@@ -196,32 +179,24 @@ class Lifecycle:
         self.last_lease = lease_id
         actor.credits -= count
         self.statistics.count_leases(tasks, now)
-        self.leased += tasks
+        self.decided.leased += tasks
         if actor.even:
             self.endings.expect(actor, tasks, now)
         if again:
-            self.assigned_again.setdefault(actor, []).extend(again)
+            self.decided.assigned_again.setdefault(actor, []).extend(again)
             later = set(again)
             tasks = [task for task in tasks if task not in later]
         if tasks:
-            self.assigned.setdefault(actor, []).extend(tasks)
-
-    def _leap(self) -> int:
-        """By how much the next lease is beyond the last, so that nobody knows one from another."""
-        if not self._leaps:
-            self._leaps = array("H", self._entropy(LEAPS * self._leaps.itemsize))
-        return self._leaps.pop()
+            self.decided.assigned.setdefault(actor, []).extend(tasks)
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""
         self._leave_queue(task)
-        self.statistics.by_state[task.state] -= 1
-        self.statistics.by_state[RUNNING] += 1
-        task.state = RUNNING
+        self._move(task, RUNNING)
         task.losses -= 1
         self._bind(task, actor, now)
         self._note_return(task, now)
-        self.leased.append(task)
+        self.decided.leased.append(task)
 
     def _bind(self, task: Task, actor: Actor, now: float) -> None:
         task.actor = actor
@@ -231,9 +206,7 @@ class Lifecycle:
 
     def hold(self, task: Task, actor: Actor, now: float) -> None:
         """Keeps a lease that a journal speaks of, until its actor comes back or does not."""
-        self.statistics.by_state[task.state] -= 1
-        self.statistics.by_state[RUNNING] += 1
-        task.state = RUNNING
+        self._move(task, RUNNING)
         task.lease_time = now
         task.started_at = 0.0
         self._bind(task, actor, now)
@@ -252,7 +225,7 @@ class Lifecycle:
         self._unlease(task)
         task.losses += 1
         self.statistics.lost_leases += 1
-        if is_poison(task, self.config.retries):
+        if task.losses >= self.config.retries.quarantine_losses:
             message = f'lost {task.losses} actors while they ran it, "{actor_id}" the last'
             self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
             return
@@ -260,27 +233,84 @@ class Lifecycle:
         self._note_return(task, now)
         self.make_ready([task], now)
 
+    def end_attempts(self, sender: Actor, results: Sequence[AttemptEnd], now: float) -> list[str]:
+        """Ends the attempts that an actor reports; what is stale or false is counted, and nothing else. Answers what
+        the actor must not have said."""
+        tasks, statistics = self.tasks, self.statistics
+        plain: list[Task] = []
+        runs: dict[str, list[float]] = {}
+        max_bytes = self.config.queue.max_payload_bytes
+        bad: list[str] = []
+        if sender.quarantined:
+            statistics.stale_results += len(results)
+            return bad
+        for task_id, lease_id, result, failure, ran in results:
+            task = tasks.get(task_id)
+            if (
+                task is None
+                or task.state >= SUCCEEDED
+                or task.lease_id != lease_id
+                or lease_id == NO_LEASE
+                or (task.actor is not sender and not (task.actor is None and sender.had(task)))
+            ):
+                statistics.stale_results += 1
+                if task is not None and task.lease_id == lease_id != NO_LEASE and task.actor_id != sender.actor_id:
+                    bad.append(f'actor "{sender.actor_id}" answered for a lease of "{task.actor_id}"')
+                continue
+            task.ran = ran
+            if len(result) > max_bytes:
+                text = f"the result has {len(result)} bytes; the limit is {max_bytes} (queue.max_payload_bytes)"
+                failure, result = Failure("INVALID_RESULT", text), b""
+            if failure is NO_RESULT:
+                bad.append(f'actor "{sender.actor_id}" sent neither a result nor a failure of task "{task_id}"')
+            if failure is None and task.actor is not None and task.children is None:
+                # By far the most frequent end, of a lease that the sender has: counted for all of them at once.
+                del sender.leases[lease_id]
+                sender.ending.discard(lease_id)
+                task.actor = None
+                task.result = result
+                task.failure = None
+                task.state = SUCCEEDED
+                task.end_time = now
+                task.task_class.unfinished -= 1
+                plain.append(task)
+            elif failure is None:
+                self._succeed(task, result, now)
+                sender.completed += 1
+            else:
+                self.fail_attempt(task, failure, now)
+                sender.failed += 1
+            if task.kind in runs:
+                runs[task.kind].append(ran)
+            else:
+                runs[task.kind] = [ran]
+        if plain:
+            self._count_succeeded(plain, now)
+            sender.completed += len(plain)
+        for kind, seconds in runs.items():
+            count, mean = len(seconds), sum(seconds) / len(seconds)
+            sender.measure(count, mean, statistics.count_runs(kind, count, mean), self.config.dispatch.prefetch_seconds)
+        return bad
+
     def fail_attempt(self, task: Task, failure: Failure, now: float) -> None:
         """An attempt ended badly: the task waits for the next one, or fails."""
         self._leave(task)
         task.lease_id = NO_LEASE
         task.failures += 1
         task.end_time = now
-        if not may_retry(task, failure, self.config.retries):
+        retries = self.config.retries
+        if not failure.retryable or task.failures >= (task.max_attempts or retries.max_attempts):
             self.finish(task, TaskState.FAILED, now, failure)
             return
-        by_state = self.statistics.by_state
-        by_state[task.state] -= 1
-        by_state[WAITING] += 1
+        self._move(task, WAITING)
         self.statistics.retried += 1
-        task.state = WAITING
         task.failure = failure
         self.trace.add_retried(task)
-        task.wake_time = now + delay_seconds(task.failures, self.config.retries, self.rng)
+        task.wake_time = now + retry_delay(task.failures, retries, self.rng)
         self.timers.set(task.wake_time, task)
         self._note_return(task, now)
 
-    def succeed(self, task: Task, result: bytes, now: float) -> None:
+    def _succeed(self, task: Task, result: bytes, now: float) -> None:
         self._leave(task)
         task.result = result
         task.failure = None
@@ -288,21 +318,8 @@ class Lifecycle:
         if task.children:
             self.make_ready(dependencies.release(task), now)
 
-    def succeed_alone(self, task: Task, result: bytes, now: float) -> None:
-        """The same for a leased task for which no other waits. `count_alone` must follow, for many of them at once."""
-        actor = task.actor
-        assert actor is not None
-        del actor.leases[task.lease_id]
-        actor.ending.discard(task.lease_id)
-        task.actor = None
-        task.result = result
-        task.failure = None
-        task.state = SUCCEEDED
-        task.end_time = now
-        task.task_class.unfinished -= 1
-
-    def count_alone(self, tasks: list[Task], now: float) -> None:
-        """Counts what `succeed_alone` ended."""
+    def _count_succeeded(self, tasks: list[Task], now: float) -> None:
+        """Counts running tasks that have succeeded and for which no other waits."""
         statistics, count = self.statistics, len(tasks)
         statistics.by_state[RUNNING] -= count
         statistics.by_state[SUCCEEDED] += count
@@ -312,7 +329,7 @@ class Lifecycle:
             for task in tasks:
                 self.allowances.release(task)
         self.retention.keep(tasks)
-        self.finished += tasks
+        self.decided.finished += tasks
 
     def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
         """Ends a task that did not succeed, and with it all that depends on it."""
@@ -330,57 +347,34 @@ class Lifecycle:
 
     def revoke(self, actor: Actor, lease: LeaseName) -> None:
         if actor.session:
-            self.revoked.setdefault(actor.session, []).append(lease)
+            self.decided.revoked.setdefault(actor.session, []).append(lease)
 
     def forget(self, tasks: list[Task]) -> None:
         for task in tasks:
             del self.tasks[task.task_id]
         self.statistics.forgotten += len(tasks)
-        self.forgotten += len(tasks)
-
-    @property
-    def changed(self) -> bool:
-        """Whether the last event left something for the journal."""
-        return bool(
-            self.submitted or self.returned or self.finished or self.leased or self.forgotten or self.roster.changed
-        )
-
-    def take_records(self, now: float) -> Persist | None:
-        """What the journal must keep of the last event; to be followed by the clearing of `finished`."""
-        if not self.changed:
-            return None
-        persist = Persist(
-            now + self.journal_offset,
-            self.submitted,
-            self.returned,
-            self.finished,
-            self.leased,
-            self.forgotten,
-            self.roster.pauses,
-            self.roster.actor_notes,
-            self.roster.kind_notes,
-        )
-        self.submitted, self.returned, self.leased, self.forgotten = [], [], [], 0
-        if self.roster.changed:
-            self.roster.clear()
-        return persist
+        self.decided.forgotten += len(tasks)
 
     def _end(self, task: Task, state: TaskState, now: float) -> None:
-        statistics = self.statistics
-        statistics.by_state[task.state] -= 1
-        statistics.by_state[state] += 1
-        statistics.unfinished_bytes -= len(task.body)
-        statistics.count_outcomes((task,), now)
+        self._move(task, state)
+        self.statistics.unfinished_bytes -= len(task.body)
+        self.statistics.count_outcomes((task,), now)
         self.allowances.release(task)
-        task.state = state
         task.end_time = now
         task.task_class.unfinished -= 1
         self.retention.keep([task])
-        self.finished.append(task)
+        self.decided.finished.append(task)
+
+    def _move(self, task: Task, state: TaskState) -> None:
+        """One task at a time; `make_ready`, `grant` and `end_attempts` do the same for many."""
+        by_state = self.statistics.by_state
+        by_state[task.state] -= 1
+        by_state[state] += 1
+        task.state = state
 
     def _note_return(self, task: Task, now: float) -> None:
         time = now + self.journal_offset
-        self.returned.append(Returned(task.number, task.attempts, task.failures, task.losses, time))
+        self.decided.returned.append(Returned(task.number, task.attempts, task.failures, task.losses, time))
 
     def _leave(self, task: Task) -> None:
         """Out of the queue or off its actor, wherever it is."""
@@ -392,9 +386,7 @@ class Lifecycle:
     def _leave_queue(self, task: Task) -> None:
         if task.state is QUEUED:
             # The queue tells live entries by the state.
-            self.statistics.by_state[QUEUED] -= 1
-            self.statistics.by_state[WAITING] += 1
-            task.state = WAITING
+            self._move(task, WAITING)
             self.queue.discard(task)
 
     def _unlease(self, task: Task) -> None:

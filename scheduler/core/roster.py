@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator
 
-from .actions import Dismissed, Introduced, Kinds, Paused, Standing
+from .actions import Decided, Dismissed, Introduced, Kinds, Paused, Standing
 from .placement import Actor, Fleet
 
 MOST_KINDS = 10_000
@@ -52,41 +52,30 @@ class KnownKinds(Collection[str]):
 class Roster:
     """Changes what it keeps of actors and kinds, and notes every change for the journal."""
 
-    def __init__(self, fleet: Fleet, kind_seconds: float) -> None:
+    def __init__(self, fleet: Fleet, decided: Decided, kind_seconds: float) -> None:
         self._fleet = fleet
+        self._decided = decided
         self._kind_seconds = kind_seconds
         self.kinds = KnownKinds()
-        self.clear()
-
-    def clear(self) -> None:
-        """The notes are written down."""
-        self.pauses: list[Paused] = []
-        self.actor_notes: list[Introduced | Dismissed | Standing] = []
-        self.kind_notes: list[Kinds] = []
-
-    @property
-    def changed(self) -> bool:
-        """Whether there is a note."""
-        return bool(self.pauses or self.actor_notes or self.kind_notes)
 
     def pause(self, actor: Actor, paused: bool) -> None:
         """Pauses an actor, or lets it go on."""
         if actor.paused != paused:
             actor.paused = paused
-            self.pauses.append(Paused(actor.actor_id, paused))
+            self._decided.pauses.append(Paused(actor.actor_id, paused))
 
     def introduce(self, actor: Actor) -> None:
         """Notes what a restart must know of an actor that connected."""
-        self.actor_notes.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
+        self._decided.actors.append(Introduced(actor.actor_id, actor.node_id, actor.incarnation, actor.slots))
 
     def dismiss(self, actor_id: str) -> None:
         """Lists an actor no longer."""
         del self._fleet.actors[actor_id]
-        self.actor_notes.append(Dismissed(actor_id))
+        self._decided.actors.append(Dismissed(actor_id))
 
     def judge(self, standing: Standing) -> None:
         """Notes how a node stands."""
-        self.actor_notes.append(standing)
+        self._decided.actors.append(standing)
 
     def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
         """An actor offers these."""
@@ -101,4 +90,4 @@ class Roster:
 
     def _note_kinds(self, known: bool, names: list[str]) -> None:
         if names:
-            self.kind_notes.append(Kinds(known, tuple(names)))
+            self._decided.kinds.append(Kinds(known, tuple(names)))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from array import array
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .placement import Actor
     from .ready_queue import TaskClass
 
@@ -57,6 +60,23 @@ class LeaseName(NamedTuple):
     lease_id: int
     attempt: int
 
+
+class Leaps:
+    """By how much the next lease is beyond the last, so that nobody knows one from another."""
+
+    def __init__(self, entropy: Callable[[int], bytes]) -> None:
+        self._entropy = entropy
+        self._ready: array[int] = array("H")
+
+    def next(self) -> int:
+        """At random; many are fetched at once."""
+        if not self._ready:
+            self._ready = array("H", self._entropy(512 * self._ready.itemsize))
+        return self._ready.pop()
+
+
+# (task id, lease id, encoded result, failure or None, seconds in the handler); a tuple for speed.
+AttemptEnd = tuple[str, int, bytes, Failure | None, float]
 
 ANYWHERE = Placement()
 # How an answer that says nothing ends.

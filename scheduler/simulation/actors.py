@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..core.placement import ActorCommand
-from ..core.results import AttemptEnd
 from ..core.sessions import Hello
-from ..core.task import Failure, LeaseName
+from ..core.task import AttemptEnd, Failure, LeaseName
 
 if TYPE_CHECKING:
     from .world import World

@@ -15,8 +15,7 @@ from parlmesh.v1 import task_pb2
 from parlmesh.wire.varint import read_varint
 
 from ..core.admission import check_size
-from ..core.results import AttemptEnd
-from ..core.task import ANYWHERE, NORMAL, Task
+from ..core.task import ANYWHERE, NORMAL, AttemptEnd, Task
 from . import fast_encode, messages
 
 NANOSECONDS = 1_000_000_000

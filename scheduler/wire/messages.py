@@ -13,9 +13,8 @@ from parlmesh.v1 import task_pb2
 
 from ..core.placement import Actor
 from ..core.quarantine import Strikes
-from ..core.results import AttemptEnd
 from ..core.sessions import Hello
-from ..core.task import ANYWHERE, NO_RESULT, NORMAL, Failure, LeaseName, Placement, Task
+from ..core.task import ANYWHERE, NO_RESULT, NORMAL, AttemptEnd, Failure, LeaseName, Placement, Task
 from . import fast_encode
 
 NANOSECONDS = 1_000_000_000

@@ -5,7 +5,7 @@ import pytest
 from parlmesh.errors import ResourceExhausted
 from parlmesh.security.config import QuotaConfig, SecurityConfig
 from scheduler.config import SchedulerConfig
-from scheduler.core.allowances import owner_in
+from scheduler.core.admission import owner_in
 from scheduler.core.core import Core
 from scheduler.core.task import Task
 

@@ -375,7 +375,7 @@ def test_a_parent_that_was_forgotten_had_succeeded(harness: Harness) -> None:
     harness.submit(Task("parent", "noop"), Task("child", "noop", dependencies=("parent",)))
     harness.finish(actor, credit=False)
     harness.core.life.forget(harness.core.life.retention.excess(harness.now + 10_000))
-    harness.core._dispatch.run(harness.now)
+    harness.core._dispatch(harness.now)
     harness._collect()
     copy = rebuilt(harness)
     assert copy.states("child") == ["QUEUED"]

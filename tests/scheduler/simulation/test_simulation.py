@@ -8,7 +8,6 @@ import pytest
 from scheduler.core import dependencies, lifecycle
 from scheduler.core.lifecycle import Lifecycle
 from scheduler.core.ready_queue import Lane, ReadyQueue
-from scheduler.core.results import take_results
 from scheduler.core.retention import Retention
 from scheduler.core.task import Task
 from scheduler.simulation import Options, World, run_schedule
@@ -48,14 +47,17 @@ def test_no_invariant_breaks_in_100000_schedules() -> None:
 
 
 def accept_any_result(monkeypatch: pytest.MonkeyPatch) -> None:
-    def sabotaged(life: Lifecycle, quarantine: Any, sender: Any, results: Sequence[Any], now: float) -> None:
+    end_attempts = Lifecycle.end_attempts
+
+    def sabotaged(self: Lifecycle, sender: Any, results: Sequence[Any], now: float) -> list[str]:
         for task_id, lease_id, *end in results:
-            task = life.tasks.get(task_id)
+            task = self.tasks.get(task_id)
             holder = sender if task is None or task.actor is None else task.actor
             current: Any = (task_id, lease_id if task is None else task.lease_id, *end)
-            take_results(life, quarantine, holder, [current], now)
+            end_attempts(self, holder, [current], now)
+        return []
 
-    monkeypatch.setattr("scheduler.core.core.take_results", sabotaged)
+    monkeypatch.setattr(Lifecycle, "end_attempts", sabotaged)
 
 
 def forget_to_write_leases(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,7 +65,7 @@ def forget_to_write_leases(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def sabotaged(self: Lifecycle, *arguments: Any) -> None:
         grant(self, *arguments)
-        self.leased.clear()
+        self.decided.leased.clear()
 
     monkeypatch.setattr(Lifecycle, "grant", sabotaged)
 

@@ -1,0 +1,55 @@
+"""Which leases are taken back, so that no task waits behind another while slots are free. Part of the core: no I/O."""
+
+import math
+
+from .placement import Actor, ActorState, Fleet
+from .task import Task
+
+
+def to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
+    """Leases that wait for a slot of their actor, the newest first, granted at least `min_age` ago.
+
+    From a paused or leaving actor all of them; from a working one only as many as others have free slots for. From one
+    that is away nothing: it may be running any of them, and has its time to come back.
+    """
+    chosen: list[Task] = []
+    promised: dict[Actor, int] = {}
+    for actor in fleet.actors.values():
+        state = actor.state
+        if len(actor.leases) <= actor.slots or state is ActorState.LOST:
+            continue
+        unconditional = state is not ActorState.READY
+        for task in reversed(_waiting(actor)):
+            if task.lease_time > now - min_age:
+                continue
+            if unconditional or _find_free_slot(fleet, task, actor, promised):
+                chosen.append(task)
+    return chosen
+
+
+def _waiting(actor: Actor) -> list[Task]:
+    """Those that cannot have begun when its last heartbeat left: it named enough older ones to fill its slots, and none
+    that it would begin later. It begins the most urgent first, and the oldest of these.
+
+    What it did not name has not reached it, or has ended there at once, as inline handlers do, and its result is on
+    its way.
+    """
+    found: list[Task] = []
+    older, least = 0, math.inf
+    for lease_id, task in actor.leases.items():
+        if lease_id in actor.named:
+            if older >= actor.slots and task.priority <= least:
+                found.append(task)
+            older, least = older + 1, min(least, task.priority)
+    return found
+
+
+def _find_free_slot(fleet: Fleet, task: Task, owner: Actor, promised: dict[Actor, int]) -> bool:
+    other = fleet.choose(task.task_class, free_only=True)
+    if other is None or other is owner:
+        return False
+    taken = promised.get(other, 0)
+    if taken >= min(other.room, other.slots - len(other.leases)):
+        return False
+    promised[other] = taken + 1
+    return True
