@@ -172,7 +172,7 @@ class PARLController(FleetOperations):
 
     async def submit_tasks(self, requests: Sequence[TaskRequest]) -> list[str]:
         """Submits up to 10,000 tasks, all or none, and returns their ids in the same order."""
-        return await self._connected().submit_whole(requests, self._unclaimed) if requests else []
+        return await self._connected().submissions.whole(requests, self._unclaimed) if requests else []
 
     async def result(self, task_id: str, timeout: float | None = None) -> Outcome:  # noqa: ASYNC109
         """The outcome of a task, waited for; also of a task that another client submitted.
@@ -223,7 +223,7 @@ class PARLController(FleetOperations):
         return self._future_of(call_of(function, args, kwargs, self._new_task_id()))
 
     def _new_task_id(self) -> str:
-        return self._line().new_id()
+        return self._line().submissions.new_id()
 
     def _future_of(self, call: TaskRequest) -> TaskFuture:
         """The same for a call that was made a request before."""

@@ -53,7 +53,7 @@ class Call:
         self.future = TaskFuture(loop=asyncio.get_running_loop())
         self.future.task_id = request.task_id
         self.future.add_done_callback(lambda future: connection.leave(self) if future.cancelled() else None)
-        connection.submit_each([(0, request)], self)
+        connection.submissions.each([(0, request)], self)
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Called by the connection, once."""

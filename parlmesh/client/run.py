@@ -54,7 +54,7 @@ _SLICE = 256
 class Submits(Protocol):
     """What a window needs of a connection."""
 
-    def submit_each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
+    def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         """Answers every index with one outcome at the sink."""
         ...
 
@@ -63,9 +63,9 @@ class Window:
     """Holds at most `limit` tasks that are submitted and not yet released by the one who reads outcomes."""
 
     def __init__(
-        self, connection: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int, deadline: float
+        self, submissions: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int, deadline: float
     ) -> None:
-        self._connection = connection
+        self._submissions = submissions
         self._requests = requests
         self._room = limit
         self._deadline = deadline
@@ -129,7 +129,7 @@ class Window:
         self._room -= len(requests)
         self.unanswered += len(requests)
         if requests:
-            self._connection.submit_each(requests, self)
+            self._submissions.each(requests, self)
         return len(requests)
 
 
@@ -146,7 +146,7 @@ class Run:
             raise InvalidInput(f"limit is {limit!r}; it must be 1 to {MOST_IN_FLIGHT}", reason="INVALID_LIMIT")
         if not seconds > 0:
             raise InvalidInput(f"timeout is {seconds!r} s; it must be more than 0 s", reason="INVALID_TIMEOUT")
-        self._window = Window(connection, requests, limit, asyncio.get_running_loop().time() + seconds)
+        self._window = Window(connection.submissions, requests, limit, asyncio.get_running_loop().time() + seconds)
         self._connection = connection
         self._seconds = seconds
 

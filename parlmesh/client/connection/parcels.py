@@ -1,7 +1,6 @@
-"""Tasks on their way to the scheduler: what goes into which request. Sends nothing."""
+"""Tasks that travel together, what is still wanted of them, and how they are divided. Sends nothing."""
 
 import asyncio
-from collections import deque
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -78,56 +77,3 @@ def halves(parcels: Sequence[Parcel]) -> tuple[list[Parcel], list[Parcel]] | Non
         return None
     count = len(parcel.task_ids)
     return [parcel.part(range(count // 2))], [parcel.part(range(count // 2, count))]
-
-
-class Outgoing:
-    """Parcels that wait for a request. Whatever is ready goes out together; nothing waits for more."""
-
-    def __init__(self, *, most_tasks: int, most_bytes: int) -> None:
-        self._most_tasks = most_tasks
-        self.most_bytes = most_bytes
-        self.parcels: deque[Parcel] = deque()
-        self.ready = asyncio.Event()
-        """Set whenever `take` may have something."""
-
-    def put(self, parcel: Parcel) -> None:
-        self.parcels.append(parcel)
-        self.ready.set()
-
-    def pack(self, parcel: Parcel, task_id: str, task: bytes) -> Parcel:
-        """Adds a task to the parcel, or to a new one when it is full."""
-        if parcel.tasks and (len(parcel.tasks) >= self._most_tasks or parcel.size + len(task) > self.most_bytes):
-            self.put(parcel)
-            parcel = Parcel(ordered=parcel.ordered)
-        parcel.task_ids.append(task_id)
-        parcel.tasks.append(task)
-        parcel.size += len(task)
-        return parcel
-
-    def take(self, *, others_in_flight: bool) -> list[Parcel]:
-        """The next request's parcels; none when there are none, or when the next must wait for those in flight."""
-        taken: list[Parcel] = []
-        tasks = size = 0
-        while self.parcels:
-            parcel = self.parcels[0]
-            if not parcel.unwanted:
-                tasks, size = tasks + len(parcel.tasks), size + parcel.size
-                too_much = tasks > self._most_tasks or size > self.most_bytes
-                if (taken and too_much) or (parcel.ordered and others_in_flight):
-                    break
-                taken.append(parcel)
-            self.parcels.popleft()
-        if not taken:
-            self.ready.clear()
-        return taken
-
-    def prune(self, pending: Container[str]) -> set[str]:
-        """Drops what nobody waits for any more; the ids of what was dropped."""
-        before = {task_id for parcel in self.parcels for task_id in parcel.task_ids}
-        self.parcels = deque(wanted(self.parcels, pending))
-        return before - {task_id for parcel in self.parcels for task_id in parcel.task_ids}
-
-    def refuse_all(self, error: FleetError) -> None:
-        """Nothing will be sent any more."""
-        while self.parcels:
-            self.parcels.popleft().refuse(error)

@@ -14,7 +14,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..config import ClientConfig
 from ..outcomes import forgotten
-from .parcels import Outgoing, Parcel
+from .outgoing import Outgoing
+from .parcels import Parcel
 from .pending import Pending
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ class SchedulerCalls:
         self.stub = SchedulerServiceStub(channel)
         self.error: FleetError | None = None
         """What ended the connection."""
-        self._address = address
+        self.address = address
         self._config = config
         self._rng = rng
 
@@ -83,7 +83,7 @@ class SchedulerCalls:
             return await method(request, timeout=left)
 
         limit = self._config.call_seconds if seconds is None else seconds
-        return await retried(once, what="the scheduler", address=self._address, seconds=limit, rng=self._rng)
+        return await retried(once, what="the scheduler", address=self.address, seconds=limit, rng=self._rng)
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
         """Best effort: a task that cannot be cancelled ends by itself."""

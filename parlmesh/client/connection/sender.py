@@ -14,7 +14,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..config import ClientConfig
 from ..outcomes import OUTCOME_FORGOTTEN, forgotten, refused
-from .parcels import Outgoing, Parcel, halves, wanted
+from .outgoing import Outgoing
+from .parcels import Parcel, halves, wanted
 from .pending import Pending
 from .resync import Searcher
 from .retry import SchedulerCalls, is_temporary, pause_after

@@ -22,7 +22,7 @@ class Fleet:
         self.most = 0
         self.batches: list[int] = []
 
-    def submit_each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
+    def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
         indices = [index for index, _ in requests]
         self.unfinished += indices
         self.batches.append(len(indices))

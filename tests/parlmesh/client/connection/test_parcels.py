@@ -3,7 +3,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.client.connection.parcels import Outgoing, Parcel, halves
+from parlmesh.client.connection.outgoing import Outgoing
+from parlmesh.client.connection.parcels import Parcel, halves
 from parlmesh.errors import InvalidInput, Unavailable
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.client import Placement, Priority, TaskRequest
-from parlmesh.client.requests import Encoder
+from parlmesh.client.connection.outgoing import Encoder
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
