@@ -137,6 +137,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
     return TrajectorySchema(
         environment,
         policy.state_size,
+        bounded_actions=policy.bounded,
         trajectory_steps=training.trajectory_steps,
         num_envs=training.num_envs,
         earned=training.reward_discount is not None,

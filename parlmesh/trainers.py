@@ -13,6 +13,8 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.telemetry import get_logger
 from parlmesh.training.config import TrainingConfig
+from parlmesh.training.continuous.config import SacConfig
+from parlmesh.training.continuous.trainer import ContinuousTrainer
 from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.model import DenseModel, Model
@@ -28,23 +30,30 @@ log = get_logger("parlmesh.trainers")
 # Minibatches are small: more threads wait for each other.
 _MOST_THREADS = 4
 
-ALGORITHMS = ("ppo", "dqn", "q_learning")
+CONTINUOUS = ("sac", "td3")
+ALGORITHMS = ("ppo", "dqn", *CONTINUOUS, "q_learning")
 
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
     """The policy of a training in its environment."""
-    if config.algorithm in ("dqn", "q_learning") and environment.action.kind != "discrete":
-        kind, name = environment.action.kind, config.environment.id
+    kind, name = str(environment.action.kind), config.environment.id
+    if config.algorithm in ("dqn", "q_learning") and kind != "discrete":
         raise ConfigError(f"training.algorithm {config.algorithm} needs discrete actions; those of {name} are {kind}")
+    if config.algorithm in CONTINUOUS and kind != "continuous":
+        raise ConfigError(f"training.algorithm {config.algorithm} needs continuous actions; those of {name} are {kind}")
+    if config.algorithm in CONTINUOUS and config.network != "mlp":
+        raise ConfigError(f"training.network must be mlp for {config.algorithm}, got {config.network}")
     if config.algorithm == "q_learning":
         if not environment.observation_states:
-            raise ConfigError(f"training.algorithm q_learning needs states; {config.environment.id} gives arrays")
+            raise ConfigError(f"training.algorithm q_learning needs states; {name} gives arrays")
         return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
     if config.algorithm == "dqn" and config.network not in ("mlp", *CONVOLUTIONS):
         known = ", ".join(CONVOLUTIONS)
         raise ConfigError(f"training.network must be mlp or one of {known} for dqn, got {config.network}")
     if config.algorithm == "dqn":
         own: dict[str, Any] = {"choice": "epsilon_greedy", "dueling": config.dqn.dueling}
+    elif config.algorithm in CONTINUOUS:
+        own = {"choice": "squashed" if config.algorithm == "sac" else "noisy"}
     else:
         own = {"actions": config.ppo.actions if config.algorithm == "ppo" else "squashed"}
     return PolicySpec.for_environment(
@@ -88,6 +97,8 @@ def trainer_for(
         settings_of_dqn = config.dqn.model_copy(update=threads)
         model = _q_model(config, settings_of_dqn, policy, rng)
         return DqnTrainer(policy, environment, config.dqn, model, rng, stacked=config.environment.stacked)
+    if config.algorithm in CONTINUOUS:
+        return _continuous(config, policy, environment, rng, lag)
     settings = _ppo_settings(config, lag)
     return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
 
@@ -138,17 +149,40 @@ def _q_model(config: TrainingConfig, settings: DqnConfig, policy: PolicySpec, rn
     return DenseQModel(policy, settings, rng)
 
 
+def _continuous(
+    config: TrainingConfig, policy: PolicySpec, environment: EnvironmentSpec, rng: np.random.Generator, lag: int
+) -> Trainer:
+    assert _needs_torch(config)
+    from parlmesh.training.continuous.sac_model import SacModel
+    from parlmesh.training.continuous.td3_model import Td3Model
+    from parlmesh.training.devices import torch_device
+
+    settings = config.sac if config.algorithm == "sac" else config.td3
+    threads = {"torch_threads": settings.torch_threads or torch_threads(lag, _cores())}
+    settings, device = settings.model_copy(update=threads), torch_device(config.device)
+    if isinstance(settings, SacConfig):
+        return ContinuousTrainer(policy, environment, settings, SacModel(policy, settings, rng, device), rng)
+    return ContinuousTrainer(policy, environment, settings, Td3Model(policy, settings, rng, device), rng)
+
+
 def _needs_torch(config: TrainingConfig) -> bool:
+    if config.backend == "numpy" and config.algorithm in CONTINUOUS:
+        raise ConfigError(f"training.backend must be torch or auto for {config.algorithm}, got numpy")
     if config.backend == "numpy" and config.network != "mlp":
         raise ConfigError(f"training.backend must be torch or auto for a {config.network} network, got numpy")
     if config.backend == "numpy" and config.device == "cuda":
         raise ConfigError("training.backend must be torch or auto for device cuda, got numpy", key="training.backend")
-    return config.backend == "torch" or config.network != "mlp" or config.device == "cuda"
+    return (
+        config.algorithm in CONTINUOUS
+        or config.backend == "torch"
+        or config.network != "mlp"
+        or config.device == "cuda"
+    )
 
 
 def check_device(config: TrainingConfig) -> None:
     """ConfigError when the training asks for a device that is not there."""
-    if config.algorithm in ("ppo", "dqn") and _needs_torch(config):
+    if config.algorithm in ("ppo", "dqn", *CONTINUOUS) and _needs_torch(config):
         from parlmesh.training.devices import torch_device
 
         torch_device(config.device)

@@ -52,6 +52,7 @@ class TrajectorySchema:
         trajectory_steps: int,
         num_envs: int,
         earned: bool = False,
+        bounded_actions: bool = False,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
         steps = (trajectory_steps, num_envs)
@@ -75,6 +76,8 @@ class TrajectorySchema:
             self._columns[EARNED] = ("float32", (num_envs,))
         log_prob = bounds.log_prob * max(1, len(spec.action.sizes) or len(spec.action.low))
         self._limits = {REWARD: bounds.reward, OBSERVATION: bounds.observation, LOG_PROB: log_prob}
+        if bounded_actions:
+            self._limits[ACTION] = 1.0
 
     @property
     def size_bytes(self) -> int:
@@ -110,7 +113,8 @@ class TrajectorySchema:
         if not (-limit <= least and most <= limit):
             if not (math.isfinite(least) and math.isfinite(most)):
                 raise InvalidInput(f"column {name} has values that are not finite", reason="NOT_FINITE", tensor=name)
-            message = f"column {name} must lie within ±{limit:g} (experience.max_{name}), got {least:g}..{most:g}"
+            setting = "" if name == ACTION else f" (experience.max_{name})"
+            message = f"column {name} must lie within ±{limit:g}{setting}, got {least:g}..{most:g}"
             raise InvalidInput(message, reason="OUT_OF_BOUNDS", tensor=name)
 
     def _check_ranges(self, columns: dict[str, Array]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 
-_ALGORITHMS = ("ppo", "dqn", "q_learning", "custom")
+_ALGORITHMS = ("ppo", "dqn", "sac", "td3", "q_learning", "custom")
 
 
 def hparams_summary(training: Mapping[str, Any], run_id: str) -> Summary:

@@ -32,6 +32,9 @@ def to_onnx(spec: PolicySpec, weights: Mapping[str, Array], observation_dtype: s
     outputs = _NETWORKS.get(spec.network, _unknown)(graph, spec, features)
     if spec.dueling:
         outputs = _dueling(graph, spec, outputs)
+    if spec.choice == "squashed":
+        # The greedy action is the middle of the distribution.
+        outputs = graph.nodes("Split", outputs, outputs=2, axis=1)[0]
     if spec.masked:
         graph.input("mask", TensorProto.BOOL, [spec.action.outputs])
         outputs = graph.node("Where", "mask", outputs, graph.constant("masked", np.array(MASKED)))

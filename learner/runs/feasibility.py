@@ -20,7 +20,17 @@ _FLOAT_BYTES = 4
 # No limit grows beyond this by itself.
 MOST_TRAJECTORY_BYTES = 256 * 1024 * 1024
 # What decides the shape of all that a checkpoint holds.
-_SHAPING = ("algorithm", "environment", "network", "hidden", "activation", "normalise_observations", "dqn")
+_SHAPING = (
+    "algorithm",
+    "environment",
+    "network",
+    "hidden",
+    "activation",
+    "normalise_observations",
+    "dqn",
+    "sac",
+    "td3",
+)
 
 
 def check_feasible(config: LearnerConfig, policy: PolicySpec, schema: TrajectorySchema) -> None:

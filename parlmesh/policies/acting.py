@@ -11,6 +11,7 @@ from parlmesh.types import Array
 
 from .activations import ACTIVATIONS
 from .blob import unpack_policy
+from .bounded import NoisyMean, SquashedGaussian, scale
 from .convolutions import CONVOLUTIONS
 from .custom_networks import custom_network
 from .distributions import Sampler, distribution_for, masked, sample_allowed, squash
@@ -94,9 +95,11 @@ class NumpyPolicy:
         return Choice(action, np.zeros(len(action), np.float32), state)
 
     def to_environment(self, action: Array) -> Array:
-        """Continuous actions are squashed between their bounds or cut off there; others are as they are."""
+        """Continuous actions are scaled or squashed between their bounds or cut off there; others are as they are."""
         if self._spec.action.kind != "continuous":
             return action
+        if self._spec.bounded:
+            return scale(action, self._low, self._high)
         if self._spec.actions == "clipped":
             return np.clip(action, self._low, self._high)
         return squash(action, self._low, self._high)
@@ -119,8 +122,13 @@ def load_policy(blob: bytes) -> Policy:
 
 
 def _sampler(spec: PolicySpec, weights: Mapping[str, Array]) -> Sampler:
-    if spec.choice == "epsilon_greedy":
-        return EpsilonGreedy(float(_weight(weights, "policy.epsilon", (1,))[0]))
+    if spec.choice != "sample":
+        epsilon = float(_weight(weights, "policy.epsilon", (1,))[0])
+        if spec.choice == "epsilon_greedy":
+            return EpsilonGreedy(epsilon)
+        if spec.choice == "squashed":
+            return SquashedGaussian(epsilon)
+        return NoisyMean(epsilon, float(_weight(weights, "policy.noise", (1,))[0]))
     dimensions = len(spec.action.low)
     log_std = _weight(weights, "policy.log_std", (dimensions,)) if dimensions else np.empty(0, np.float32)
     return distribution_for(spec.action, log_std)

@@ -9,7 +9,7 @@ from parlmesh.types import ActionSpec, Array
 
 # Far below any logit a network gives, and finite: 0 · MASKED is 0 and not nan.
 MASKED = np.float32(-1e9)
-_LOG_TWO_PI = float(np.log(2.0 * np.pi))
+LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
 
 class Likelihood(NamedTuple):
@@ -131,7 +131,7 @@ class Gaussian:
         """The entropy is the same for every row."""
         self._inverse_std = np.exp(-self._log_std)
         self._noise = (actions - outputs) * self._inverse_std
-        entropy = float(self._log_std.sum()) + 0.5 * self._log_std.size * (1.0 + _LOG_TWO_PI)
+        entropy = float(self._log_std.sum()) + 0.5 * self._log_std.size * (1.0 + LOG_TWO_PI)
         return Likelihood(self._log_density(self._noise), np.full(len(actions), entropy, np.float32))
 
     def gradient(self, log_prob_gradient: Array, entropy_gradient: float) -> Array:
@@ -144,7 +144,7 @@ class Gaussian:
 
     def _log_density(self, noise: Array) -> Array:
         density: Array = -0.5 * (noise * noise).sum(axis=1)
-        density -= float(self._log_std.sum()) + 0.5 * self._log_std.size * _LOG_TWO_PI
+        density -= float(self._log_std.sum()) + 0.5 * self._log_std.size * LOG_TWO_PI
         return density
 
 

@@ -12,7 +12,7 @@ from .convolutions import CONVOLUTIONS, flat_size
 from .custom_networks import network_names
 
 ACTIVATIONS = ("tanh", "relu")
-CHOICES = ("sample", "epsilon_greedy")
+CHOICES = ("sample", "epsilon_greedy", "squashed", "noisy")
 ACTIONS = ("squashed", "clipped")
 # Fields that the first release does not know, with what they stand for when they are not written.
 _NEWER = {"actions": "squashed"}
@@ -25,7 +25,8 @@ class PolicySpec:
     mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv, minatar and nature
     images [C, H, W], tabular has a row per state; plug-ins bring others. `choice` says what the numbers are: sample
     draws from the distribution that they describe, epsilon_greedy takes them for the values of actions; `dueling`
-    splits these into a state's value and advantages. `actions` says how continuous ones come between their bounds.
+    splits these into a state's value and advantages. `actions` says how continuous ones come between their bounds;
+    those of squashed (a Gaussian with means and deviations) and noisy lie in −1..1 by themselves and are scaled.
     """
 
     observation_shape: tuple[int, ...]
@@ -36,7 +37,7 @@ class PolicySpec:
     observation_states: int = 0
     masked: bool = False
     normalised: bool = False
-    choice: Literal["sample", "epsilon_greedy"] = "sample"
+    choice: Literal["sample", "epsilon_greedy", "squashed", "noisy"] = "sample"
     dueling: bool = False
     actions: Literal["squashed", "clipped"] = "squashed"
 
@@ -71,6 +72,9 @@ class PolicySpec:
     def _check_values(self) -> None:
         if self.choice == "epsilon_greedy" and self.action.kind != "discrete":
             raise _refusal(f"values are learnt for discrete actions alone, got {self.action.kind}")
+        if self.bounded and (self.action.kind != "continuous" or self.network != "mlp"):
+            kind, network = self.action.kind, self.network
+            raise _refusal(f"{self.choice} needs continuous actions and an mlp, got {kind} and {network}")
         if self.dueling and (self.choice != "epsilon_greedy" or self.network == "tabular"):
             raise _refusal("only networks whose choice is epsilon_greedy can be dueling")
         if self.network == "tabular" and (not self.observation_states or self.hidden):
@@ -94,9 +98,19 @@ class PolicySpec:
         return self.observation_states or math.prod(self.observation_shape)
 
     @property
+    def bounded(self) -> bool:
+        """Whether actions lie in −1..1 and are scaled to the environment's bounds."""
+        return self.choice in ("squashed", "noisy")
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that the policy head gives; a dueling one has the value of the state last."""
+        return self.action.outputs * (2 if self.choice == "squashed" else 1) + self.dueling
+
+    @property
     def layer_sizes(self) -> tuple[int, ...]:
-        """Inputs, hidden layers, outputs of the policy head; a dueling one has the value of the state last."""
-        return (self.observation_size, *self.hidden, self.action.outputs + self.dueling)
+        """Inputs, hidden layers, outputs of the policy head."""
+        return (self.observation_size, *self.hidden, self.outputs)
 
     @property
     def state_size(self) -> int:

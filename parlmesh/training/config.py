@@ -2,14 +2,20 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from parlmesh.config import Config
 
+from .continuous.config import SacConfig, Td3Config
 from .dqn_config import DqnConfig
 from .opponents_config import OpponentsConfig
 from .ppo_config import PpoConfig
 from .q_learning_config import QLearningConfig
+
+# What is usual for an algorithm, where it differs from PPO's and nothing else is asked for: one gradient step for every
+# environment step takes long, so policies that learn so are handed over after few of them.
+_CONTINUOUS = {"num_envs": 4, "trajectory_steps": 8, "hidden": (256, 256), "activation": "relu"}
+_USUAL: dict[Any, dict[str, Any]] = {"sac": _CONTINUOUS, "td3": _CONTINUOUS}
 
 
 class EnvironmentConfig(Config):
@@ -53,9 +59,9 @@ class TrainingConfig(Config):
     goal_evaluations: int = Field(default=3, ge=1, le=100)
     """Evaluations in a row that must reach the goal: one alone may be luck."""
     num_envs: int = Field(default=64, ge=1, le=65_536)
-    """Environments stepped together by one slot."""
+    """Environments stepped together by one slot; 4 for sac and td3."""
     trajectory_steps: int = Field(default=32, ge=1, le=65_536)
-    """Steps of every environment in one trajectory."""
+    """Steps of every environment in one trajectory; 8 for sac and td3."""
     restart_steps: int = Field(default=4_096, ge=0)
     """Steps after which an environment begins its next episode from a fresh seed, so that a serial run can be resumed
     exactly without playing everything again; no episode is cut for it. 0 = never, and a resumed serial run plays other
@@ -71,13 +77,14 @@ class TrainingConfig(Config):
     """mlp; recurrent has a memory (a GRU as its last hidden layer), conv, minatar (10 x 10) and nature
     (84 x 84) read images; or a plug-in's."""
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
-    """Hidden layers of the policy and of the value network."""
+    """Hidden layers of the policy and of the value network; 256, 256 for sac and td3."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Between the layers."""
+    """Between the layers; relu for sac and td3."""
     normalise_observations: bool = False
     """Give observations mean 0 and deviation 1, by statistics that travel with the policy."""
     backend: Literal["auto", "numpy", "torch"] = "auto"
-    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can."""
+    """What computes gradients: numpy for perceptrons, torch's autograd for everything; auto = numpy where it can. sac
+    and td3 have torch alone."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where torch computes gradients; auto = CUDA when there is one. cuda takes torch for perceptrons too."""
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
@@ -100,13 +107,22 @@ class TrainingConfig(Config):
     max_failed_rollouts: int = Field(default=20, ge=1)
     """Rollouts that fail in a row, on every actor and over some seconds, after which the run fails."""
     algorithm: str = Field(default="ppo", min_length=1, max_length=100)
-    """ppo, dqn, q_learning (a table instead of a network), each with its section; or a plug-in's, with `custom`."""
+    """ppo, dqn, sac and td3 (both for continuous actions), q_learning (a table instead of a network), each with its
+    section; or a plug-in's, with `custom`."""
     opponents: OpponentsConfig = OpponentsConfig()
     ppo: PpoConfig = PpoConfig()
     dqn: DqnConfig = DqnConfig()
+    sac: SacConfig = SacConfig()
+    td3: Td3Config = Td3Config()
     q_learning: QLearningConfig = QLearningConfig()
     custom: dict[str, Any] = Field(default_factory=dict)
     """Settings of a plug-in's algorithm."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _usual(cls, given: Any) -> Any:
+        usual = _USUAL.get(given.get("algorithm")) if isinstance(given, dict) else None
+        return {**usual, **given} if usual else given
 
     @property
     def reward_discount(self) -> float | None:

@@ -12,19 +12,7 @@ from parlmesh.policies.dense_q import DenseQ
 from parlmesh.types import Array
 
 from .dqn_config import DqnConfig
-
-
-class QMinibatch(NamedTuple):
-    """B steps: features [B, ...], masks [B, A], all others [B]. Without masks everything is allowed; without weights
-    all steps count alike."""
-
-    features: Array
-    actions: Array
-    returns: Array
-    discounts: Array
-    next_features: Array
-    next_masks: Array | None = None
-    weights: Array | None = None
+from .replay_trainer import Minibatch
 
 
 class QStep(NamedTuple):
@@ -38,7 +26,7 @@ class QStep(NamedTuple):
 class QModel(Protocol):
     """A network, its target network and its optimiser."""
 
-    def step(self, minibatch: QMinibatch, learning_rate: float) -> QStep:
+    def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
         """One gradient step."""
 
     def follow(self, rate: float) -> None:
@@ -62,7 +50,7 @@ class DenseQModel:
         self._network = DenseQ(spec, rng)
         self._adam = Adam(len(self._network.parameters))
 
-    def step(self, minibatch: QMinibatch, learning_rate: float) -> QStep:
+    def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
         """By Adam."""
         network, config, count = self._network, self._config, len(minibatch.actions)
         next_target = network.target(minibatch.next_features)

@@ -17,7 +17,8 @@ from parlmesh.types import Array
 
 from .devices import CPU
 from .dqn_config import DqnConfig
-from .q_model import QMinibatch, QStep
+from .q_model import QStep
+from .replay_trainer import Minibatch
 
 
 class TorchQModel:
@@ -46,7 +47,7 @@ class TorchQModel:
         self._parameters = [value for name, value in self._online.named_parameters() if _acting(name)]
         self._optimiser = torch.optim.Adam(self._parameters, lr=config.learning_rate, eps=1e-5, fused=True)
 
-    def step(self, minibatch: QMinibatch, learning_rate: float) -> QStep:
+    def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
         """By torch's fused Adam."""
         next_features = self._tensor(minibatch.next_features)
         with torch.no_grad():

@@ -35,6 +35,18 @@ def admission(lag=2):
     )
 
 
+def test_actions_of_a_bounded_policy_lie_within_one():
+    spec = EnvironmentSpec((4,), "float32", ActionSpec("continuous", low=(-2.0,), high=(2.0,)))
+    bounded, free = (
+        TrajectorySchema(spec, 0, trajectory_steps=3, num_envs=2, bounded_actions=bounded) for bounded in (True, False)
+    )
+    edge, beyond = ({**columns(), "action": np.full((3, 2, 1), action, np.float32)} for action in (-1.0, 1.5))
+    bounded.check(edge)
+    free.check(beyond)
+    with pytest.raises(InvalidInput, match=r"column action must lie within ±1, got 1.5..1.5"):
+        bounded.check(beyond)
+
+
 def queue(lag=2, most=100):
     return ExperienceQueue(admission(lag), max_queued=most, max_policy_lag=lag)
 

@@ -112,6 +112,20 @@ def test_values_of_actions_are_exported_too(settings):
     np.testing.assert_array_equal(action, ours.greedy(inputs["observation"], inputs.get("mask")).action)
 
 
+@pytest.mark.parametrize(("choice", "own"), [("squashed", {}), ("noisy", {"policy.noise": [0.1]})])
+def test_actions_that_are_scaled_are_exported_too(choice, own):
+    spec = PolicySpec((4,), ACTIONS["continuous"], hidden=(8,), choice=choice)
+    own = {name: np.array(value, np.float32) for name, value in {"policy.epsilon": [0.0], **own}.items()}
+    weights = {**weights_of(spec), **own}
+    ours, theirs = (
+        load_policy(pack_policy(spec, weights)),
+        onnxruntime.InferenceSession(to_onnx(spec, weights, "float32")),
+    )
+    seen = observations(spec, "float32", 13) / 50
+    expected = ours.to_environment(ours.greedy(seen).action)
+    np.testing.assert_allclose(theirs.run(["action"], {"observation": seen})[0], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_table_is_exported_too():
     spec = PolicySpec((), ACTIONS["discrete"], (), network="tabular", observation_states=7, choice="epsilon_greedy")
     table = np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32)

@@ -132,8 +132,9 @@ REPLAY = {"capacity_steps": 300, "min_steps": 100, "samples_per_insert": 3.0}
         {"algorithm": "dqn", "dqn": {"replay": REPLAY}},
         {"algorithm": "dqn", "dqn": {"replay": {**REPLAY, "kind": "prioritised"}}},
         {"algorithm": "q_learning", "environment": {"id": "FrozenLake-v1"}, "normalise_observations": False},
+        {"algorithm": "sac", "environment": {"id": "Pendulum-v1"}, "sac": {"minibatch_steps": 16, "replay": REPLAY}},
     ],
-    ids=["dqn", "prioritised", "q_learning"],
+    ids=["dqn", "prioritised", "q_learning", "sac"],
 )
 async def test_values_are_resumed_as_exactly(tmp_path, changes):
     whole = await to_the_end(tmp_path / "whole", **changes)
@@ -152,6 +153,11 @@ OTHERS = {
         "algorithm": "q_learning",
         "environment": {"id": "FrozenLake-v1"},
         "normalise_observations": False,
+    },
+    "td3": {
+        "algorithm": "td3",
+        "environment": {"id": "Pendulum-v1"},
+        "td3": {"minibatch_steps": 16, "replay": {"min_steps": 100, "capacity_steps": 400}},
     },
     "memory": {"network": "recurrent"},
 }

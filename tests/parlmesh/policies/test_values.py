@@ -132,7 +132,7 @@ def test_epsilon_outside_its_range_is_refused():
         ({"choice": "sample", "dueling": True}, "can be dueling"),
         ({"network": "tabular"}, "got 0 states and hidden \\[64, 64\\]"),
         ({"network": "tabular", "hidden": (), "observation_states": 3, "dueling": True}, "can be dueling"),
-        ({"choice": "softmax"}, "choice must be one of sample, epsilon_greedy, got 'softmax'"),
+        ({"choice": "softmax"}, "choice must be one of sample, epsilon_greedy, squashed, noisy, got 'softmax'"),
     ],
 )
 def test_what_cannot_be_chosen_by_values_is_refused(changes, message):

@@ -1,0 +1,46 @@
+"""The policy of continuous actions in training, and how its weights reach those who act with numpy."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parlmesh.policies import PolicySpec
+from parlmesh.policies.dense import parameter_count
+from parlmesh.types import Array
+
+from .perceptron import Optimised, Perceptron, initial
+
+
+class Actor:
+    """From features to what actions are chosen by."""
+
+    def __init__(self, spec: PolicySpec, rng: np.random.Generator, device: torch.device) -> None:
+        sizes = spec.layer_sizes
+        self._optimised = Optimised(parameter_count(sizes), device)
+        self.parameters = self._optimised.parameters
+        self.parameters.copy_(initial(sizes, rng))
+        self._network = Perceptron(sizes, spec.activation, self.parameters, self._optimised.gradient)
+        self.forward = self._network.forward
+
+    def step(self, outputs_gradient: Tensor, learning_rate: float) -> None:
+        """Down the gradient of the last `forward`, for d loss / d outputs of its first rows."""
+        self._network.backward(outputs_gradient)
+        self._optimised.step(learning_rate)
+
+    def policy_weights(self) -> dict[str, Array]:
+        """Copies under the names and in the layout that actors read."""
+        found: dict[str, Array] = {}
+        for layer, (weight, bias) in enumerate(self._network.layers):
+            found[f"policy.{layer}.weight"] = np.ascontiguousarray(weight.cpu().numpy().T)
+            found[f"policy.{layer}.bias"] = np.array(bias.cpu().numpy())
+        return found
+
+    def tensors(self) -> dict[str, Array]:
+        """Copies of the parameters and Adam's state."""
+        return self._optimised.tensors("actor")
+
+    def restore(self, tensors: Mapping[str, Array]) -> None:
+        """The inverse of `tensors`."""
+        self._optimised.restore("actor", tensors)

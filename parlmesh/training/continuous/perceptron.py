@@ -1,0 +1,108 @@
+"""Perceptrons in torch with gradients by hand, over one flat vector: what autograd would not leave out is left out."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from parlmesh.policies.dense import parameter_count
+from parlmesh.types import Array
+
+
+class Perceptron:
+    """Layers whose weights [in, out] and gradients are views of two flat vectors given by the owner."""
+
+    def __init__(self, sizes: Sequence[int], activation: str, parameters: Tensor, gradient: Tensor) -> None:
+        self._tanh = activation == "tanh"
+        self.layers: list[tuple[Tensor, Tensor]] = []
+        self._gradients: list[tuple[Tensor, Tensor]] = []
+        self._inputs: list[Tensor] = []
+        start = 0
+        for inputs, outputs in itertools.pairwise(sizes):
+            middle, end = start + inputs * outputs, start + (inputs + 1) * outputs
+            for found, flat in ((self.layers, parameters), (self._gradients, gradient)):
+                found.append((flat[start:middle].view(inputs, outputs), flat[middle:end]))
+            start = end
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Outputs [B, out] of features [B, in]; remembers what `backward` needs."""
+        hidden, last = features, len(self.layers) - 1
+        self._inputs = []
+        for layer, (weight, bias) in enumerate(self.layers):
+            self._inputs.append(hidden)
+            hidden = torch.addmm(bias, hidden, weight)
+            if layer < last:
+                hidden = hidden.tanh_() if self._tanh else hidden.relu_()
+        return hidden
+
+    def backward(self, outputs_gradient: Tensor) -> None:
+        """Writes the gradient of the last `forward` for d loss / d outputs [B, out] of its first B rows."""
+        flow, count = outputs_gradient, len(outputs_gradient)
+        for layer in range(len(self.layers) - 1, -1, -1):
+            inputs = self._inputs[layer][:count]
+            weight_gradient, bias_gradient = self._gradients[layer]
+            torch.mm(inputs.t(), flow, out=weight_gradient)
+            torch.sum(flow, dim=0, out=bias_gradient)
+            if layer:
+                flow = self._through(flow @ self.layers[layer][0].t(), inputs)
+
+    def inputs_gradient(self, outputs_gradient: Tensor, first: int) -> Tensor:
+        """d loss / d features [B, in − first] from the `first` on, and no gradient of any weight."""
+        flow = outputs_gradient
+        for layer in range(len(self.layers) - 1, 0, -1):
+            flow = self._through(flow @ self.layers[layer][0].t(), self._inputs[layer])
+        return flow @ self.layers[0][0][first:].t()
+
+    def _through(self, flow: Tensor, activated: Tensor) -> Tensor:
+        """Backwards through an activation."""
+        if self._tanh:
+            return flow.mul_(1.0 - activated * activated)
+        return flow.mul_(activated > 0.0)
+
+
+class Optimised:
+    """One flat vector of parameters, its gradient and its Adam, fused into one pass."""
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.parameters = torch.zeros(size, device=device)
+        self.gradient = torch.zeros(size, device=device)
+        self.parameters.grad = self.gradient
+        self._adam = torch.optim.Adam([self.parameters], fused=True)
+
+    def step(self, learning_rate: float) -> None:
+        """Down the gradient."""
+        self._adam.param_groups[0]["lr"] = learning_rate
+        self._adam.step()
+
+    def tensors(self, name: str) -> dict[str, Array]:
+        """Copies of the parameters and of Adam's state; before the first step there is none."""
+        found = {name: self.parameters} | {f"{name}.{key}": value for key, value in self._state().items()}
+        return {key: np.array(value.cpu().numpy()) for key, value in found.items()}
+
+    def restore(self, name: str, tensors: Mapping[str, Array]) -> None:
+        """The inverse of `tensors`."""
+        self.parameters.copy_(torch.from_numpy(np.array(tensors[name])))
+        prefix = f"{name}."
+        state = {
+            key.removeprefix(prefix): torch.from_numpy(np.array(value))
+            for key, value in tensors.items()
+            if key.startswith(prefix)
+        }
+        groups = self._adam.state_dict()["param_groups"]
+        self._adam.load_state_dict({"state": {0: state} if state else {}, "param_groups": groups})
+
+    def _state(self) -> dict[str, Tensor]:
+        return dict(self._adam.state[self.parameters]) if self.parameters in self._adam.state else {}
+
+
+def initial(sizes: Sequence[int], rng: np.random.Generator) -> Tensor:
+    """Weights and biases of layers, uniform within ±1/√inputs, as torch's own layers start."""
+    parts = [
+        rng.uniform(-1.0, 1.0, (inputs + 1) * outputs) / np.sqrt(inputs)
+        for inputs, outputs in itertools.pairwise(sizes)
+    ]
+    found = torch.from_numpy(np.concatenate(parts).astype(np.float32))
+    assert len(found) == parameter_count(sizes)
+    return found

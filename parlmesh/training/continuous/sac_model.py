@@ -1,0 +1,109 @@
+"""Soft actor-critic in training: one gradient step of critics, actor and temperature. Imported only where used."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from parlmesh.algorithms.adam import Adam
+from parlmesh.algorithms.sac_torch import policy_gradient, soft_targets, squashed_gaussian
+from parlmesh.policies import PolicySpec
+from parlmesh.policies.torch_threads import choose_threads
+from parlmesh.types import Array
+
+from ..devices import CPU
+from ..replay_trainer import Learnt, Minibatch
+from .actor import Actor
+from .config import SacConfig
+from .critics import TwinCritics
+
+
+class SacModel:
+    """The temperature is kept by its logarithm, and has an Adam of its own."""
+
+    def __init__(
+        self, spec: PolicySpec, config: SacConfig, rng: np.random.Generator, device: torch.device = CPU
+    ) -> None:
+        choose_threads(config.torch_threads or 1)
+        self._config = config
+        self._device = device
+        self._rng = rng
+        self._actor = Actor(spec, rng, device)
+        self._critics = TwinCritics(spec, rng, device)
+        self._learnt = config.temperature == "auto"
+        start = config.initial_temperature if config.temperature == "auto" else config.temperature
+        self._log_temperature = np.array([math.log(start) if start else -math.inf])
+        self._adam = Adam(1, epsilon=1e-8)
+        dimensions = spec.action.outputs
+        self._target_entropy = -float(dimensions) if config.target_entropy is None else config.target_entropy
+
+    @torch.no_grad()
+    def step(self, minibatch: Minibatch, learning_rate: float) -> Learnt:
+        """Critics first; the actor then asks the critics that have learnt, about actions drawn before."""
+        count, temperature = len(minibatch.returns), float(np.exp(self._log_temperature[0]))
+        features, following, actions, returns, discounts = (
+            torch.from_numpy(array).to(self._device)
+            for array in (
+                minibatch.features,
+                minibatch.next_features,
+                minibatch.actions,
+                minibatch.returns,
+                minibatch.discounts,
+            )
+        )
+        # The policy is asked once about both ends of the steps: it does not change in between.
+        outputs = self._actor.forward(torch.cat((features, following)))
+        noise = self._rng.standard_normal((2 * count, actions.shape[1]), dtype=np.float32)
+        drawn = squashed_gaussian(outputs, torch.from_numpy(noise).to(self._device))
+        next_values = self._critics.target(following, drawn.actions[count:])
+        targets = soft_targets(returns, discounts, next_values, drawn.log_probs[count:], temperature)
+        weights = None if minibatch.weights is None else torch.from_numpy(minibatch.weights).to(self._device)
+        fit = self._critics.fit(features, actions, targets, weights, learning_rate)
+        now = drawn._replace(
+            actions=drawn.actions[:count], log_probs=drawn.log_probs[:count], spread=drawn.spread[:count]
+        )
+        values, action_gradient = self._critics.lowest(features, now.actions)
+        self._actor.step(policy_gradient(outputs[:count], now, action_gradient, temperature), learning_rate)
+        self._critics.follow(self._config.target_rate)
+        log_prob = now.log_probs.mean()
+        loss, value, error, norm, entropy, policy_loss = torch.stack(
+            (fit.loss, fit.value, fit.error, fit.norm, -log_prob, temperature * log_prob - values.mean())
+        ).tolist()
+        if self._learnt:
+            # d/d log α of −log α · (log π + target entropy)
+            self._adam.step(self._log_temperature, np.array([entropy - self._target_entropy]), learning_rate)
+        means = {
+            "loss/critics": loss,
+            "loss/policy": policy_loss,
+            "value/mean": value,
+            "value/error": error,
+            "policy/entropy": entropy,
+            "policy/temperature": temperature,
+        }
+        return Learnt(means, norm, fit.errors.cpu().numpy())
+
+    def policy_weights(self) -> dict[str, Array]:
+        """A copy of the actor's."""
+        return self._actor.policy_weights()
+
+    def tensors(self) -> dict[str, Array]:
+        """Everything that decides the next step but the random state."""
+        return {
+            **self._actor.tensors(),
+            **self._critics.tensors(),
+            "temperature": self._log_temperature.copy(),
+            "temperature.mean": self._adam.mean.copy(),
+            "temperature.square": self._adam.square.copy(),
+            "temperature.steps": np.array([self._adam.steps], np.int64),
+        }
+
+    def restore(self, tensors: Mapping[str, Array]) -> None:
+        """The inverse of `tensors`."""
+        with torch.no_grad():
+            self._actor.restore(tensors)
+            self._critics.restore(tensors)
+        self._log_temperature = np.array(tensors["temperature"])
+        self._adam.mean[...] = tensors["temperature.mean"]
+        self._adam.square[...] = tensors["temperature.square"]
+        self._adam.steps = int(tensors["temperature.steps"][0])
