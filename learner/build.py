@@ -141,6 +141,7 @@ def schema_for(config: LearnerConfig, environment: EnvironmentSpec, policy: Poli
         trajectory_steps=training.trajectory_steps,
         num_envs=training.num_envs,
         earned=training.reward_discount is not None,
+        searched=training.search.simulations > 0,
         bounds=Bounds(limits.max_reward, limits.max_observation, limits.max_log_prob),
     )
 

@@ -24,3 +24,11 @@ def unpack_mask(mask: Array, choices: int) -> Array:
         return mask
     found: Array = np.unpackbits(mask, axis=-1, count=choices).view(np.bool_)
     return found
+
+
+def allowed(mask: Array, actions: Array) -> Array:
+    """Whether a mask [..., choices], packed or not, allows actions [..., K]: bool [..., K]."""
+    if mask.dtype == np.bool_:
+        return np.take_along_axis(mask, actions, axis=-1)
+    found: Array = (np.take_along_axis(mask, actions >> 3, axis=-1) >> (7 - (actions & 7)).astype(np.uint8)) & 1 != 0
+    return found

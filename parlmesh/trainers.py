@@ -11,6 +11,7 @@ from parlmesh.errors import ConfigError
 from parlmesh.plugins import Algorithm
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.convolutions import CONVOLUTIONS
+from parlmesh.policies.custom_networks import custom_network
 from parlmesh.telemetry import get_logger
 from parlmesh.training.config import TrainingConfig
 from parlmesh.training.continuous.config import SacConfig
@@ -47,6 +48,7 @@ def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySp
         if not environment.observation_states:
             raise ConfigError(f"training.algorithm q_learning needs states; {name} gives arrays")
         return PolicySpec.for_environment(environment, network="tabular", hidden=(), choice="epsilon_greedy")
+    _check_search(config, environment)
     if config.algorithm == "dqn" and config.network not in ("mlp", *CONVOLUTIONS):
         known = ", ".join(CONVOLUTIONS)
         raise ConfigError(f"training.network must be mlp or one of {known} for dqn, got {config.network}")
@@ -64,6 +66,18 @@ def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySp
         normalised=config.normalise_observations,
         **own,
     )
+
+
+def _check_search(config: TrainingConfig, environment: EnvironmentSpec) -> None:
+    if not (config.search.simulations or config.search.evaluation_simulations):
+        return
+    if not environment.opposed:
+        raise ConfigError(f"training.search is for games, and {config.environment.id} has one player")
+    if config.algorithm != "ppo" or custom_network(config.network) is None:
+        found = f"{config.algorithm} with {config.network}"
+        raise ConfigError(
+            f"training.search needs algorithm ppo and a network that travels with its values, got {found}"
+        )
 
 
 def check_algorithm(config: TrainingConfig, plugins: Mapping[str, Algorithm]) -> None:
@@ -106,8 +120,10 @@ def trainer_for(
 def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
     """With the targets that the lag limit asks for: GAE takes every step for one of the policy that it trains."""
     settings = config.ppo
-    if settings.targets == "auto":
-        targets: Literal["gae", "vtrace"] = "vtrace" if max_policy_lag else "gae"
+    if config.search.simulations or settings.targets == "auto":
+        # What search found does not age as chosen steps do: nothing is weighed by who acted.
+        aging = max_policy_lag and not config.search.simulations
+        targets: Literal["gae", "vtrace"] = "vtrace" if aging else "gae"
         settings = settings.model_copy(update={"targets": targets})
     log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=max_policy_lag)
     threads = settings.torch_threads or torch_threads(max_policy_lag, _cores())

@@ -12,9 +12,13 @@ Array: TypeAlias = npt.NDArray[Any]
 OBSERVATION, ACTION, LOG_PROB, REWARD = "observation", "action", "log_prob", "reward"
 TERMINATED, TRUNCATED, VALID = "terminated", "truncated", "valid"
 ACTION_MASK, STATE = "action_mask", "state"
+# What search would rather do: some actions and the chance of each.
+TARGET_ACTION, TARGET_CHANCE = "target_action", "target_chance"
 EARNED = "earned"
 # Columns without a time axis: what was before the first step, by environment.
 BEFORE = (STATE, EARNED)
+# Of thousands of moves, those that search leaves a chance to are few.
+_MOST_TARGETS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,8 @@ class EpisodeColumns(Sequence[Episode]):
 class Fragment:
     """T steps of E environments, by column: observation and action_mask [T+1, E, ...], state [E, ...] and earned [E]
     before the first step, all others [T, E, ...]. Only masked environments have a mask, only recurrent policies a
-    state; earned, the discounted rewards of the running episodes, is there when a trainer normalises rewards.
+    state; earned, the discounted rewards of the running episodes, is there when a trainer normalises rewards, and
+    target_action with target_chance [T, E, K] when the policy searched.
 
     Row t+1 of the observations follows step t, also when the episode ended there; the step after an end only
     resets the environment and has `valid` false.
@@ -148,6 +153,23 @@ class EnvironmentSpec:
     observation_states: int = 0
     masked: bool = False
     opposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How far players look ahead before they move."""
+
+    simulations: int
+    """Positions that are judged for a move."""
+    considered: int = 16
+    """Most moves that are tried at all where a player is to move."""
+    value_scale: float = 0.1
+    """What a position's worth counts against the network's own inclination."""
+
+
+def target_width(choices: int) -> int:
+    """Moves of which an improved policy says how likely each is."""
+    return min(choices, _MOST_TARGETS)
 
 
 @dataclass(frozen=True, slots=True)

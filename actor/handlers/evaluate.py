@@ -10,7 +10,7 @@ from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
 from ..learner.link import LearnerLink
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 
 class EvaluateParameters(Parameters):
@@ -22,6 +22,7 @@ class EvaluateParameters(Parameters):
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     version: int = Field(ge=1, lt=1 << 53)
     sampled: bool = False
+    search: SearchParameters | None = None
     run_uid: str = Field(default="", max_length=200)
 
 
@@ -35,7 +36,7 @@ class Evaluate:
         self._learner = learner
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """{run_id, environment, episodes, seed, version, sampled, run_uid}"""
+        """{run_id, environment, episodes, seed, version, sampled, search, run_uid}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
         held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         context.check()
@@ -46,6 +47,7 @@ class Evaluate:
                 wanted.episodes,
                 wanted.seed,
                 sampled=wanted.sampled,
+                search=search_of(wanted.search),
                 cancelled=lambda: context.cancelled,
             )
         except Unavailable:

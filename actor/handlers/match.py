@@ -10,7 +10,7 @@ from parlmesh.rollouts import play_match
 from parlmesh.types import Array
 
 from ..learner.link import LearnerLink
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 
 class MatchParameters(Parameters):
@@ -23,6 +23,7 @@ class MatchParameters(Parameters):
     games: int = Field(default=100, ge=1, le=10_000)
     seed: int = Field(default=0, ge=0, lt=1 << 32)
     sampled: bool = True
+    search: SearchParameters | None = None
     run_uid: str = Field(default="", max_length=200)
 
 
@@ -36,7 +37,7 @@ class Match:
         self._learner = learner
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """{run_id, environment, version, opponent, games, seed, sampled, run_uid}"""
+        """{run_id, environment, version, opponent, games, seed, sampled, search, run_uid}"""
         wanted = parse_parameters(MatchParameters, self.kind, parameters)
         held, other = (
             self._learner.exact_policy(wanted.run_id, version, context, wanted.run_uid)
@@ -51,6 +52,7 @@ class Match:
                 wanted.games,
                 wanted.seed,
                 sampled=wanted.sampled,
+                search=search_of(wanted.search),
                 cancelled=lambda: context.cancelled,
             )
         except Unavailable:

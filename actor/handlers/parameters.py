@@ -3,15 +3,29 @@
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parlmesh.errors import InvalidInput
+from parlmesh.types import Search
 
 
 class Parameters(BaseModel):
     """Parameters of one kind; unknown names are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class SearchParameters(Parameters):
+    """How far both sides of a game look ahead."""
+
+    simulations: int = Field(ge=1, le=10_000)
+    considered: int = Field(default=16, ge=1, le=1_024)
+    value_scale: float = Field(default=0.1, gt=0.0, le=10.0)
+
+
+def search_of(wanted: SearchParameters | None) -> Search | None:
+    """As players take it."""
+    return None if wanted is None else Search(**wanted.model_dump())
 
 
 P = TypeVar("P", bound=Parameters)

@@ -26,7 +26,7 @@ from ..learner.link import LearnerLink
 from ..learner.policy_cache import HeldPolicy
 from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics
-from .parameters import Parameters, parse_parameters
+from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 _Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
 # Uploads of a slot that may be under way while its next fragment is collected.
@@ -54,12 +54,13 @@ class RolloutParameters(Parameters):
     run_uid: str = Field(default="", max_length=200)
     reward_discount: float | None = Field(default=None, ge=0.0, le=1.0)
     opponents: tuple[OpponentParameters, ...] = Field(default=(), max_length=64)
+    search: SearchParameters | None = None
 
     @property
     def collector_key(self) -> str:
         """Tasks with the same key go on with each other's episodes."""
         collected = [self.run_id, self.environment, self.num_envs, self.seed, self.restart_steps, self.reward_discount]
-        return json.dumps(collected, sort_keys=True)
+        return json.dumps([*collected, self.search and self.search.model_dump()], sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -228,6 +229,7 @@ class Rollout:
                 seed,
                 restart_steps=wanted.restart_steps,
                 reward_discount=wanted.reward_discount,
+                search=search_of(wanted.search),
             )
             entry = _Kept(wanted.collector_key, collector)
         try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
-from parlmesh.masks import packed_width
+from parlmesh.masks import allowed, packed_width
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,
@@ -17,6 +17,8 @@ from parlmesh.types import (
     OBSERVATION,
     REWARD,
     STATE,
+    TARGET_ACTION,
+    TARGET_CHANCE,
     TERMINATED,
     TRUNCATED,
     VALID,
@@ -24,6 +26,7 @@ from parlmesh.types import (
     EnvironmentSpec,
     EpisodeColumns,
     Trajectory,
+    target_width,
 )
 
 # A retry comes within the few uploads an actor has in flight; what is older than this window was counted long ago.
@@ -53,6 +56,7 @@ class TrajectorySchema:
         num_envs: int,
         earned: bool = False,
         bounded_actions: bool = False,
+        searched: bool = False,
         bounds: Bounds = Bounds(),  # noqa: B008 - frozen
     ) -> None:
         steps = (trajectory_steps, num_envs)
@@ -74,6 +78,10 @@ class TrajectorySchema:
             self._columns[STATE] = ("float32", (num_envs, state_size))
         if earned:
             self._columns[EARNED] = ("float32", (num_envs,))
+        if searched:
+            width = target_width(spec.action.outputs)
+            self._columns[TARGET_ACTION] = ("int32", (*steps, width))
+            self._columns[TARGET_CHANCE] = ("float32", (*steps, width))
         log_prob = bounds.log_prob * max(1, len(spec.action.sizes) or len(spec.action.low))
         self._limits = {REWARD: bounds.reward, OBSERVATION: bounds.observation, LOG_PROB: log_prob}
         if bounded_actions:
@@ -125,6 +133,9 @@ class TrajectorySchema:
                 _check_within(ACTION, choices[:, index], size)
         if self._spec.observation_states:
             _check_within(OBSERVATION, columns[OBSERVATION], self._spec.observation_states)
+        if TARGET_CHANCE in self._columns:
+            _check_within(TARGET_ACTION, columns[TARGET_ACTION], self._spec.action.outputs)
+            _check_targets(columns)
         # A density may exceed 1; a probability may not.
         if self._spec.action.kind != "continuous" and columns[LOG_PROB].max() > 1e-3:
             message = f"column {LOG_PROB} must be <= 0, got {columns[LOG_PROB].max():g}"
@@ -135,6 +146,19 @@ def _check_within(name: str, values: Array, size: int) -> None:
     if values.min() < 0 or values.max() >= size:
         message = f"column {name} must lie in 0..{size - 1}, got {values.min()}..{values.max()}"
         raise InvalidInput(message, reason="RANGE", tensor=name)
+
+
+def _check_targets(columns: dict[str, Array]) -> None:
+    chances = columns[TARGET_CHANCE]
+    sums = chances.sum(axis=-1)
+    if chances.min() < 0.0 or np.abs(sums - 1.0).max() > 1e-3:
+        found = f"{chances.min():g} at least and sums of {sums.min():g}..{sums.max():g}"
+        raise InvalidInput(
+            f"column {TARGET_CHANCE} must have chances that sum to 1, got {found}", reason="RANGE", tensor=TARGET_CHANCE
+        )
+    if ACTION_MASK in columns and (chances[~allowed(columns[ACTION_MASK][:-1], columns[TARGET_ACTION])] > 0.0).any():
+        message = f"column {TARGET_CHANCE} must be 0 where {ACTION_MASK} forbids the action"
+        raise InvalidInput(message, reason="RANGE", tensor=TARGET_CHANCE)
 
 
 def _check_episodes(episodes: EpisodeColumns) -> None:

@@ -5,14 +5,14 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc.aio
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied
 from parlmesh.telemetry import get_logger
-from parlmesh.types import Array, Trajectory
+from parlmesh.types import Array, Search, Trajectory
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
@@ -231,6 +231,7 @@ class FleetSource:
                 "seed": self._config.seed,
                 "min_policy_version": min_version,
                 **earned,
+                **_search(self._config.search.in_rollouts()),
             }
         )
         # One attempt: the run decides itself whom to ask again.
@@ -251,6 +252,7 @@ class FleetSource:
                 "seed": seed,
                 "version": version,
                 **({"sampled": True} if self._config.evaluation_play == "sampled" else {}),
+                **_search(self._config.search.in_evaluations()),
             }
         )
         # Not before rollouts: a fleet whose slots all evaluate collects nothing.
@@ -268,6 +270,7 @@ class FleetSource:
                 "opponent": opponent,
                 "games": self._config.opponents.match_games,
                 "seed": seed,
+                **_search(self._config.search.in_evaluations()),
             }
         )
         spec = pb.TaskSpec(
@@ -279,6 +282,11 @@ class FleetSource:
     def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         uid = {"run_uid": self._run_uid} if self._run_uid else {}
         return {"run_id": self._run_id, **uid, **parameters}
+
+
+def _search(search: Search | None) -> dict[str, Any]:
+    """Left out where nobody searches: older actors know no such parameter."""
+    return {} if search is None else {"search": asdict(search)}
 
 
 def evaluation_of(version: int, outcome: pb.Outcome) -> Evaluation:

@@ -147,7 +147,13 @@ class SerialSource:
         def play() -> Array:
             unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
             return evaluate(
-                policy, self._config.environment.evaluated(), episodes, seed, sampled=sampled, cancelled=unwanted
+                policy,
+                self._config.environment.evaluated(),
+                episodes,
+                seed,
+                sampled=sampled,
+                search=self._config.search.in_evaluations(),
+                cancelled=unwanted,
             )
 
         self._evaluating = self._evaluator.submit(play)
@@ -168,7 +174,8 @@ class SerialSource:
         def play() -> Array:
             unwanted = lambda: over.is_set() or self._ending()  # noqa: E731
             environment = self._config.environment.evaluated()
-            found = play_match(one, other, environment, games, seed, cancelled=unwanted)
+            search = self._config.search.in_evaluations()
+            found = play_match(one, other, environment, games, seed, search=search, cancelled=unwanted)
             return np.array([game.result for game in found])
 
         self._evaluating = self._evaluator.submit(play)
@@ -249,6 +256,7 @@ class SerialSource:
             restart_steps=config.restart_steps,
             repeatable=config.restart_steps > 0,
             reward_discount=config.reward_discount,
+            search=config.search.in_rollouts(),
         )
 
     def _collect(self, blob: bytes, opponents: list[Opponent]) -> Fragment:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from parlmesh.types import Array
+from parlmesh.types import Array, Search
 
 NEWEST = 0
 """Instead of a version: whoever acts, in every step the policy that collects."""
@@ -62,3 +62,11 @@ class Opposed(Protocol):
 
     def finished(self) -> list[Finished]:
         """Games that ended since it was asked last."""
+
+
+@runtime_checkable
+class Searched(Protocol):
+    """Games that can be looked ahead in."""
+
+    def searching(self, policy: Any, search: Search) -> Any:
+        """A policy that acts by search with the values of this one; who sits opposite searches too."""

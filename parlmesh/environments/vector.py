@@ -16,9 +16,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.errors import InvalidInput
 from parlmesh.failures import place, sentence_at
-from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec
+from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec, Search
 
-from .opponents import Finished, Opponent, Opposed
+from .opponents import Finished, Opponent, Opposed, Searched
 from .spaces import Layout, acted, mask_width, observed, refusal
 from .stepping import SteppedEnvironments
 
@@ -103,6 +103,12 @@ class Environments:
         if self._games is None:
             raise InvalidInput("opponents are for games, and this environment has one player", reason="OPPONENT")
         self._games.face(opponents)
+
+    def searching(self, policy: Any, search: Search) -> Any:
+        """One that looks ahead in what is stepped here; InvalidInput where nothing can be looked ahead in."""
+        if not isinstance(self._envs, Searched):
+            raise InvalidInput("search is for games, and this environment cannot be looked ahead in", reason="SEARCH")
+        return self._envs.searching(policy, search)
 
     def finished(self) -> list[Finished]:
         """Games that ended since it was asked last; none where there is no second player."""

@@ -52,6 +52,13 @@ class Policy(Protocol):
         """What the environment is given for an action."""
 
 
+class SearchingPolicy(Policy, Protocol):
+    """One that looks ahead before it acts."""
+
+    target: tuple[Array, Array]
+    """What it found better when it acted last: actions [E, K] and their chances."""
+
+
 class NumpyPolicy:
     """A table or a perceptron, with or without memory, under any distribution."""
 
@@ -113,11 +120,12 @@ class NumpyPolicy:
 def load_policy(blob: bytes) -> Policy:
     """The policy of a blob as served by the learner."""
     spec, weights = unpack_policy(blob)
-    if spec.network in CONVOLUTIONS or custom_network(spec.network) is not None:
+    own = custom_network(spec.network) is not None
+    if spec.network in CONVOLUTIONS or own:
         # Convolutions in numpy would be slower than importing torch once, and a plug-in's network is torch's.
-        from .torch_acting import TorchPolicy
+        from .torch_acting import JudgingPolicy, TorchPolicy
 
-        return TorchPolicy(spec, weights)
+        return JudgingPolicy(spec, weights) if own else TorchPolicy(spec, weights)
     return NumpyPolicy(spec, weights)
 
 

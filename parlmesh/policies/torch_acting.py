@@ -18,7 +18,7 @@ class TorchPolicy(NumpyPolicy):
 
     def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
         use_one_thread()
-        network = ActorCritic(spec)
+        network = self._torch = ActorCritic(spec)
         # A blob has the policy's part alone; the value head of this copy is never asked.
         network.load_named({**network.named_weights(), **weights})
         network.eval()
@@ -29,3 +29,13 @@ class TorchPolicy(NumpyPolicy):
             return outputs.numpy(), None
 
         return run
+
+
+class JudgingPolicy(TorchPolicy):
+    """Of a plug-in's network, whose values travel with the policy."""
+
+    def judged(self, observation: Array) -> tuple[Array, Array]:
+        """Outputs [N, outputs] and values [N]."""
+        with torch.inference_mode():
+            outputs, values = self._torch(torch.from_numpy(np.ascontiguousarray(self._features(observation))))
+        return outputs.numpy(), values.numpy()

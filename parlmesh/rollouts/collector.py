@@ -11,7 +11,7 @@ from parlmesh.environments import Environments
 from parlmesh.environments.opponents import Finished, Opponent
 from parlmesh.errors import InvalidInput
 from parlmesh.masks import pack_mask
-from parlmesh.policies import Policy
+from parlmesh.policies import Policy, SearchingPolicy
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
@@ -21,12 +21,16 @@ from parlmesh.types import (
     OBSERVATION,
     REWARD,
     STATE,
+    TARGET_ACTION,
+    TARGET_CHANCE,
     TERMINATED,
     TRUNCATED,
     VALID,
     Array,
     EpisodeColumns,
     Fragment,
+    Search,
+    target_width,
 )
 
 from .lives import Lives, Played
@@ -65,7 +69,7 @@ class Collector:
     those of a native vector form, which share their random numbers, never do either. One that is `repeatable` remembers
     the actions since, which is all that it takes to bring environments to the same state again. With `reward_discount`
     every fragment says what its episodes had earned before, so that sums of rewards do not depend on where fragments
-    are cut.
+    are cut. With `search` the policy looks ahead, and fragments have what that found better.
     """
 
     def __init__(
@@ -77,6 +81,7 @@ class Collector:
         restart_steps: int = 0,
         repeatable: bool = False,
         reward_discount: float | None = None,
+        search: Search | None = None,
     ) -> None:
         if num_envs < 1:
             raise InvalidInput(f"num_envs must be >= 1, got {num_envs}")
@@ -87,6 +92,7 @@ class Collector:
         self.stepped = 0
         self._repeatable = repeatable
         self._reward_discount = reward_discount
+        self._search = search
         self._envs = Environments(environment, num_envs)
         action = self._envs.spec.action
         self._remembered = np.min_scalar_type(max(action.sizes)) if action.sizes else np.dtype(action.dtype)
@@ -116,6 +122,9 @@ class Collector:
                 # The first games began before anybody was named for them.
                 self._faced = True
                 self._start()
+        searching: SearchingPolicy | None = None
+        if self._search is not None:
+            policy = searching = self._envs.searching(policy, self._search)
         seen = self._seen
         state = self._state if self._state is not None else policy.initial_state(self._num_envs)
         columns = self._columns(steps, state)
@@ -131,6 +140,8 @@ class Collector:
             observations[step + 1] = seen.observation
             actions[step] = action
             log_probs[step] = log_prob
+            if searching is not None:
+                columns[TARGET_ACTION][step], columns[TARGET_CHANCE][step] = searching.target
             columns[REWARD][step] = reward
             columns[TERMINATED][step] = terminated
             columns[TRUNCATED][step] = truncated
@@ -210,6 +221,10 @@ class Collector:
             columns[ACTION_MASK][0] = mask
         if state is not None:
             columns[STATE] = state.copy()
+        if self._search is not None:
+            width = target_width(action.outputs)
+            columns[TARGET_ACTION] = np.empty((*grid, width), np.int32)
+            columns[TARGET_CHANCE] = np.empty((*grid, width), np.float32)
         if self._reward_discount is not None:
             columns[EARNED] = self._earned.astype(np.float32)
         return columns

@@ -9,7 +9,7 @@ from parlmesh.environments import Environments
 from parlmesh.environments.opponents import Finished, Opponent
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.policies import Policy
-from parlmesh.types import Array
+from parlmesh.types import Array, Search
 
 # Far beyond any registered time limit; an environment that never ends must not hang an evaluation.
 _LONGEST_EVALUATION_STEPS = 100_000
@@ -28,9 +28,11 @@ def play_match(
     seed: int,
     *,
     sampled: bool = True,
+    search: Search | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> list[Finished]:
-    """Whole games of one policy against another, one in each column: neighbours begin on different sides."""
+    """Whole games of one policy against another, one in each column: neighbours begin on different sides. With `search`
+    both look ahead."""
     kwargs = {**(environment.get("kwargs") or {}), "opponent_play": "sampled" if sampled else "greedy"}
     found: list[Finished] = []
 
@@ -43,6 +45,7 @@ def play_match(
         games,
         seed,
         sampled=sampled,
+        search=search,
         cancelled=cancelled,
         before=faced,
         finished=found,
@@ -65,11 +68,12 @@ def evaluate(
     seed: int,
     *,
     sampled: bool = False,
+    search: Search | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Array:
     """Returns [episodes] of greedy play, or of sampled play as in training: one whole episode in each environment, so
     that short ones count no more."""
-    return _play(policy, environment, episodes, seed, sampled=sampled, cancelled=cancelled)
+    return _play(policy, environment, episodes, seed, sampled=sampled, search=search, cancelled=cancelled)
 
 
 def _play(
@@ -79,6 +83,7 @@ def _play(
     seed: int,
     *,
     sampled: bool,
+    search: Search | None,
     cancelled: Callable[[], bool],
     before: Callable[[Environments], None] = lambda envs: None,
     finished: list[Finished] | None = None,
@@ -88,6 +93,8 @@ def _play(
     envs = Environments(environment, episodes)
     try:
         before(envs)
+        if search is not None:
+            policy = envs.searching(policy, search)
         seen, state = envs.reset(seed), policy.initial_state(episodes)
         returns = np.zeros(episodes, dtype=np.float64)
         running = np.ones(episodes, dtype=np.bool_)

@@ -13,10 +13,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.environments.opponents import Finished, Opponent
 from parlmesh.errors import InvalidInput
-from parlmesh.types import ACTION_MASK, Array
+from parlmesh.policies import Policy
+from parlmesh.types import ACTION_MASK, Array, Search
 
 from .games import OTHER_SIDE, WORTH, Games, Verdict, winning_moves
 from .players import drawn
+from .search import Looking, Searcher
 from .seats import RESIGNS, Seats
 from .settings import read_settings
 
@@ -73,6 +75,12 @@ class GameEnvironments(VectorEnv):
     def rest(self, resting: Array) -> None:
         """Columns [E] that neither move nor begin anew, until all are reset."""
         self._resting = resting.copy()
+
+    def searching(self, policy: Policy, search: Search) -> Looking:
+        """A policy that looks ahead in these games, as versions on the other side do from here on."""
+        if self.seats.searcher is None or self.seats.searcher.settings != search:
+            self.seats.searcher, self._searcher = Searcher(search), Searcher(search)
+        return Looking(policy, self._searcher, self.games, lambda: np.flatnonzero(~self._over & ~self._resting))
 
     def finished(self) -> list[Finished]:
         """Games that ended since it was asked last."""

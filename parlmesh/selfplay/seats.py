@@ -10,6 +10,7 @@ from parlmesh.types import Array
 
 from .games import Games
 from .players import player_of
+from .search import Searcher, judge_of
 
 RESIGNS = -1
 """Instead of a move: the player gives the game up."""
@@ -28,6 +29,8 @@ class Seats:
         self._held: dict[int, Player] = {}
         self._offered: dict[int, float] = {_SCRIPTED: 1.0}
         self._key = np.full(count, _SCRIPTED, np.int64)
+        # By which versions look ahead; without it they move as their policies say.
+        self.searcher: Searcher | None = None
 
     @property
     def held(self) -> int:
@@ -70,9 +73,14 @@ class Seats:
             if key == _SCRIPTED:
                 moves[rows] = self._scripted(games, which[rows], legal[rows], rng)
                 continue
+            player = self._held[key]
+            if self.searcher is not None:
+                moves[rows] = self.searcher.find(
+                    games, which[rows], judge_of(player), None if self._greedy else rng
+                ).move
+                continue
             if observation is None:
                 observation = games.planes(which)
-            player = self._held[key]
             whole = len(rows) == len(which)
             seen, mask = (observation, legal) if whole else (observation[rows], legal[rows])
             moves[rows] = (player.greedy(seen, mask) if self._greedy else player.act(seen, rng, mask))[0]

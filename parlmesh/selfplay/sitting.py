@@ -14,6 +14,7 @@ from .boards import ONE, Notation, notation_of
 from .games import Games, Verdict
 from .players import drawn
 from .registration import GAMES
+from .search import chooser_of
 from .seats import RESIGNS
 
 
@@ -48,14 +49,14 @@ class Person:
 
 
 class PolicySitter:
-    """The likeliest move of a policy."""
+    """The likeliest move of a policy; with simulations the best that it finds by search."""
 
-    def __init__(self, policy: Policy, name: str) -> None:
-        self._policy, self.name = policy, name
+    def __init__(self, policy: Policy, name: str, simulations: int = 0) -> None:
+        self._choose, self.name = chooser_of(policy, simulations), name
 
     def choose(self, games: Games, notation: Notation) -> int:
-        """By one look at the board."""
-        return int(self._policy.greedy(games.planes(ONE), games.legal(ONE))[0][0])
+        """By one look at the board, or by as many as it has simulations."""
+        return self._choose(games)
 
 
 class RandomSitter:
@@ -79,9 +80,9 @@ def policy_from(path: Path, plugins: Sequence[str]) -> Policy:
     return load_policy(path.read_bytes())
 
 
-def player_from(path: Path | None, plugins: Sequence[str], seed: int) -> Sitter:
+def player_from(path: Path | None, plugins: Sequence[str], seed: int, simulations: int = 0) -> Sitter:
     """A policy, or without a file somebody who moves at random."""
-    return RandomSitter(seed) if path is None else PolicySitter(policy_from(path, plugins), path.stem)
+    return RandomSitter(seed) if path is None else PolicySitter(policy_from(path, plugins), path.stem, simulations)
 
 
 class Sitting:

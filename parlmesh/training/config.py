@@ -11,6 +11,7 @@ from .dqn_config import DqnConfig
 from .opponents_config import OpponentsConfig
 from .ppo_config import PpoConfig
 from .q_learning_config import QLearningConfig
+from .search_config import SearchConfig
 
 # What is usual for an algorithm, where it differs from PPO's and nothing else is asked for: one gradient step for every
 # environment step takes long, so policies that learn so are handed over after few of them.
@@ -110,6 +111,7 @@ class TrainingConfig(Config):
     """ppo, dqn, sac and td3 (both for continuous actions), q_learning (a table instead of a network), each with its
     section; or a plug-in's, with `custom`."""
     opponents: OpponentsConfig = OpponentsConfig()
+    search: SearchConfig = SearchConfig()
     ppo: PpoConfig = PpoConfig()
     dqn: DqnConfig = DqnConfig()
     sac: SacConfig = SacConfig()

@@ -40,6 +40,9 @@ class Minibatch(NamedTuple):
     values: Array | None = None
     # What advantages count, when they are normalised by minibatch and are not all worth the same.
     weights: Array | None = None
+    # What search found better: actions [B, K] and their chances; then these are learnt instead of advantages.
+    target_actions: Array | None = None
+    target_chances: Array | None = None
     valid: Array | None = None
     memory: Memory | None = None
 
@@ -54,6 +57,8 @@ class Minibatch(NamedTuple):
             masks=None if self.masks is None else self.masks[chosen],
             values=None if self.values is None else self.values[chosen],
             weights=None if self.weights is None else self.weights[chosen],
+            target_actions=None if self.target_actions is None else self.target_actions[chosen],
+            target_chances=None if self.target_chances is None else self.target_chances[chosen],
         )
 
     def environments(self, chosen: Array) -> "Minibatch":

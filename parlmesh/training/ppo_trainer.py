@@ -22,6 +22,8 @@ from parlmesh.types import (
     OBSERVATION,
     REWARD,
     STATE,
+    TARGET_ACTION,
+    TARGET_CHANCE,
     TERMINATED,
     TRUNCATED,
     VALID,
@@ -130,6 +132,8 @@ class PpoTrainer:
             advantages=columns[REWARD],
             returns=columns[REWARD],
             masks=None if masks is None else masks[:-1],
+            target_actions=columns.get(TARGET_ACTION),
+            target_chances=columns.get(TARGET_CHANCE),
         )
         if memory is not None:
             batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))

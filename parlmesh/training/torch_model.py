@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parlmesh.algorithms.imitation_torch import imitation_loss
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.ppo_torch import ppo_loss
 from parlmesh.masks import unpack_mask
@@ -85,8 +86,20 @@ class TorchModel:
 
     def step(self, minibatch: Minibatch, steps: Steps) -> tuple[PpoTerms, float]:
         """One gradient step by torch's fused Adam."""
+        loss, terms = (
+            self._loss(minibatch, steps) if minibatch.target_chances is None else self._imitation(minibatch, steps)
+        )
+        for group in self._optimiser.param_groups:
+            group["lr"] = steps.learning_rate
+        self._optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = nn.utils.clip_grad_norm_(self._network.parameters(), self._config.gradient_norm)
+        self._optimiser.step()
+        return terms, float(norm)
+
+    def _loss(self, minibatch: Minibatch, steps: Steps) -> tuple[Tensor, PpoTerms]:
         log_prob, entropy, values, minibatch = self._likelihood(minibatch)
-        loss, terms = ppo_loss(
+        return ppo_loss(
             log_prob,
             entropy,
             values,
@@ -101,13 +114,20 @@ class TorchModel:
             objective=self._config.objective,
             log_ratio_penalty=self._config.log_ratio_penalty,
         )
-        for group in self._optimiser.param_groups:
-            group["lr"] = steps.learning_rate
-        self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = nn.utils.clip_grad_norm_(self._network.parameters(), self._config.gradient_norm)
-        self._optimiser.step()
-        return terms, float(norm)
+
+    def _imitation(self, minibatch: Minibatch, steps: Steps) -> tuple[Tensor, PpoTerms]:
+        outputs, values, minibatch = self._forward(minibatch)
+        assert minibatch.target_actions is not None
+        assert minibatch.target_chances is not None
+        return imitation_loss(
+            torch.log_softmax(self._allowed(outputs, minibatch), dim=1),
+            values,
+            self._tensor(minibatch.target_actions),
+            self._tensor(minibatch.target_chances),
+            self._tensor(minibatch.returns),
+            value_coefficient=self._config.value_coefficient,
+            entropy_coefficient=steps.entropy_coefficient,
+        )
 
     def policy_weights(self) -> dict[str, Array]:
         """A copy of everything but the value head."""
@@ -144,10 +164,14 @@ class TorchModel:
 
     def _chosen(self, outputs: Tensor, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B] of the actions."""
-        if minibatch.masks is not None:
-            allowed = self._tensor(unpack_mask(minibatch.masks, outputs.shape[1]))
-            outputs = torch.where(allowed, outputs, float(MASKED))
-        return self._network.likelihood(outputs, self._tensor(minibatch.actions))
+        return self._network.likelihood(self._allowed(outputs, minibatch), self._tensor(minibatch.actions))
+
+    def _allowed(self, outputs: Tensor, minibatch: Minibatch) -> Tensor:
+        """Outputs [B, outputs], forbidden ones marked."""
+        if minibatch.masks is None:
+            return outputs
+        allowed = self._tensor(unpack_mask(minibatch.masks, outputs.shape[1]))
+        return torch.where(allowed, outputs, float(MASKED))
 
     def _flat_values(self, features: Array) -> Tensor:
         """Values [T·E] of features [T, E, ...], for networks without memory."""

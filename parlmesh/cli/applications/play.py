@@ -13,6 +13,10 @@ Saved = Annotated[
     list[Path] | None, typer.Option("--save", metavar="FILE", help="shogi: .kif, .csa, .usi, .svg; repeatable")
 ]
 
+Simulations = Annotated[
+    int, typer.Option(min=0, max=10_000, help="positions that a model looks at before it moves; 0 = it does not search")
+]
+
 
 def play(
     game: Annotated[str, typer.Argument(help="connect_four, tictactoe or shogi")],
@@ -20,14 +24,15 @@ def play(
     other: Annotated[Path | None, typer.Option(metavar="FILE", help="a second model: watch the two")] = None,
     second: Annotated[bool, typer.Option("--second", help="let the model begin")] = False,
     seed: Annotated[int, typer.Option(min=0, help="decides what is drawn at random")] = 0,
+    simulations: Simulations = 0,
     save: Saved = None,
     plugin: Annotated[list[str] | None, typer.Option(help="plug-ins that the model needs")] = None,
 ) -> None:
     """Play a game in the terminal, against a model or a player that moves at random, or watch two models."""
     from parlmesh.selfplay.sitting import Person, Sitter, Sitting, player_from
 
-    opposite: Sitter = player_from(other, plugin or [], seed + 1) if other else Person(sys.stdin)
-    players = [player_from(model, plugin or [], seed), opposite]
+    opposite: Sitter = player_from(other, plugin or [], seed + 1, simulations) if other else Person(sys.stdin)
+    players = [player_from(model, plugin or [], seed, simulations), opposite]
     if not second and other is None:
         players.reverse()
     sitting = Sitting(game, players, seed=seed)
@@ -43,13 +48,15 @@ def play(
 def usi(
     model: ModelFile,
     form: Annotated[str, typer.Option(help="how the model numbers moves: spatial or flat")] = "spatial",
+    simulations: Simulations = 0,
     plugin: Annotated[list[str] | None, typer.Option(help="plug-ins that the model needs")] = None,
 ) -> None:
     """Be a USI engine on stdin and stdout, for any shogi program."""
     from parlmesh.selfplay.shogi.usi import UsiEngine
     from parlmesh.selfplay.sitting import policy_from
 
-    engine = UsiEngine(policy_from(model, plugin or []), form=form, name=f"parlmesh {model.stem}")  # type: ignore[arg-type]
+    policy, name = policy_from(model, plugin or []), f"parlmesh {model.stem}"
+    engine = UsiEngine(policy, form=form, name=name, simulations=simulations)  # type: ignore[arg-type]
     for line in engine.answers(sys.stdin):
         # A program waits for every line.
         sys.stdout.write(line + "\n")

@@ -5,7 +5,7 @@ for. Who turns them into rewards is `environment`.
 """
 
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -60,6 +60,12 @@ class Games(Protocol):
 
     def plies(self, which: Array) -> Array:
         """Moves made so far [N]."""
+
+    def room(self, count: int) -> Self:
+        """Place for `count` games by the same rules, with nothing in it until it is copied there."""
+
+    def copy_from(self, which: Array, source: Any, rows: Array) -> None:
+        """Makes games `which` of these equal to games `rows` of `source`, which is these or a room of theirs."""
 
 
 def winning_moves(games: Games, which: Array) -> Array:

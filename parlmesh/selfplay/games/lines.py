@@ -1,6 +1,7 @@
 """Games on a small board where a line wins: both sides are bit boards in one array, and a line is found by shifts."""
 
-from typing import ClassVar
+import copy
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -48,6 +49,19 @@ class LineGames:
     def plies(self, which: Array) -> Array:
         """Stones on the board."""
         return self._made[which]
+
+    def room(self, count: int) -> Self:
+        """Empty boards."""
+        found = copy.copy(self)
+        found.count = count
+        found._stones = np.zeros((count, 2), np.uint64)
+        found._made = np.zeros(count, np.int64)
+        return found
+
+    def copy_from(self, which: Array, source: Self, rows: Array) -> None:
+        """Two numbers a game."""
+        self._stones[which] = source._stones[rows]
+        self._made[which] = source._made[rows]
 
     def _place(self, which: Array, bits: Array) -> Array:
         own = self._stones[which, 0] | bits

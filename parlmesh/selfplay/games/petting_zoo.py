@@ -3,8 +3,9 @@
 What it gives after the end is left unread: both agents then get a dead step, and the second one clears the rewards.
 """
 
+import copy
 import importlib
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -91,6 +92,20 @@ class PettingZooGames:
     def plies(self, which: Array) -> Array:
         """Steps taken."""
         return self._made[which]
+
+    def room(self, count: int) -> Self:
+        """No environment is made before it is copied."""
+        found = copy.copy(self)
+        found.count = count
+        found._envs = [None] * count
+        found._made = np.zeros(count, np.int64)
+        return found
+
+    def copy_from(self, which: Array, source: Self, rows: Array) -> None:
+        """Whole environments, one by one: slow."""
+        for index, row in zip(which.tolist(), rows.tolist(), strict=True):
+            self._envs[index] = copy.deepcopy(source._envs[row])
+        self._made[which] = source._made[rows]
 
     def _mover(self, index: int) -> str:
         """By the count of moves: once a game is over, the environment's own selection tells of dead steps."""

@@ -1,7 +1,8 @@
 """Shogi, many games at once. rsshogi makes moves and knows which are legal; boards and hands are mirrored in arrays, so
 that what a network sees is encoded for all games together."""
 
-from typing import ClassVar
+import copy
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -134,6 +135,24 @@ class Shogi:
     def plies(self, which: Array) -> Array:
         """Moves made from the start of the game."""
         return self._made[which]
+
+    def room(self, count: int) -> Self:
+        """No board is made before it is copied."""
+        found = copy.copy(self)
+        found.count = count
+        found.boards = self.boards[:1] * count
+        found._legal = [[]] * count
+        found._cells, found._hands = np.zeros((count, 81), np.uint8), np.zeros((count, 2, 7), np.uint8)
+        found._made, found._over = np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        return found
+
+    def copy_from(self, which: Array, source: Self, rows: Array) -> None:
+        """A board brings its past with it, which repetitions are counted in."""
+        for index, row in zip(which.tolist(), rows.tolist(), strict=True):
+            self.boards[index] = source.boards[row].copy()
+            self._legal[index] = source._legal[row]
+        for name in ("_cells", "_hands", "_made", "_over"):
+            getattr(self, name)[which] = getattr(source, name)[rows]
 
     def winning(self, which: Array) -> Array:
         """Moves that leave the other side without a legal one, every move tried."""

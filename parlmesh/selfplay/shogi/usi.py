@@ -6,20 +6,25 @@ import numpy as np
 from rsshogi.core import Move
 
 from parlmesh.environments.opponents import Player
+from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
+from ..search import chooser_of
 from .games import START, Shogi
 from .impasse import declared
 from .moves import Form
 
 _ONE: Array = np.array([0])
+_MOST_SIMULATIONS = 10_000
 
 
 class UsiEngine:
-    """Plays the likeliest move of a policy; with `Finisher` a mate in one before all others."""
+    """Plays the likeliest move of a policy, or with `Simulations` the best that it finds; with `Finisher` a mate in one
+    before all others."""
 
-    def __init__(self, player: Player, *, form: Form, name: str) -> None:
-        self._player = player
+    def __init__(self, player: Player, *, form: Form, name: str, simulations: int = 0) -> None:
+        self._player, self._simulations = player, simulations
+        self._choose = chooser_of(player, simulations)
         self._form: Form = form
         self._name = name
         self._finisher = True
@@ -35,11 +40,14 @@ class UsiEngine:
                 yield f"id name {self._name}"
                 yield "id author parlmesh"
                 yield "option name Finisher type check default true"
+                yield f"option name Simulations type spin default {self._simulations} min 0 max {_MOST_SIMULATIONS}"
                 yield "usiok"
             elif word == "isready":
                 yield "readyok"
             elif word == "setoption" and rest.startswith("name Finisher value "):
                 self._finisher = rest.endswith("true")
+            elif word == "setoption" and rest.startswith("name Simulations value "):
+                yield from self._search(rest.rpartition(" ")[2])
             elif word == "position":
                 try:
                     self._games = position(rest, self._form)
@@ -58,11 +66,18 @@ class UsiEngine:
         if not games.boards[0].is_in_check() and declared("27", *games.arrays(_ONE), colours)[0][0]:
             return "win"
         winning = games.winning(_ONE) if self._finisher else np.zeros_like(legal)
-        if winning.any():
-            number = int(winning[0].argmax())
-        else:
-            number = int(self._player.greedy(games.planes(_ONE), legal)[0][0])
+        number = int(winning[0].argmax()) if winning.any() else self._choose(games)
         return games.usi(0, number)
+
+    def _search(self, text: str) -> Iterator[str]:
+        """Nothing changes where so many simulations cannot be."""
+        if not text.isdecimal() or int(text) > _MOST_SIMULATIONS:
+            yield f"info string Simulations must lie in 0..{_MOST_SIMULATIONS}, got {text[:20]!r}"
+            return
+        try:
+            self._choose = chooser_of(self._player, int(text))
+        except InvalidInput as error:
+            yield f"info string {error.message}"
 
 
 def position(text: str, form: Form) -> Shogi:

@@ -1,0 +1,32 @@
+"""Settings of looking ahead in games; the string under a field is its help text."""
+
+from pydantic import Field
+
+from parlmesh.config import Config
+from parlmesh.types import Search
+
+
+class SearchConfig(Config):
+    """Gumbel AlphaZero: players search before they move, and the network learns what their searches found. Needs a game
+    and a network whose values travel with its policy, such as board."""
+
+    simulations: int = Field(default=0, ge=0, le=10_000)
+    """Positions that each side looks at before it moves in rollouts; the policy then learns the improved policy and
+    values the outcome, instead of PPO's loss. 0 = no search."""
+    evaluation_simulations: int = Field(default=0, ge=0, le=10_000)
+    """The same in evaluations and matches; 0 = the network's own choice is measured."""
+    considered: int = Field(default=16, ge=1, le=1_024)
+    """Most moves that are tried at all where a side is to move."""
+    value_scale: float = Field(default=0.1, gt=0.0, le=10.0)
+    """What a position's worth counts against the network's own inclination."""
+
+    def in_rollouts(self) -> Search | None:
+        """How rollouts search."""
+        return self._with(self.simulations)
+
+    def in_evaluations(self) -> Search | None:
+        """How evaluations and matches search."""
+        return self._with(self.evaluation_simulations)
+
+    def _with(self, simulations: int) -> Search | None:
+        return Search(simulations, self.considered, self.value_scale) if simulations else None
