@@ -6,6 +6,7 @@ continuous; outputs [batch, choices or dimensions], what it was chosen by; next_
 normalisation, masks and bounds are part of the file.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,16 +146,28 @@ def _recurrent(graph: _Graph, spec: PolicySpec, hidden: str) -> str:
 
 
 def _convolution(graph: _Graph, spec: PolicySpec, hidden: str) -> str:
-    for index, layer in enumerate(CONVOLUTIONS[spec.network]):
-        weight, bias = graph.weight(f"conv.{index}.weight"), graph.weight(f"conv.{index}.bias")
-        sides: dict[str, Any] = {
-            "kernel_shape": [layer.kernel] * 2,
-            "strides": [layer.stride] * 2,
-            "pads": [layer.padding] * 4,
-        }
-        hidden = graph.node("Relu", graph.node("Conv", hidden, weight, bias, **sides))
+    layers, numbers = CONVOLUTIONS[spec.network], itertools.count()
+
+    def convolved(images: str, kernel: int, stride: int, padding: int) -> str:
+        name = f"conv.{next(numbers)}"
+        weight, bias = graph.weight(f"{name}.weight"), graph.weight(f"{name}.bias")
+        return graph.node("Conv", images, weight, bias, **_sides(kernel, stride, padding))
+
+    for place, layer in enumerate(layers, start=1):
+        hidden = convolved(hidden, layer.kernel, layer.stride, layer.padding)
+        if layer.pooled:
+            hidden = graph.node("MaxPool", hidden, **_sides(3, 2, 1))
+        for _ in range(layer.blocks):
+            inner = convolved(graph.node("Relu", hidden), 3, 1, 1)
+            hidden = graph.node("Add", hidden, convolved(graph.node("Relu", inner), 3, 1, 1))
+        if not layer.blocks or place == len(layers):
+            hidden = graph.node("Relu", hidden)
     hidden = _layers(graph, spec, "body", len(spec.hidden), graph.node("Flatten", hidden))
     return graph.dense("policy.0", hidden)
+
+
+def _sides(kernel: int, stride: int, padding: int) -> dict[str, Any]:
+    return {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [padding] * 4}
 
 
 def _layers(graph: _Graph, spec: PolicySpec, part: str, count: int, hidden: str) -> str:

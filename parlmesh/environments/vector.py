@@ -30,6 +30,7 @@ WRAPPERS = (
     "FlattenObservation",
     "GrayscaleObservation",
     "MaxAndSkipObservation",
+    "RepeatAction",
     "RescaleObservation",
     "ResizeObservation",
     "StickyAction",

@@ -4,16 +4,21 @@ from typing import NamedTuple
 
 
 class Convolution(NamedTuple):
-    """One layer, followed by relu."""
+    """One layer, followed by relu. With residual blocks behind it, each two 3 x 3 layers over which its input is added,
+    relu stands before their layers, and behind the last block of the body."""
 
     channels: int
     kernel: int
     stride: int
     padding: int
+    pooled: bool = False
+    """Whether the largest of 3 x 3 neighbours is taken, in strides of 2, before the blocks."""
+    blocks: int = 0
 
     def side(self, side: int) -> int:
         """Length of a side after it; below 1 when the kernel does not fit."""
-        return (side + 2 * self.padding - self.kernel) // self.stride + 1
+        side = (side + 2 * self.padding - self.kernel) // self.stride + 1
+        return (side - 1) // 2 + 1 if self.pooled else side
 
 
 CONVOLUTIONS: dict[str, tuple[Convolution, ...]] = {
@@ -23,6 +28,8 @@ CONVOLUTIONS: dict[str, tuple[Convolution, ...]] = {
     "minatar": (Convolution(16, 3, 1, 0),),
     # Mnih et al. 2015, for 84 x 84.
     "nature": (Convolution(32, 8, 4, 0), Convolution(64, 4, 2, 0), Convolution(64, 3, 1, 0)),
+    # Espeholt et al. 2018 (IMPALA), the deep one: slower, and learns more from 64 x 64 and larger.
+    "impala": tuple(Convolution(channels, 3, 1, 1, pooled=True, blocks=2) for channels in (16, 32, 32)),
 }
 
 

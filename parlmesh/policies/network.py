@@ -33,10 +33,12 @@ class ActorCritic(nn.Module):
         elif spec.network in CONVOLUTIONS:
             layers = CONVOLUTIONS[spec.network]
             inputs = (spec.observation_shape[0], *(layer.channels for layer in layers))
-            self.conv = nn.ModuleList(
-                nn.Conv2d(channels, layer.channels, layer.kernel, stride=layer.stride, padding=layer.padding)
-                for channels, layer in zip(inputs, layers, strict=False)
-            )
+            self.conv = nn.ModuleList()
+            for channels, layer in zip(inputs, layers, strict=False):
+                kernel, stride, padding = layer.kernel, layer.stride, layer.padding
+                self.conv.append(nn.Conv2d(channels, layer.channels, kernel, stride=stride, padding=padding))
+                inner = (nn.Conv2d(layer.channels, layer.channels, 3, padding=1) for _ in range(2 * layer.blocks))
+                self.conv.extend(inner)
             self.body = _layers((flat_size(spec.network, spec.observation_shape), *spec.hidden))
             self.policy, self.value = _layers((spec.hidden[-1], sizes[-1])), _layers((spec.hidden[-1], 1))
         else:
@@ -54,9 +56,7 @@ class ActorCritic(nn.Module):
             scale = 1.0 / 255.0 if features.dtype == torch.uint8 else 1.0
             # Channels last in memory: the processor's convolutions take a third less time.
             features = features.to(torch.float32, memory_format=torch.channels_last) * scale
-            for layer in self.conv:
-                features = torch.relu(layer(features))
-            features = self._run(self.body, features.flatten(1), last=True)
+            features = self._run(self.body, self._convolved(features).flatten(1), last=True)
         return self._run(self.policy, features), self._run(self.value, features).squeeze(1)
 
     def unroll(self, features: Tensor, starts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,6 +115,19 @@ class ActorCritic(nn.Module):
         tensors = {name: torch.from_numpy(weight.copy()) for name, weight in weights.items() if name in known}
         tensors["log_std"] = torch.from_numpy(weights["policy.log_std"].copy()) if len(self.log_std) else torch.empty(0)
         self.load_state_dict(tensors)
+
+    def _convolved(self, images: Tensor) -> Tensor:
+        layers, modules = CONVOLUTIONS[self.spec.network], iter(self.conv)
+        for index, layer in enumerate(layers, start=1):
+            images = next(modules)(images)
+            if layer.pooled:
+                images = torch.nn.functional.max_pool2d(images, 3, stride=2, padding=1)
+            for _ in range(layer.blocks):
+                first, second = next(modules), next(modules)
+                images = images + second(torch.relu(first(torch.relu(images))))
+            if not layer.blocks or index == len(layers):
+                images = torch.relu(images)
+        return images
 
     def _run(self, layers: nn.ModuleList, hidden: Tensor, *, last: bool = False) -> Tensor:
         """Activations between the layers, and after the last one when asked."""

@@ -75,8 +75,8 @@ class TrainingConfig(Config):
     max_policy_lag: int = Field(default=1, ge=0, le=1_000)
     """Most versions a trajectory may be behind the policy it trains; 0 = strictly on-policy."""
     network: str = Field(default="mlp", min_length=1, max_length=100)
-    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv, minatar (10 x 10) and nature
-    (84 x 84) read images; or a plug-in's."""
+    """mlp; recurrent has a memory (a GRU as its last hidden layer), conv, minatar (10 x 10), nature
+    (84 x 84) and impala (deep, residual) read images; or a plug-in's."""
     hidden: tuple[Annotated[int, Field(ge=1, le=65_536)], ...] = Field(default=(64, 64), max_length=64)
     """Hidden layers of the policy and of the value network; 256, 256 for sac and td3."""
     activation: Literal["tanh", "relu"] = "tanh"

@@ -22,7 +22,10 @@ class Actor:
         self.parameters = self._optimised.parameters
         self.parameters.copy_(initial(sizes, rng))
         self._network = Perceptron(sizes, spec.activation, self.parameters, self._optimised.gradient)
-        self.forward = self._network.forward
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Outputs [B, outputs] of features [B, size]."""
+        return self._network.forward(features)
 
     def step(self, outputs_gradient: Tensor, learning_rate: float) -> None:
         """Down the gradient of the last `forward`, for d loss / d outputs of its first rows."""

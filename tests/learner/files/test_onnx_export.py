@@ -25,6 +25,7 @@ NETWORKS = {
     "recurrent": {"network": "recurrent", "hidden": (6, 7)},
     "conv": {"network": "conv", "observation_shape": (3, 9, 8)},
     "nature": {"network": "nature", "observation_shape": (2, 37, 40)},
+    "impala": {"network": "impala", "observation_shape": (3, 17, 20)},
     "minatar": {"network": "minatar", "observation_shape": (4, 10, 10)},
     "states": {"observation_shape": (), "observation_states": 11},
 }

@@ -136,6 +136,15 @@ def test_a_module_before_the_colon_is_imported_and_asked_to_register(tmp_path, m
     assert environment_spec({"id": "late_worlds:parlmesh-test/Late-v0"}).observation_shape == (4,)
 
 
+def test_a_repeated_action_earns_all_its_rewards_and_a_clip_counts_from_where_it_stands():
+    repeated, clipped = {"RepeatAction": {"num_repeats": 3}}, {"ClipReward": {"max_reward": 0.5}}
+    for wrappers, earned in ((repeated | clipped, 0.5), (clipped | repeated, 1.5)):
+        envs = Environments({"id": "CartPole-v1", "wrappers": wrappers}, 2)
+        envs.reset(0)
+        np.testing.assert_allclose(envs.step(np.array([0, 1]))[1], earned)
+        envs.close()
+
+
 def test_wrappers_are_applied_the_innermost_first():
     wrappers = {"TimeLimit": {"max_episode_steps": 3}, "TimeAwareObservation": {}}
     envs = Environments({"id": "CartPole-v1", "wrappers": wrappers}, 2)

@@ -13,6 +13,7 @@ from tools.bench import dqn as dqn_benchmark
 from tools.bench import environments as environments_benchmark
 from tools.bench import learning as learning_benchmark
 from tools.bench import memory as memory_benchmark
+from tools.bench import sac as sac_benchmark
 from tools.bench import scheduler as scheduler_benchmark
 from tools.bench import strangers as strangers_benchmark
 from tools.bench import train as train_benchmark
@@ -26,6 +27,7 @@ BENCHMARKS = [
     scheduler_benchmark,
     dataplane_benchmark,
     dqn_benchmark,
+    sac_benchmark,
     environments_benchmark,
     learning_benchmark,
     memory_benchmark,
@@ -59,6 +61,7 @@ PROMISED = {
         "sb3_dqn_steps_per_second",
         "dqn_serial_over_sb3",
     },
+    sac_benchmark: {"sac_serial_steps_per_second", "sb3_sac_steps_per_second", "sac_serial_over_sb3"},
     learning_benchmark: {
         "dqn_cartpole_best_return",
         "dqn_cartpole_steps_to_mark",
