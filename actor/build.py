@@ -31,6 +31,7 @@ from .federation.privacy_floor import PrivacyFloor
 from .handlers.demo import Echo, Fail, Noop, Sleep
 from .handlers.evaluate import Evaluate
 from .handlers.federated import FederatedEvaluate, FederatedFit
+from .handlers.federated_mask import FederatedMask
 from .handlers.match import Match
 from .handlers.rollout import Rollout
 from .learner.link import LearnerLink
@@ -58,6 +59,7 @@ HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
     "fail": lambda resources: Fail(),
     "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
     "federated_fit": lambda resources: FederatedFit(resources.participants),
+    "federated_mask": lambda resources: FederatedMask(resources.participants),
     "match": lambda resources: Match(resources.learner),
     "noop": lambda resources: Noop(),
     "rollout": lambda resources: Rollout(

@@ -47,7 +47,7 @@ class LimitsConfig(Config):
 
 
 class PrivacyFloorConfig(Config):
-    """What this node asks of federations with local privacy, whatever their learner is content with."""
+    """What this node asks of federations, whatever their learner is content with."""
 
     min_noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
     """Least noise that an update is sent with, in units of the clip norm; 0 = as the federation has it."""
@@ -59,6 +59,8 @@ class PrivacyFloorConfig(Config):
     """Probability that the guarantee does not hold."""
     ledger: Path | None = None
     """File in which it stands what was given away; a process has one of its own."""
+    min_summed_nodes: int = Field(default=0, ge=0, le=200)
+    """Updates are sent in secure sums of at least so many nodes only; 0 = also unmasked."""
     evaluate: bool = False
     """Judge models although a floor or a budget is set: what is found is told without noise."""
 

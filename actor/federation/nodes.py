@@ -5,9 +5,9 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import ErrorFeedback
 from parlmesh.federation.learning import LearningTask, make_task
 from parlmesh.types import Array
@@ -15,6 +15,9 @@ from parlmesh.types import Array
 from ..config import PrivacyFloorConfig
 from .link import FederationLink
 from .privacy_floor import PrivacyFloor
+
+if TYPE_CHECKING:
+    from .masking import Masking
 
 _KEPT = 8
 
@@ -52,6 +55,17 @@ class Kept:
     data: bytes = b""
     samples: int = 0
     metrics: Mapping[str, float] = field(default_factory=dict)
+    # Of the secure round with this nonce.
+    masking: "Masking | None" = None
+    masking_nonce: str = ""
+    # Two attempts of one step must not both make keys, nor both mask.
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+    def masking_of(self, nonce: str) -> "Masking":
+        """FailedPrecondition when no keys were made for that round, or another has begun since."""
+        if self.masking is None or self.masking_nonce != nonce:
+            raise FailedPrecondition("this node has no keys for that round", reason="SECURE_SUM")
+        return self.masking
 
 
 class Participants:

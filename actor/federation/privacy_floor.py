@@ -35,6 +35,16 @@ class PrivacyFloor:
                 f" the federation's is {clip_norm:g}"
             )
 
+    def check_sum(self, nodes: int) -> None:
+        """FailedPrecondition when an update would be one of fewer than this node asks for; 1 = it goes unmasked."""
+        fewest = self._config.min_summed_nodes
+        if nodes < fewest:
+            found = f"in one of at least {nodes}" if nodes > 1 else "unmasked"
+            raise _refusal(
+                f"this node sends updates in secure sums of at least {fewest} nodes"
+                f" (privacy.min_summed_nodes); the federation wants it {found}"
+            )
+
     def check_evaluation(self) -> None:
         """FailedPrecondition when this node evaluates no models: what it finds is sent without noise."""
         config = self._config

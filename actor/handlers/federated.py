@@ -13,6 +13,7 @@ from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.learning import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import clip, noise_stream
+from parlmesh.federation.secure.fixed_point import LARGEST_WEIGHT, MOST_NODES, FixedPoint
 from parlmesh.handlers import Cancelled, Context, Result, RunsIn, Tail
 from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb
@@ -22,6 +23,7 @@ from ..federation.nodes import Kept, Participants
 from ..federation.update_uploads import Update
 from .parameters import Parameters, parse_parameters
 
+NONCE = r"^([0-9a-f]{2}){1,64}$"
 _MOST_MEMBERS = 1_000
 _LONGEST_FAILURE = 300
 _ENCODINGS = {
@@ -41,7 +43,18 @@ class Judge(Parameters):
 class Trainee(Judge):
     """A node that is to train; the nonce is what its update is bound to."""
 
-    nonce: str = Field(pattern=r"^([0-9a-f]{2}){1,64}$")
+    nonce: str = Field(pattern=NONCE)
+    # Of the others in a secure sum, sealed for this node.
+    shares: dict[str, str] = Field(default_factory=dict, max_length=MOST_NODES)
+
+
+class Masks(Parameters):
+    """How the numbers of a secure sum are written."""
+
+    nodes: int = Field(ge=1, le=MOST_NODES)
+    largest_value: float = Field(gt=0, lt=1e30)
+    largest_weight: int = Field(ge=1, le=LARGEST_WEIGHT)
+    clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
 
 
 class _Common(Parameters):
@@ -61,6 +74,7 @@ class FitParameters(_Common):
     ratio: float = Field(default=0.01, gt=0, le=1)
     clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
     noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
+    masks: Masks | None = None
 
     @model_validator(mode="after")
     def _noise_has_a_scale(self) -> Self:
@@ -92,7 +106,10 @@ class FederatedFit:
         """
         wanted = parse_parameters(FitParameters, self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
-        self._participants.floor.check_fit(wanted.clip_norm, wanted.noise_multiplier)
+        floor = self._participants.floor
+        floor.check_fit(wanted.masks.clip_norm if wanted.masks else wanted.clip_norm, wanted.noise_multiplier)
+        if wanted.masks is None:
+            floor.check_sum(1)
         task = self._participants.tasks.get(wanted.task, wanted.settings)
         model = self._participants.link.model(wanted.federation_id, wanted.base_version, context)
         updates: list[Update] = []
@@ -114,6 +131,11 @@ class FederatedFit:
     ) -> Update:
         kept = self._participants.kept(wanted.federation_id, member.node_id)
         data: bytes | memoryview
+        if wanted.masks is not None:
+            with kept.turn:
+                data = self._masked(task, model, wanted, wanted.masks, member, kept, context)
+            # Whatever is said besides the update would be said of this node alone.
+            return Update(_header(wanted, member, model, data, 1, {}), data)
         if kept.nonce == member.nonce:
             data, samples, metrics = kept.data, kept.samples, kept.metrics
         else:
@@ -129,6 +151,33 @@ class FederatedFit:
             if wanted.encoding != NONE or wanted.noise_multiplier:
                 kept.nonce, kept.data, kept.samples, kept.metrics = member.nonce, bytes(data), samples, metrics
         return Update(_header(wanted, member, model, data, samples, metrics), data)
+
+    def _masked(
+        self,
+        task: LearningTask,
+        model: ModelFile,
+        wanted: FitParameters,
+        masks: Masks,
+        member: Trainee,
+        kept: Kept,
+        context: Context,
+    ) -> memoryview:
+        """The update as one of a secure sum. Made once: two under the same masks would tell their difference."""
+        masking = kept.masking_of(member.nonce)
+        masking.accept({node: bytes.fromhex(share) for node, share in member.shares.items()})
+        if masking.masked is None:
+            part = Part(member.node_id, member.number, wanted.round, wanted.seed, context.check)
+            fitted = task.fit({**model.tensors, **kept.local}, part)
+            kept.local = model.schema.local(fitted.tensors)
+            vector = model.schema.difference(fitted.tensors, model.tensors)
+            numbers = FixedPoint(masking.summed, masks.largest_value, masks.largest_weight)
+            if masks.clip_norm:
+                finite = np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
+                # Rounding must not make it longer than the guarantee allows.
+                vector = clip(finite, masks.clip_norm - numbers.longer(len(finite)))
+            masking.mask(numbers.words(vector, fitted.samples))
+        assert masking.masked is not None
+        return masking.masked.view(np.uint8).data
 
     async def _send(self, updates: list[Update], failed: dict[str, str]) -> Result:
         receipts = await self._participants.link.submit(updates)
@@ -202,5 +251,5 @@ def _header(
         size_bytes=len(data),
         metrics=struct_to_proto({name: float(value) for name, value in metrics.items()}),
         schema_digest=model.schema.digest,
-        encoding=_ENCODINGS[wanted.encoding],
+        encoding=pb.UPDATE_ENCODING_MASKED if wanted.masks else _ENCODINGS[wanted.encoding],
     )

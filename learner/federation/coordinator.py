@@ -10,11 +10,11 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, NotFound, Unavailable
+from parlmesh.errors import FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.failures import told_in_one_line
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import host_of
@@ -32,15 +32,19 @@ from .nodes import NodesFound
 from .noise_key import NOISE_KEY
 from .rules import events
 from .rules.events import Action, Event
-from .rules.records import LONGEST_MESSAGE, RoundState
+from .rules.records import LONGEST_MESSAGE, Counted, RoundState
 from .rules.rounds import Phase, Rounds
 from .rules.snapshot import state_of
 from .tasks import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
 from .troubles import passing, sentence_of
-from .updates.aggregation import Aggregator
+from .updates.aggregation import Aggregator, Joined
 from .updates.intake import Reception
 from .updates.spool import Spool
 from .watches import Watcher, Watchers
+
+if TYPE_CHECKING:
+    from .masking.sums import SecureSums
+    from .masking.unmasking import Unmasking
 
 log = get_logger("parlmesh.learner")
 
@@ -53,6 +57,8 @@ _STOP_SECONDS = 10.0
 _READY_SECONDS = 10.0
 # The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
 _ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")
+
+_TIMED = (Phase.WAITING, Phase.PREPARING, Phase.COLLECTING, Phase.UNMASKING, Phase.EVALUATING)
 
 ListNodes = Callable[[FederationConfig], Awaitable[NodesFound]]
 
@@ -75,10 +81,19 @@ class Federation:
         self._born = time.monotonic()
         self._journal = Journal(folder / "journal.jsonl")
         self._model = self._load_newest()
-        self._spool = Spool(folder / "updates.bin", self.schema.size)
+        # A masked update has its weight as one more word.
+        self._spool = Spool(folder / "updates.bin", self.schema.size + self.config.secure.enabled)
         self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle, self._stumble)
         self.watchers = Watchers()
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder)
+        self._sums: SecureSums | None = None
+        if self.config.secure.enabled:
+            # Needs a package that other federations do not.
+            from .masking import sums
+
+            self._sums = sums.SecureSums(
+                self.federation_id, self.config, self.core, self._handle, self._submit, self._sum_is_ready
+            )
         self._tasks: dict[str, NodesTask] = {}
         self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._resumed = asyncio.Event()
@@ -194,6 +209,8 @@ class Federation:
         name = f"federation-{self.federation_id}"
         self._dispatcher = Dispatcher(self._channel, name, self._outcome, self._held_up)
         self._tasks.clear()
+        if self._sums is not None:
+            self._sums.made()
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -330,8 +347,13 @@ class Federation:
                 case events.SeekNodes():
                     self._seeking.set()
                 case events.Ask(assignments):
-                    self._submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments))
+                    masking = self.core.masking if self._sums is not None else None
+                    self._submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments, masking))
                     self._offer(each.node_id for each in assignments)
+                case events.Prepare(step, assignments) if self._sums is not None:
+                    self._sums.prepare(step, assignments)
+                case events.Unmask(number, counted) if self._sums is not None:
+                    self._sums.unmask(number, counted)
                 case events.AskEvaluation(version, node_ids):
                     numbered = {node: self.core.number_of(node) for node in node_ids}
                     self._submit(evaluation_tasks(self.federation_id, self.config, version, numbered))
@@ -355,10 +377,26 @@ class Federation:
         if self._group is not None:
             self._group.create_task(work())
 
-    async def _aggregate(self, number: int, counted: Sequence[Any]) -> None:
+    def _sum_is_ready(self, unmasking: "Unmasking", counted: Sequence[Counted]) -> None:
+        self._spawn(functools.partial(self._aggregate_masked, unmasking, counted))
+
+    async def _aggregate_masked(self, unmasking: "Unmasking", counted: Sequence[Counted]) -> None:
+        assert self._sums is not None
+        try:
+            make = functools.partial(self._aggregator.aggregate_masked, self.core.version, counted, unmasking)
+            await self._aggregate(unmasking.number, counted, make)
+        except InvalidInput as error:
+            self._handle(events.NotUnmasked(unmasking.number, f"the sum cannot be unmasked: {error.message}"))
+            metrics.ROUNDS.labels(RoundState.ABANDONED.value).inc()
+        finally:
+            self._sums.made()
+
+    async def _aggregate(
+        self, number: int, counted: Sequence[Counted], make: Callable[[], Joined] | None = None
+    ) -> None:
         base = self.core.version
         started = time.perf_counter()
-        joined = await asyncio.to_thread(self._aggregator.aggregate, base, number, counted)
+        joined = await asyncio.to_thread(make or functools.partial(self._aggregator.aggregate, base, number, counted))
         model = joined.model
         shown = {**joined.metrics, "update/seconds": time.perf_counter() - started, **self.core.spending.metrics(base)}
         actions = self._record(events.Aggregated(model.version, model.digest, shown))
@@ -393,6 +431,12 @@ class Federation:
         if task is None:
             return
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
+        if not succeeded and outcome.failure.reason in _ASK_AGAIN and task.step:
+            self._spawn(functools.partial(self._prepare_again, task, outcome.failure.reason))
+            return
+        if task.step and self._sums is not None:
+            self._sums.outcome(task, outcome)
+            return
         if task.spec.kind == EVALUATE:
             silent = [events.Evaluated(node, 0, {}) for node in task.nodes]
             self._judged(task, judgements_in(outcome.result, task.nodes) if succeeded else silent)
@@ -417,6 +461,13 @@ class Federation:
         open_ = [self.core.assignments[node] for node in task.nodes if self.core.waits_for(node, task.nonces[node])]
         if open_:
             self._perform([events.Ask(tuple(open_))])
+
+    async def _prepare_again(self, task: NodesTask, reason: str) -> None:
+        """As `_ask_again`; nodes answer the same step in the same way, and one that is over is not looked at."""
+        self._pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
+        await asyncio.sleep(_NODES_SECONDS)
+        if task.number == self.core.round:
+            self._submit([task])
 
     def _judged(self, task: NodesTask, judged: Sequence[events.Evaluated]) -> None:
         if task.number == self.core.version:
@@ -465,7 +516,8 @@ class Federation:
         while True:
             self._changed.clear()
             left = self.core.deadline - self._now()
-            timed = self.core.phase in (Phase.WAITING, Phase.COLLECTING, Phase.EVALUATING)
+            making = self.core.phase is Phase.UNMASKING and self._sums is not None and self._sums.making
+            timed = self.core.phase in _TIMED and not making
             if timed and left <= 0.0:
                 if self.core.would_suffer and (self._obstacle or not await self._look()):
                     # Without a scheduler no node can answer: that is not counted against anybody.

@@ -1,6 +1,7 @@
 """All federations of a learner: started on request, found again on disk after a restart."""
 
 import asyncio
+import importlib.util
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -111,6 +112,9 @@ class Federations:
             config = FederationConfig.model_validate(dict(values))
         except ValidationError as error:
             raise InvalidInput(describe_errors(FederationConfig, error).message, reason="CONFIG") from error
+        if config.secure.enabled and importlib.util.find_spec("cryptography") is None:
+            text = "secure.enabled needs the package cryptography: pip install 'parlmesh[security]'"
+            raise InvalidInput(text, reason="MISSING_PACKAGE")
         known = self._federations.get(federation_id)
         if known is not None:
             if known.config == config:
@@ -177,4 +181,4 @@ class Federations:
             log.warning("partial_federation_stays", path=str(folder), cause=sentence_of(error))
 
     async def _list_nodes(self, config: FederationConfig) -> NodesFound:
-        return await list_nodes(self._scheduler, config.selection)
+        return await list_nodes(self._scheduler, config.selection, secure=config.secure.enabled)

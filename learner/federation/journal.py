@@ -8,6 +8,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from parlmesh.files import PRIVATE, replace_file, sync_folder, write_all
 
 from .rules import events
 from .rules.events import Event
+from .rules.masking import NodeKeys, NodeShares
 from .rules.records import Answer
 
 _KINDS = {
@@ -28,6 +30,8 @@ _KINDS = {
         events.Damaged,
         events.Aggregated,
         events.Evaluated,
+        events.Prepared,
+        events.NotUnmasked,
         events.Tick,
         events.Stop,
         events.Restored,
@@ -121,6 +125,8 @@ def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
 def _values(event: Event) -> dict[str, Any]:
     """As dataclasses.asdict, without its copies: an update is written down while its node waits."""
     values = {name: getattr(event, name) for name in event.__slots__}
+    if isinstance(event, events.Prepared):
+        values["answer"] = asdict(event.answer)
     if isinstance(event, events.Delivered):
         answer = event.answer
         values["answer"] = {name: getattr(answer, name) for name in answer.__slots__}
@@ -141,6 +147,10 @@ def _read(line: bytes) -> tuple[Event, float] | None:
 def _event(kind: str, values: dict[str, Any]) -> Event:
     if kind == "Delivered":
         return events.Delivered(Answer(**values["answer"]))
+    if kind == "Prepared":
+        answer = values["answer"]
+        kept = NodeKeys(**answer) if "mask" in answer else NodeShares(**answer)
+        return events.Prepared(values["node_id"], values["nonce"], kept)
     if kind == "Begin":
         values = {**values, "nodes": tuple(values["nodes"])}
     event: Event = _KINDS[kind](**values)

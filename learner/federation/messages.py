@@ -11,7 +11,7 @@ from parlmesh.wire import struct_from_proto, struct_to_proto
 
 from .coordinator import Federation
 from .models import StoredModel
-from .rules.gate import finite_metrics
+from .rules.gate import MASKED, finite_metrics
 from .rules.records import FederationState, Offer, RoundRecord, RoundState
 from .updates.intake import UpdateAbout
 
@@ -31,6 +31,7 @@ _ENCODINGS = {
     pb.UPDATE_ENCODING_FLOAT32: "none",
     pb.UPDATE_ENCODING_INT8: "int8",
     pb.UPDATE_ENCODING_TOP_K: "top_k",
+    pb.UPDATE_ENCODING_MASKED: MASKED,
 }
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1_000
 _MOST_TENSORS, _MOST_RANK = 10_000, 8
@@ -136,6 +137,7 @@ def _round(record: RoundRecord) -> pb.Round:
         seconds=record.seconds,
         metrics=struct_to_proto(record.metrics),
         unlisted_updates=record.unrecorded,
+        reason=record.reason,
         updates=[
             pb.UpdateRecord(
                 node_id=update.node_id,

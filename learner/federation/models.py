@@ -88,6 +88,7 @@ class ModelFiles:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._schema = schema
+        self.size = schema.size
         self._header = model_header(schema, metadata)
 
     def path(self, version: int) -> Path:

@@ -13,7 +13,7 @@ from parlmesh.federation.virtual_nodes import count_in, host_of, nodes_of
 from parlmesh.rpc import error_from_rpc, pages
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .tasks import FIT
+from .tasks import FIT, MASK
 
 if TYPE_CHECKING:
     from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceAsyncStub
@@ -41,18 +41,20 @@ class NodesFound:
         return f"left out: {shown}"
 
 
-async def list_nodes(scheduler: "SchedulerServiceAsyncStub", selection: SelectionConfig) -> NodesFound:
-    """Nodes that are ready and can train; FleetError when the scheduler does not say."""
+async def list_nodes(
+    scheduler: "SchedulerServiceAsyncStub", selection: SelectionConfig, *, secure: bool = False
+) -> NodesFound:
+    """Nodes that are ready and can train, in a secure sum if need be; FleetError when the scheduler does not say."""
     request = pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])
     try:
         listing = pages(partial(scheduler.ListActors, timeout=_CALL_SECONDS), request)
         actors = [actor async for page in listing for actor in page.actors]
     except grpc.aio.AioRpcError as error:
         raise error_from_rpc(error) from error
-    return nodes_among(actors, selection)
+    return nodes_among(actors, selection, secure=secure)
 
 
-def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig) -> NodesFound:
+def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig, *, secure: bool = False) -> NodesFound:
     """A bad label costs its own actor only."""
     nodes: set[str] = set()
     left_out: list[str] = []
@@ -61,6 +63,8 @@ def nodes_among(actors: "Iterable[pb.Actor]", selection: SelectionConfig) -> Nod
         if FIT not in actor.kinds or not wanted <= dict(actor.labels).items():
             continue
         try:
+            if secure and MASK not in actor.kinds:
+                raise InvalidInput(f"it runs no tasks of the kind {MASK}, which a secure sum needs")
             found = _nodes_of(actor.node_id, actor.labels, selection.virtual_nodes)
             if len(nodes) + len(found) > _MOST_NODES:
                 raise InvalidInput(f"there are {_MOST_NODES} nodes already")

@@ -13,9 +13,10 @@ from parlmesh.wire import payload_to_proto, struct_from_proto, struct_to_proto
 
 from .rules.events import Evaluated
 from .rules.gate import judgement
+from .rules.masking import MaskedRound
 from .rules.records import Assignment
 
-FIT, EVALUATE = "federated_fit", "federated_evaluate"
+FIT, EVALUATE, MASK = "federated_fit", "federated_evaluate", "federated_mask"
 # A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
 _MOST_NODES = 32
 _MOST_BYTES = 8 << 20
@@ -32,29 +33,77 @@ class NodesTask:
     number: int
     # What each node's update is bound to, when it is to train.
     nonces: Mapping[str, str] = field(default_factory=dict)
+    # Of a secure round.
+    step: str = ""
 
 
 def fit_tasks(
-    federation_id: str, config: FederationConfig, size: int, assignments: Sequence[Assignment]
+    federation_id: str,
+    config: FederationConfig,
+    size: int,
+    assignments: Sequence[Assignment],
+    masking: MaskedRound | None = None,
 ) -> list[NodesTask]:
-    """Train on these nodes, and send each one's update with its nonce. `size` is that of an update in numbers."""
+    """Train on these nodes, and send each one's update with its nonce. `size` is that of an update in numbers.
+
+    In a secure round each node gets the others' shares, and `masking` says of whom there are any.
+    """
     parameters = _common(federation_id, config)
     parameters |= {"encoding": config.compression.encoding, "ratio": config.compression.ratio}
+    if masking is not None:
+        parameters["masks"] = masks_of(config, masking)
     if config.privacy.mode == "local":
         parameters |= {"clip_norm": config.privacy.clip_norm, "noise_multiplier": config.privacy.noise_multiplier}
     most = max(1, min(_MOST_NODES, _MOST_BYTES // (4 * size)))
     found = []
     # In a resumed buffer, nodes may have been asked in different rounds.
     for number, base_version in sorted({(each.round, each.base_version) for each in assignments}):
-        shared = _shared(FIT, {**parameters, "round": number, "base_version": base_version}, config.round_seconds)
-        asked = {
-            each.node_id: each for each in assignments if (each.round, each.base_version) == (number, base_version)
+        asked = [each for each in assignments if (each.round, each.base_version) == (number, base_version)]
+        members: dict[str, dict[str, Any]] = {
+            each.node_id: {"node_id": each.node_id, "number": each.number, "nonce": each.nonce} for each in asked
         }
-        for nodes in _grouped(list(asked), most):
-            members = [{"node_id": n, "number": asked[n].number, "nonce": asked[n].nonce} for n in nodes]
-            nonces = {node: asked[node].nonce for node in nodes}
-            found.append(NodesTask(_with_members(shared, nodes, members), nodes, number, nonces))
+        if masking is not None:
+            for node, member in members.items():
+                member["shares"] = masking.sealed_for(node)
+        own = {**parameters, "round": number, "base_version": base_version}
+        found += grouped_tasks(FIT, own, config.round_seconds, asked, members, most=most)
     return found
+
+
+def grouped_tasks(
+    kind: str,
+    parameters: Mapping[str, Any],
+    seconds: float,
+    assignments: Sequence[Assignment],
+    members: Mapping[str, Mapping[str, Any]],
+    *,
+    most: int = _MOST_NODES,
+    step: str = "",
+) -> list[NodesTask]:
+    """Tasks of one round for the nodes of these assignments, each of which is a member of one of them."""
+    shared = _shared(kind, parameters, seconds)
+    nonces = {each.node_id: each.nonce for each in assignments}
+    return [
+        NodesTask(
+            _with_members(shared, nodes, [members[node] for node in nodes]),
+            nodes,
+            assignments[0].round,
+            {node: nonces[node] for node in nodes},
+            step,
+        )
+        for nodes in _grouped(list(nonces), most)
+    ]
+
+
+def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
+    """How the numbers of a secure round are written. With central privacy nodes clip, and all weigh the same."""
+    central = config.privacy.mode == "central"
+    return {
+        "nodes": len(masking.shares),
+        "largest_value": config.privacy.clip_norm if central else config.secure.largest_value,
+        "largest_weight": 1 if central else config.gate.max_samples,
+        "clip_norm": config.privacy.clip_norm if central else 0.0,
+    }
 
 
 def evaluation_tasks(

@@ -10,6 +10,11 @@ from parlmesh.errors import InvalidInput
 
 from .aggregators import check_krum, check_trim
 from .privacy import check_budget
+from .secure.fixed_point import LARGEST_WEIGHT
+
+_FEWEST_SUMMED = 3
+# What looks at a single update, and is off in a secure federation unless it is asked for.
+_SINGLE_UPDATE_CHECKS = ("outlier_factor", "clip_factor", "weight_cap_factor")
 
 
 class SelectionConfig(Config):
@@ -116,6 +121,19 @@ class PrivacyConfig(Config):
     """The federation ends before it gives away more; 0 = no budget."""
 
 
+class SecureConfig(Config):
+    """Secure aggregation: the learner gets the sum of a round's updates, and no single one."""
+
+    enabled: bool = False
+    """Nodes mask their updates so that only the sum can be unmasked. Needs three nodes and the rule mean."""
+    threshold: float = Field(default=0.6, gt=0.5, le=1.0)
+    """Share of a round's nodes that must stay to its end; with fewer it is abandoned."""
+    largest_value: float = Field(default=4.0, gt=0.0, le=1e6)
+    """Largest number in an update; the smaller it is, the finer the fixed-point numbers are."""
+    step_seconds: float = Field(default=10.0, gt=0.0, le=3_600.0)
+    """Longest wait for nodes' keys, for their shares, and for what unmasks the sum."""
+
+
 class CompressionConfig(Config):
     """How updates are packed."""
 
@@ -166,6 +184,7 @@ class FederationConfig(Config):
     server: ServerConfig = ServerConfig()
     gate: GateConfig = GateConfig()
     privacy: PrivacyConfig = PrivacyConfig()
+    secure: SecureConfig = SecureConfig()
     compression: CompressionConfig = CompressionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
 
@@ -173,6 +192,47 @@ class FederationConfig(Config):
     def fewest_updates(self) -> int:
         """What a round is made of at least."""
         return self.buffer_size or self.quorum
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_single_checks(cls, values: Any) -> Any:
+        """The gate's defaults would look at what a secure federation hides."""
+        secure, gate = (values.get(name) or {} for name in ("secure", "gate")) if isinstance(values, dict) else ({}, {})
+        if isinstance(secure, dict) and isinstance(gate, dict) and secure.get("enabled"):
+            return {**values, "gate": {**dict.fromkeys(_SINGLE_UPDATE_CHECKS, 0.0), **gate}}
+        return values
+
+    @model_validator(mode="after")
+    def _summable(self) -> Self:
+        """What a secure sum allows: nothing that needs a single update, and nothing that is not a sum."""
+        if not self.secure.enabled:
+            return self
+        if self.buffer_size:
+            raise ValueError(f"a secure sum needs rounds; buffer_size must be 0, got {self.buffer_size}")
+        if self.rule.name != "mean":
+            raise ValueError(f"a secure sum can only be a mean; rule.name must be mean, got {self.rule.name}")
+        for name in ("max_norm", *_SINGLE_UPDATE_CHECKS):
+            if value := getattr(self.gate, name):
+                raise ValueError(f"a secure sum hides what gate.{name} looks at; it must be 0, got {value:g}")
+        if self.compression.encoding != "none":
+            raise ValueError(
+                f"masked updates cannot be packed; compression.encoding must be none, got {self.compression.encoding}"
+            )
+        if self.privacy.mode == "local":
+            raise ValueError("a secure sum hides updates without noise of their own; privacy.mode must not be local")
+        if self.privacy.mode == "none" and not 1 <= self.gate.max_samples <= LARGEST_WEIGHT:
+            raise ValueError(
+                f"a secure sum weighs nodes by their samples up to gate.max_samples (1 = all alike);"
+                f" it must be 1 to {LARGEST_WEIGHT}, got {self.gate.max_samples}"
+            )
+        if self.quorum < _FEWEST_SUMMED:
+            raise ValueError(f"a secure sum of fewer than three tells too much; quorum must be >= 3, got {self.quorum}")
+        if self.selection.over_selection * self.secure.threshold > 1.0:
+            raise ValueError(
+                f"selection.over_selection must be <= 1 / secure.threshold = {1.0 / self.secure.threshold:.4g},"
+                f" got {self.selection.over_selection:g}: a round would close with too few nodes to unmask it"
+            )
+        return self
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -85,6 +85,8 @@ class _UpdateEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Update
     """A float32 scale for every 4,096 numbers, then a signed byte for every number."""
     UPDATE_ENCODING_TOP_K: _UpdateEncoding.ValueType  # 3
     """The uint32 positions of some numbers, ascending, then their float32 values; all others are 0."""
+    UPDATE_ENCODING_MASKED: _UpdateEncoding.ValueType  # 4
+    """Masked for a secure sum: uint32 words, the node weight and then all tensors in fixed point, modulo 2^32."""
 
 class UpdateEncoding(_UpdateEncoding, metaclass=_UpdateEncodingEnumTypeWrapper):
     """How the numbers of an update are packed."""
@@ -97,6 +99,8 @@ UPDATE_ENCODING_INT8: UpdateEncoding.ValueType  # 2
 """A float32 scale for every 4,096 numbers, then a signed byte for every number."""
 UPDATE_ENCODING_TOP_K: UpdateEncoding.ValueType  # 3
 """The uint32 positions of some numbers, ascending, then their float32 values; all others are 0."""
+UPDATE_ENCODING_MASKED: UpdateEncoding.ValueType  # 4
+"""Masked for a secure sum: uint32 words, the node weight and then all tensors in fixed point, modulo 2^32."""
 Global___UpdateEncoding: _TypeAlias = UpdateEncoding  # noqa: Y015
 
 @_typing.final
@@ -220,6 +224,7 @@ class Round(_message.Message):
     POLICY_VERSION_FIELD_NUMBER: _builtins.int
     DIGEST_FIELD_NUMBER: _builtins.int
     UNLISTED_UPDATES_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     state: Global___RoundState.ValueType
     base_version: _builtins.int
@@ -231,6 +236,8 @@ class Round(_message.Message):
     """SHA-256 of that model's file, in hexadecimal digits."""
     unlisted_updates: _builtins.int
     """Updates and refusals that are not in the list, because the list was full or the round was long ago."""
+    reason: _builtins.str
+    """One sentence on why it was abandoned; empty otherwise."""
     @_builtins.property
     def updates(self) -> _containers.RepeatedCompositeFieldContainer[Global___UpdateRecord]: ...
     @_builtins.property
@@ -250,10 +257,11 @@ class Round(_message.Message):
         policy_version: _builtins.int = ...,
         digest: _builtins.str = ...,
         unlisted_updates: _builtins.int = ...,
+        reason: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["metrics", b"metrics", "start_time", b"start_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "metrics", b"metrics", "number", b"number", "policy_version", b"policy_version", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "unlisted_updates", b"unlisted_updates", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_version", b"base_version", "digest", b"digest", "metrics", b"metrics", "number", b"number", "policy_version", b"policy_version", "reason", b"reason", "seconds", b"seconds", "start_time", b"start_time", "state", b"state", "unlisted_updates", b"unlisted_updates", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -37,7 +37,7 @@ class Closing:
 def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> Closing:
     """In the order of node ids, so that nothing depends on who came first."""
     ordered = sorted(answers, key=lambda answer: (answer.node_id, answer.nonce))
-    if config.privacy.mode == "central":
+    if config.privacy.mode == "central" or config.secure.enabled:
         return _close_unseen(ordered, config)
     private = config.privacy.mode == "local"
     records = {
@@ -61,12 +61,18 @@ def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> 
 
 
 def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closing:
-    """With central privacy nothing depends on a single update but its own clipped part of the mean, nor is it shown."""
+    """With central privacy nothing depends on a single update but its own clipped part of the mean, nor is it shown.
+
+    In a secure round nobody knows the nodes' weights either.
+    """
+    notes = ["MASKED"] if config.secure.enabled else []
     weight = 1.0 / max(1, len(ordered))
+    shown = weight if config.privacy.mode == "central" else 0.0
     counted = tuple(
         Counted(each.node_id, each.slot, weight, each.norm, voter=voter_of(each.node_id, config)) for each in ordered
     )
-    return Closing(counted, tuple(UpdateRecord(each.node_id, node_weight=weight) for each in ordered), {})
+    records = (UpdateRecord(each.node_id, node_weight=shown, notes=list(notes)) for each in ordered)
+    return Closing(counted, tuple(records), {})
 
 
 def _norms_of_voters(answers: Sequence[Answer], config: FederationConfig) -> list[float]:

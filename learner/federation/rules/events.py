@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from .masking import NodeKeys, NodeShares
 from .records import Answer, Assignment, Counted, FederationState
 
 
@@ -70,6 +71,23 @@ class Evaluated:
 
 
 @dataclass(frozen=True, slots=True)
+class Prepared:
+    """A node has answered a step before a secure round trains; the nonce is that of its assignment."""
+
+    node_id: str
+    nonce: str
+    answer: NodeKeys | NodeShares
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnmasked:
+    """A secure sum cannot be unmasked; the message says why."""
+
+    round: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed."""
 
@@ -90,7 +108,20 @@ class Restored:
     state: dict[str, Any]
 
 
-Event: TypeAlias = Begin | Delivered | Refused | TaskFailed | Damaged | Aggregated | Evaluated | Tick | Stop | Restored
+Event: TypeAlias = (
+    Begin
+    | Delivered
+    | Refused
+    | TaskFailed
+    | Damaged
+    | Aggregated
+    | Evaluated
+    | Prepared
+    | NotUnmasked
+    | Tick
+    | Stop
+    | Restored
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +134,22 @@ class Ask:
     """Nodes are to train."""
 
     assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Nodes are to answer a step before a secure round trains."""
+
+    step: str
+    assignments: tuple[Assignment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unmask:
+    """The masked updates of a round are here: their sum is to be unmasked, and becomes the next version."""
+
+    round: int
+    counted: tuple[Counted, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,4 +183,4 @@ class End:
     reason: str
 
 
-Action: TypeAlias = SeekNodes | Ask | Withdraw | Aggregate | AskEvaluation | End
+Action: TypeAlias = SeekNodes | Ask | Prepare | Unmask | Withdraw | Aggregate | AskEvaluation | End

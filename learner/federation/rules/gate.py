@@ -12,6 +12,7 @@ from parlmesh.federation.schema import ModelSchema, TensorSpec
 
 from .records import Answer
 
+MASKED = "masked"
 MOST_METRICS = 64
 MOST_SAMPLES = 1 << 53
 # Beyond it a mean of some of them might not be finite.
@@ -24,11 +25,17 @@ def check_shape(
     """Before a byte of data is taken; the tensors are None when they are known to be the schema's."""
     if tensors is not None:
         schema.check(tensors)
-    if encoding not in ("none", wanted):
+    if encoding not in ("none", wanted) or (wanted == MASKED and encoding != wanted):
         raise InvalidInput(
             f"updates of this federation are packed as {wanted}, got {encoding}", reason="UPDATE_ENCODING"
         )
-    check_size(size_bytes, schema.size, encoding)
+    if encoding != MASKED:
+        check_size(size_bytes, schema.size, encoding)
+    elif size_bytes != 4 * (schema.size + 1):
+        raise InvalidInput(
+            f"a masked update of {schema.size} numbers must have {4 * (schema.size + 1)} bytes, got {size_bytes}",
+            reason="UPDATE_SIZE",
+        )
 
 
 def check_claims(samples: int, metrics: dict[str, float], config: FederationConfig) -> None:

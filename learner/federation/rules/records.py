@@ -99,6 +99,8 @@ class RoundRecord:
     seconds: float = 0.0
     policy_version: int = 0
     digest: str = ""
+    # Why it was abandoned.
+    reason: str = ""
     updates: list[UpdateRecord] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
     # Beyond what the record holds.

@@ -1,6 +1,7 @@
 """A federation as a state machine: events in, actions out. No I/O, no clock, no gRPC.
 
-waiting -> collecting -> aggregating -> (evaluating) -> waiting ... With a buffer (FedBuff) collecting never pauses: a
+waiting -> collecting -> aggregating -> (evaluating) -> waiting ... A secure round is preparing before it collects, and
+unmasking before it aggregates. With a buffer (FedBuff) collecting never pauses: a
 node that has answered is asked again at once, and every `buffer_size` updates make a version.
 """
 
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 
 from parlmesh.errors import AlreadyExists
 from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.secure.fixed_point import MOST_NODES
 
 from .closing import Closing, close
 from .evaluation import Judging
@@ -25,15 +27,20 @@ from .events import (
     End,
     Evaluated,
     Event,
+    NotUnmasked,
+    Prepare,
+    Prepared,
     Refused,
     Restored,
     SeekNodes,
     Stop,
     TaskFailed,
     Tick,
+    Unmask,
     Withdraw,
 )
 from .gate import check_values, refusal
+from .masking import KEYS, SHARES, MaskedRound
 from .records import (
     LONGEST_MESSAGE,
     Answer,
@@ -60,7 +67,9 @@ class Phase(enum.StrEnum):
     """What the federation waits for."""
 
     WAITING = "waiting"
+    PREPARING = "preparing"
     COLLECTING = "collecting"
+    UNMASKING = "unmasking"
     AGGREGATING = "aggregating"
     EVALUATING = "evaluating"
     ENDED = "ended"
@@ -98,6 +107,8 @@ class Rounds:
         self._wall_time = 0.0
         # Accepted while no buffer is open.
         self._early: dict[str, Answer] = {}
+        # Of a secure round.
+        self.masking = MaskedRound()
 
     @property
     def nodes(self) -> int:
@@ -130,7 +141,13 @@ class Rounds:
                 return []
             case TaskFailed():
                 return self._task_failed(event, now)
+            case Prepared():
+                return self._prepared(event, now)
+            case NotUnmasked():
+                return self._not_unmasked(event, now)
             case Damaged(nonce):
+                if self.phase is Phase.UNMASKING:
+                    return self._abandon(None, now, "a masked update was damaged on disk")
                 self.answers.pop(nonce, None)
                 self._early.pop(nonce, None)
                 self._nonces.take_back(nonce)
@@ -153,9 +170,16 @@ class Rounds:
             case Phase.WAITING:
                 self.deadline = now + self.config.wait_seconds
                 return [*asked, SeekNodes()]
+            case Phase.PREPARING:
+                self.deadline = now + self.config.secure.step_seconds
+                silent = self._silent()
+                return [Prepare(self.masking.step, silent)] if silent else self._prepare_next(now)
             case Phase.COLLECTING:
                 self.deadline = now + self.config.round_seconds
                 return [Ask(open_)] if open_ else self._maybe_close(now)
+            case Phase.UNMASKING:
+                self.deadline = now + self.config.secure.step_seconds
+                return [Unmask(self.round, self._counted)]
             case Phase.AGGREGATING:
                 return [*asked, Aggregate(self.round, self._counted)]
             case Phase.EVALUATING:
@@ -168,7 +192,9 @@ class Rounds:
         """Waits start over: what was waited for could not come. A replay without it ends the same."""
         seconds = {
             Phase.WAITING: self.config.wait_seconds,
+            Phase.PREPARING: self.config.secure.step_seconds,
             Phase.COLLECTING: self.config.round_seconds,
+            Phase.UNMASKING: self.config.secure.step_seconds,
             Phase.EVALUATING: self.config.evaluation.seconds,
         }
         if self.phase in seconds:
@@ -197,7 +223,7 @@ class Rounds:
     @property
     def would_suffer(self) -> bool:
         """Whether the end of the present wait would count against the federation."""
-        if self.phase is Phase.WAITING:
+        if self.phase in (Phase.WAITING, Phase.PREPARING, Phase.UNMASKING):
             return True
         return self.phase is Phase.COLLECTING and self._stop is None and len(self.answers) < self.config.fewest_updates
 
@@ -258,11 +284,55 @@ class Rounds:
             return []
         if len(self._nodes) < self.config.quorum <= len(connected):
             return self._end(FederationState.STOPPED, self.spending.reason())
-        asked, self._wanted = select(self._nodes, self.config.selection, self.config.seed, self.round + 1)
+        most = MOST_NODES if self.config.secure.enabled else 0
+        asked, self._wanted = select(self._nodes, self.config.selection, self.config.seed, self.round + 1, most)
         self._open_round(now)
         self._name_left_out(connected)
         self.assignments = {}
-        return [Ask(tuple(self._assign(node) for node in asked))]
+        assigned = tuple(self._assign(node) for node in asked)
+        if not self.config.secure.enabled:
+            return [Ask(assigned)]
+        self.masking = MaskedRound()
+        self.phase, self.deadline = Phase.PREPARING, now + self.config.secure.step_seconds
+        return [Prepare(KEYS, assigned)]
+
+    def _prepared(self, event: Prepared, now: float) -> list[Action]:
+        assignment = self.assignments.get(event.node_id)
+        if self.phase is not Phase.PREPARING or assignment is None or assignment.nonce != event.nonce:
+            return []
+        if event.node_id in self._failed:
+            return []
+        self.masking.take(event.node_id, event.answer)
+        return [] if self._silent() else self._prepare_next(now)
+
+    def _silent(self) -> tuple[Assignment, ...]:
+        """Who has not answered the present step of a secure round."""
+        known = (*self._failed, *self.masking.answered)
+        return tuple(each for node, each in self.assignments.items() if node not in known)
+
+    def _prepare_next(self, now: float) -> list[Action]:
+        """The step is over: with who has answered, if those are enough."""
+        masking, silent = self.masking, tuple(each.node_id for each in self._silent())
+        actions: list[Action] = [Withdraw(silent)] if silent else []
+        for node in silent:
+            self._failed[node] = f"no {masking.step} came within {self.config.secure.step_seconds:g} seconds"
+        here = tuple(each for each in self.assignments.values() if each.node_id in masking.answered)
+        needed = max(self.config.quorum, masking.threshold)
+        if len(here) < needed:
+            self._record_silent()
+            reason = f"{len(here)} nodes gave their {masking.step}; a secure round needs {needed}"
+            return [*actions, *self._abandon(None, now, reason)]
+        if masking.step == KEYS:
+            masking.ask_shares(self.config.secure)
+            self.deadline = now + self.config.secure.step_seconds
+            return [*actions, Prepare(SHARES, here)]
+        self.phase, self.deadline = Phase.COLLECTING, now + self.config.round_seconds
+        return [*actions, Ask(here)]
+
+    def _not_unmasked(self, event: NotUnmasked, now: float) -> list[Action]:
+        if event.round != self.round or self.phase not in (Phase.UNMASKING, Phase.AGGREGATING):
+            return []
+        return self._abandon(None, now, event.message)
 
     def _begin_buffered(self, now: float) -> list[Action]:
         if self.phase is Phase.WAITING:
@@ -348,6 +418,9 @@ class Rounds:
             del self.assignments[event.node_id]
             self.history[-1].refuse(event.node_id, "TASK_FAILED", event.message)
             return []
+        if self.phase is Phase.PREPARING:
+            self._failed[event.node_id] = event.message
+            return [] if self._silent() else self._prepare_next(now)
         if self.phase is not Phase.COLLECTING:
             return []
         self._failed[event.node_id] = event.message
@@ -385,34 +458,53 @@ class Rounds:
         closing = close(list(self.answers.values()), self.config, self.version)
         said = list(closing.records)
         actions: list[Action] = []
+        record.add(said)
         if not self.config.buffer_size:
-            silent = [node for node, assignment in self.assignments.items() if assignment.nonce not in self.answers]
-            for node in silent:
-                reason = "TASK_FAILED" if node in self._failed else "NO_ANSWER"
-                said.append(UpdateRecord(node, refusal=reason, message=self._failed.get(node, "")[:LONGEST_MESSAGE]))
-            open_ = tuple(node for node in silent if node not in self._failed)
+            open_ = self._record_silent()
             if open_:
                 actions.append(Withdraw(open_))
-        record.add(said)
         record.metrics.update(closing.metrics)
-        if len(closing.counted) < self.config.fewest_updates or closing.voters < self.config.rule.fewest_voters:
+        fewest = max(self.config.fewest_updates, self.masking.threshold)
+        if len(closing.counted) < fewest or closing.voters < self.config.rule.fewest_voters:
             return [*actions, *self._abandon(closing, now)]
-        self._abandoned_in_a_row = 0
         self._counted = closing.counted
+        if self.config.secure.enabled:
+            self.phase, self.deadline = Phase.UNMASKING, now + self.config.secure.step_seconds
+            return [*actions, Unmask(self.round, self._counted)]
+        self._abandoned_in_a_row = 0
         self.phase = Phase.AGGREGATING
         return [*actions, Aggregate(self.round, self._counted)]
 
-    def _abandon(self, closing: Closing | None, now: float) -> list[Action]:
+    def _record_silent(self) -> tuple[str, ...]:
+        """Nodes of the round that sent no update are in the history too; those whose tasks are still open."""
+        silent = [node for node, assignment in self.assignments.items() if assignment.nonce not in self.answers]
+        self.history[-1].add(
+            [
+                UpdateRecord(
+                    node,
+                    refusal="TASK_FAILED" if node in self._failed else "NO_ANSWER",
+                    message=self._failed.get(node, "")[:LONGEST_MESSAGE],
+                )
+                for node in silent
+            ]
+        )
+        return tuple(node for node in silent if node not in self._failed)
+
+    def _abandon(self, closing: Closing | None, now: float, reason: str = "") -> list[Action]:
         record = self.history[-1]
         record.state, record.seconds = RoundState.ABANDONED, now - self._started
+        fewest = max(self.config.fewest_updates, self.masking.threshold)
+        record.reason = reason or f"{len(closing.counted) if closing else 0} updates counted; {fewest} are needed"
         self._abandoned_in_a_row += 1
-        self.answers = {}
+        self.answers, self._counted = {}, ()
         if self._abandoned_in_a_row >= self.config.max_abandoned and self._stop is None:
             fewest, votes = self.config.fewest_updates, self.config.rule.fewest_voters
             needed = f"{fewest} updates" + (f" of {votes} voters" if votes > 1 else "")
             count, voters = (len(closing.counted), closing.voters) if closing is not None else (0, 0)
             had = f"{count}" + (f" of {voters}" if votes > 1 else "")
             text = f"{self._abandoned_in_a_row} rounds in a row had fewer than {needed}, the last {had}"
+            if reason:
+                text = f"{self._abandoned_in_a_row} rounds in a row were abandoned, the last because {reason}"
             return self._end(FederationState.FAILED, text)
         return self._next(now)
 
@@ -423,6 +515,7 @@ class Rounds:
         record.metrics.update(event.metrics)
         self.version, self.digest = event.version, event.digest
         self.aggregated += 1
+        self._abandoned_in_a_row = 0
         self._counted, self.answers = (), {}
         if not self.config.buffer_size:
             self.assignments = {}
@@ -469,6 +562,11 @@ class Rounds:
                 needed, seconds = self.config.selection.min_nodes, self.config.wait_seconds
                 text = f"fewer than {needed} nodes were connected for {seconds:g} seconds"
                 return self._end(FederationState.FAILED, text)
+            case Phase.PREPARING:
+                return self._prepare_next(now)
+            case Phase.UNMASKING:
+                seconds = self.config.secure.step_seconds
+                return self._abandon(None, now, f"too few nodes helped to unmask the sum within {seconds:g} seconds")
             case Phase.COLLECTING if self.config.buffer_size and not self.answers:
                 return self._abandon(None, now)
             case Phase.COLLECTING:

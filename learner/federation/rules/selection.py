@@ -18,11 +18,15 @@ from .gate import refusal
 from .records import Assignment, Offer
 
 
-def select(nodes: Sequence[str], config: SelectionConfig, seed: int, number: int) -> tuple[tuple[str, ...], int]:
-    """The nodes to ask, sorted, and how many of their updates are wanted."""
+def select(
+    nodes: Sequence[str], config: SelectionConfig, seed: int, number: int, most: int = 0
+) -> tuple[tuple[str, ...], int]:
+    """The nodes to ask, sorted, at most so many (0 = any number), and how many of their updates are wanted."""
     ordered = sorted(nodes)
     wanted = config.wanted(len(ordered))
     asked = min(len(ordered), math.ceil(wanted * config.over_selection - 1e-9))
+    if most:
+        asked, wanted = min(asked, most), min(wanted, most)
     if asked == len(ordered):
         return tuple(ordered), wanted
     chosen = np.random.default_rng([seed, number]).choice(len(ordered), asked, replace=False)

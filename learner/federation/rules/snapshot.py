@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .evaluation import Judging
 from .events import Evaluated, Stop
+from .masking import MaskedRound, NodeKeys, NodeShares
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
 from .selection import Nonces
 from .strikes import Strike
@@ -54,6 +55,7 @@ def state_of(core: "Rounds") -> dict[str, Any]:
         "asked": _rows(list(nonces.asked.values())[-_NONCES_KEPT:]),
         "accepted": list(nonces.accepted)[-_NONCES_KEPT:],
         "nonces": [nonces.count, nonces.nodes],
+        "masking": asdict(core.masking),
     }
 
 
@@ -77,6 +79,14 @@ def restore(core: "Rounds", state: dict[str, Any]) -> None:
         OrderedDict((row["nonce"], Assignment(**row)) for row in state["asked"]),
         OrderedDict.fromkeys(state["accepted"]),
         *state["nonces"],
+    )
+    masking = state.get("masking", {})
+    core.masking = MaskedRound(
+        **{
+            **masking,
+            "keys": {node: NodeKeys(**row) for node, row in masking.get("keys", {}).items()},
+            "shares": {node: NodeShares(**row) for node, row in masking.get("shares", {}).items()},
+        }
     )
 
 

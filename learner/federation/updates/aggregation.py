@@ -1,10 +1,11 @@
 """From the updates of a round to the next model, block by block: rule, privacy, server optimiser."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import safetensors.numpy
@@ -24,6 +25,9 @@ from ..rules.records import Counted
 from ..rules.voters import votes_of
 from .spool import Spool, SpooledUpdates
 
+if TYPE_CHECKING:
+    from ..masking.unmasking import Unmasking
+
 # Norms are taken in float32; a clipped update must be short enough all the same.
 _CLIP_MARGIN = 1.0 - 1e-3
 
@@ -41,6 +45,7 @@ class Aggregator:
 
     def __init__(self, config: FederationConfig, models: ModelFiles, spool: Spool, folder: Path) -> None:
         self._config = config
+        self._size = models.size
         self._models = models
         self._spool = spool
         self._folder = folder
@@ -56,18 +61,34 @@ class Aggregator:
 
     def aggregate(self, base: int, round_number: int, counted: Sequence[Counted]) -> "Joined":
         """Writes version base + 1; the same updates give the same bytes. With it, what the history shows of it."""
-        ordered = sorted(counted, key=lambda update: (update.node_id, update.slot))
+        ordered = _ordered(counted)
         updates: Updates = SpooledUpdates(self._spool, [update.slot for update in ordered])
         if self._config.rule.by_votes:
             updates = votes_of(updates, ordered)
         combination = combination_for(self._config, updates, ordered)
+        return self._write(base, len(ordered), combined(updates, combination))
+
+    def aggregate_masked(self, base: int, counted: Sequence[Counted], unmasking: "Unmasking") -> "Joined":
+        """The same from the sum of a secure round; InvalidInput when it cannot be unmasked."""
+        from ..masking.unmasking import UnmaskedSum
+
+        ordered = _ordered(counted)
+        total = UnmaskedSum(unmasking, self._spool, [update.slot for update in ordered])
+        joined = self._write(base, len(ordered), total.blocks(self._size))
+        shown = {"secure/error": total.error, "secure/dropped_nodes": float(len(unmasking.dropped))}
+        if self._config.privacy.mode == "none":
+            shown["secure/weight"] = float(total.weight)
+        return Joined(joined.model, {**joined.metrics, **shown})
+
+    def _write(self, base: int, count: int, blocks: Iterable[tuple[int, int, Array]]) -> "Joined":
+        """Version base + 1 from the joint update of so many nodes, block by block."""
         moments = self._moments(base)
         squares: list[float] = []
         reader = self._models.reader(base)
-        noise = self._noise(base, len(ordered))
+        noise = self._noise(base, count)
 
         def parts() -> Iterator[memoryview]:
-            for start, stop, joint in combined(updates, combination):
+            for start, stop, joint in blocks:
                 if noise is not None:
                     joint = joint + noise.draw(stop - start)
                 piece = {name: moment[start:stop] for name, moment in moments.items()}
@@ -81,7 +102,7 @@ class Aggregator:
             reader.close()
         if moments:
             self._keep_moments(base + 1, moments)
-        return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(len(ordered))})
+        return Joined(model, {"update/norm": math.sqrt(sum(squares)), "update/nodes": float(count)})
 
     def forget_noise(self, base: int) -> None:
         """Once the version that was made of `base` is written down."""
@@ -101,7 +122,7 @@ class Aggregator:
         if not self._server.moments:
             return {}
         if not path.exists():
-            return self._server.initial(self._spool.size)
+            return self._server.initial(self._size)
         return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
 
     def _keep_moments(self, version: int, moments: dict[str, Array]) -> None:
@@ -114,6 +135,10 @@ class Aggregator:
 
     def _moment_path(self, version: int) -> Path:
         return self._folder / f"moments-v{version:08d}.safetensors"
+
+
+def _ordered(counted: Sequence[Counted]) -> list[Counted]:
+    return sorted(counted, key=lambda update: (update.node_id, update.slot))
 
 
 def combined(updates: Updates, combination: Combination) -> Iterator[tuple[int, int, Array]]:

@@ -9,6 +9,7 @@ from parlmesh.federation.compression import NONE, decode
 from parlmesh.federation.digests import fast_digest, fast_hasher, hasher_for
 from parlmesh.types import Array
 
+from ..rules.gate import MASKED
 from ..rules.records import Answer, Offer
 from .spool import Spool
 
@@ -41,7 +42,7 @@ class Receiver:
         if len(data) > self.missing:
             raise InvalidInput(f"more than the promised {self._size_bytes} bytes came", reason="UPDATE_SIZE")
         self._digest.update(data)
-        if self._encoding != NONE:
+        if self._encoding not in (NONE, MASKED):
             self._packed += data
         else:
             if len(data) % 4:
@@ -49,7 +50,8 @@ class Receiver:
             if self._stored is not self._digest:
                 self._stored.update(data)
             self._spool.write(self.slot, self._received, data)
-            self._look_at(np.frombuffer(data, "<f4"))
+            if self._encoding == NONE:
+                self._look_at(np.frombuffer(data, "<f4"))
         self._received += len(data)
 
     def finish(self, metrics: dict[str, float]) -> Answer:
@@ -59,7 +61,7 @@ class Receiver:
         if self._digest.hexdigest() != self._offer.digest:
             raise InvalidInput("the update's digest is not that of its header", reason="UPDATE_DIGEST")
         stored = self._stored.hexdigest()
-        if self._encoding != NONE:
+        if self._encoding not in (NONE, MASKED):
             vector = decode(bytes(self._packed), self._spool.size, self._encoding)
             self._look_at(vector)
             data = np.ascontiguousarray(vector, "<f4").tobytes()

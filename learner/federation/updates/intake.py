@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from parlmesh.errors import FleetError, InvalidInput, PermissionDenied, Unavailable
@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 from .. import metrics
 from ..rules import events
 from ..rules.events import Event
-from ..rules.gate import check_claims, check_shape
+from ..rules.gate import MASKED, check_claims, check_shape
 from ..rules.records import LONGEST_MESSAGE, Offer
 from ..rules.rounds import Rounds
 from .arriving_update import Receiver
@@ -105,13 +105,17 @@ class Reception:
 
     def _open(self, offer: Offer, about: UpdateAbout, caller: Identity) -> "Arrival":
         self._check_open()
+        secure = self._core.config.secure.enabled
+        if secure:
+            # What a node says besides its masked update would be said of it alone.
+            offer, about = replace(offer, samples=1), replace(about, metrics={})
         if not caller.speaks_for(host_of(offer.node_id)):
             text = f'"{caller.name}" may not speak for node "{offer.node_id}"'
             raise PermissionDenied(text, reason="WRONG_NODE", node_id=offer.node_id)
         if self._core.check(offer) is not None:
             return Arrival(self, offer, about, None)
         check_claims(offer.samples, about.metrics, self._core.config)
-        wanted = self._core.config.compression.encoding
+        wanted = MASKED if secure else self._core.config.compression.encoding
         same_schema = about.schema_digest == self._schema.digest
         check_shape(self._schema, None if same_schema else about.tensors, about.size_bytes, about.encoding, wanted)
         earlier = self._open_uploads.pop(offer.nonce, None)

@@ -145,7 +145,7 @@ def _fleet_config(simulation: Simulation) -> UpConfig:
         learner={"mode": "federation", "federations": {"learning_tasks": simulation.installed}},
         actor={
             "virtual_nodes": _nodes_per_process(simulation),
-            "kinds": ["federated_fit", "federated_evaluate"],
+            "kinds": ["federated_fit", "federated_evaluate", "federated_mask"],
             "learning_tasks": simulation.installed,
         },
     )

@@ -36,6 +36,16 @@ def test_a_federation_that_asks_for_more_than_a_node_gives_is_refused(clip_norm,
     PrivacyFloor(PrivacyFloorConfig(min_noise_multiplier=2.0, evaluate=True)).check_evaluation()
 
 
+def test_a_node_can_ask_for_secure_sums_of_many():
+    floor = PrivacyFloor(PrivacyFloorConfig(min_summed_nodes=6))
+    floor.check_sum(6)
+    with pytest.raises(FailedPrecondition, match=r"at least 6 nodes .*; the federation wants it in one of at least 5"):
+        floor.check_sum(5)
+    with pytest.raises(FailedPrecondition, match="the federation wants it unmasked"):
+        floor.check_sum(1)
+    PrivacyFloor(PrivacyFloorConfig()).check_sum(1)
+
+
 def test_a_budget_holds_over_restarts_and_federations_and_is_never_passed(tmp_path):
     config = PrivacyFloorConfig(epsilon_budget=8.0, ledger=tmp_path / "ledger.json")
     allowed = releases_within(4.0, 1e-5, 8.0, 100)

@@ -38,3 +38,33 @@ def test_possible_settings_pass_and_one_node_fewer_does_not():
     assert (config.rule.name, config.rule.liars, config.quorum, config.privacy.mode) == ("krum", 2, 7, "local")
     with pytest.raises(ValidationError):
         configured(6)
+
+
+SECURE = {"secure": {"enabled": True}, "gate": {"max_samples": 100}, "quorum": 3, "selection": {"min_nodes": 10}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"rule": {"name": "krum"}, "quorum": 9}, "a secure sum can only be a mean; rule.name must be mean, got krum"),
+        ({"buffer_size": 4}, "a secure sum needs rounds; buffer_size must be 0, got 4"),
+        ({"gate": {"max_samples": 9, "outlier_factor": 5.0}}, "gate.outlier_factor looks at; it must be 0, got 5"),
+        ({"gate": {"max_samples": 9, "clip_factor": 2.0}}, "gate.clip_factor looks at; it must be 0, got 2"),
+        ({"gate": {"max_samples": 9, "max_norm": 1.0}}, "gate.max_norm looks at; it must be 0, got 1"),
+        ({"gate": {}}, r"gate.max_samples \(1 = all alike\); it must be 1 to 1000000, got 0"),
+        ({"compression": {"encoding": "int8"}}, "compression.encoding must be none, got int8"),
+        ({"privacy": {"mode": "local"}}, "privacy.mode must not be local"),
+        ({"quorum": 2}, "quorum must be >= 3, got 2"),
+        ({"selection": {"min_nodes": 10, "over_selection": 2.0}}, "over_selection must be <= 1 / secure.threshold"),
+    ],
+)
+def test_what_a_secure_sum_cannot_do_is_refused_in_one_sentence(changes, sentence):
+    with pytest.raises(ValidationError, match=sentence):
+        FederationConfig.model_validate({**SECURE, **changes})
+
+
+def test_a_secure_federation_has_no_checks_of_single_updates_and_is_read_back_as_it_was():
+    config = FederationConfig.model_validate(SECURE)
+    assert (config.gate.outlier_factor, config.gate.clip_factor, config.gate.weight_cap_factor) == (0.0, 0.0, 0.0)
+    assert FederationConfig.model_validate(config.model_dump()) == config
+    assert FederationConfig().gate.outlier_factor == 5.0

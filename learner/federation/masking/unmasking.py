@@ -1,0 +1,114 @@
+"""The sum of masked updates without its masks, from shares that nodes reveal. In memory only, for one round.
+
+Nobody learns a single update: the masks of two nodes whose updates both came cancel in the sum and nowhere else.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterator, Sequence
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.federation.secure.fixed_point import WORD, FixedPoint
+from parlmesh.federation.secure.keys import PublicKeys, list_digest, mask_key, public_of
+from parlmesh.federation.secure.masks import MaskStream
+from parlmesh.federation.secure.shamir import join
+from parlmesh.types import Array
+
+from ..rules.masking import MaskedRound
+from ..updates.spool import Spool
+
+_BLOCK = 1 << 17
+
+
+class Unmasking:
+    """Collects what nodes reveal until every secret that is needed can be joined."""
+
+    def __init__(
+        self, federation_id: str, number: int, round_: MaskedRound, numbers: FixedPoint, survivors: Collection[str]
+    ) -> None:
+        self.number = number
+        self.numbers = numbers
+        self._round = round_
+        self.survivors = sorted(survivors)
+        self.dropped = sorted(set(round_.shares) - set(survivors))
+        self._keys = {
+            node: PublicKeys(bytes.fromhex(each.seal), bytes.fromhex(each.mask)) for node, each in round_.keys.items()
+        }
+        self._digest = list_digest(federation_id, number, round_.threshold, self._keys)
+        self._places = {node: place for place, node in enumerate(sorted(round_.keys), 1)}
+        self._answered: set[str] = set()
+        self._seeds: dict[str, dict[int, bytes]] = {node: {} for node in self.survivors}
+        self._secrets: dict[str, dict[int, bytes]] = {node: {} for node in self.dropped}
+
+    @property
+    def answers(self) -> int:
+        """Nodes that have answered."""
+        return len(self._answered)
+
+    @property
+    def complete(self) -> bool:
+        """Whether enough nodes have answered."""
+        return len(self._answered) >= self._round.threshold
+
+    def take(self, node: str, seeds: dict[str, bytes], keys: dict[str, bytes]) -> None:
+        """One node's answer; InvalidInput when it is not for the nodes that were asked about."""
+        if set(seeds) != set(self.survivors) or set(keys) != set(self.dropped):
+            raise InvalidInput("the revealed shares are not of the nodes that were asked about", reason="BAD_ANSWER")
+        place = self._places[node]
+        self._answered.add(node)
+        for peer, share in seeds.items():
+            self._seeds[peer][place] = share
+        for peer, share in keys.items():
+            self._secrets[peer][place] = share
+
+    def streams(self) -> tuple[list[MaskStream], list[MaskStream]]:
+        """Masks to be taken from the sum, and masks to be added to it; InvalidInput when a share was wrong."""
+        threshold = self._round.threshold
+        take: list[MaskStream] = []
+        add: list[MaskStream] = []
+        for node in self.survivors:
+            seed = join(self._seeds[node], threshold)
+            if hashlib.sha256(seed).hexdigest() != self._round.shares[node].commitment:
+                raise InvalidInput(f"shares of the seed of node {node} are wrong", reason="BAD_SHARE")
+            take.append(MaskStream(seed))
+        for node in self.dropped:
+            secret = join(self._secrets[node], threshold)
+            if public_of(secret) != self._keys[node].mask:
+                raise InvalidInput(f"shares of the key of node {node} are wrong", reason="BAD_SHARE")
+            for peer in self.survivors:
+                # The survivor's side of the pair is in the sum.
+                stream = MaskStream(mask_key(secret, self._keys[peer].mask, self._digest, node, peer))
+                (take if peer < node else add).append(stream)
+        return take, add
+
+
+class UnmaskedSum:
+    """The weighted mean, block by block in their order; no row of it is one node's."""
+
+    def __init__(self, unmasking: Unmasking, spool: Spool, slots: Sequence[int]) -> None:
+        self._take, self._add = unmasking.streams()
+        self._numbers, self._spool, self._slots = unmasking.numbers, spool, tuple(slots)
+        self.weight = self._numbers.weight(self._total(0, 1), len(slots))
+
+    @property
+    def error(self) -> float:
+        """Farthest that a number is from the true mean."""
+        return self._numbers.error(len(self._slots), self.weight)
+
+    def blocks(self, size: int) -> Iterator[tuple[int, int, Array]]:
+        """(start, stop, mean) over all numbers, in their order; once."""
+        for start in range(0, size, _BLOCK):
+            stop = min(start + _BLOCK, size)
+            yield start, stop, self._numbers.mean(self._total(start + 1, stop + 1), self.weight)
+
+    def _total(self, start: int, stop: int) -> Array:
+        total, row = np.zeros(stop - start, WORD), np.empty(stop - start, WORD)
+        for slot in self._slots:
+            self._spool.read_into(slot, start, row)
+            total += row
+        for stream in self._take:
+            stream.take_from(total)
+        for stream in self._add:
+            stream.add_to(total)
+        return total

@@ -1,0 +1,63 @@
+"""What a secure round knows of its nodes before it asks them to train: keys, then sealed shares. Pure, nothing secret.
+
+keys -> shares -> (collecting) -> (unmasking). A node that is silent in one step is not in the next.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from parlmesh.federation.config import SecureConfig
+
+KEYS, SHARES, REVEAL = "keys", "shares", "reveal"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeKeys:
+    """A node's public keys, in hexadecimal digits."""
+
+    seal: str
+    mask: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeShares:
+    """What a node gave for each of the others, sealed, in hexadecimal digits."""
+
+    commitment: str
+    sealed: dict[str, str]
+
+
+@dataclass(slots=True)
+class MaskedRound:
+    """One round. `threshold` is decided when the list of nodes is."""
+
+    step: str = KEYS
+    threshold: int = 0
+    keys: dict[str, NodeKeys] = field(default_factory=dict)
+    shares: dict[str, NodeShares] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> "Mapping[str, NodeKeys | NodeShares]":
+        """Nodes that have answered the present step."""
+        return self.keys if self.step == KEYS else self.shares
+
+    def take(self, node: str, answer: NodeKeys | NodeShares) -> None:
+        """A node's answer to the present step; any other is late."""
+        if self.step == KEYS and isinstance(answer, NodeKeys):
+            self.keys.setdefault(node, answer)
+        elif self.step == SHARES and isinstance(answer, NodeShares) and node in self.keys:
+            self.shares.setdefault(node, answer)
+
+    def ask_shares(self, config: SecureConfig) -> None:
+        """The list of nodes is closed."""
+        self.step, self.threshold = SHARES, threshold_of(len(self.keys), config)
+
+    def sealed_for(self, node: str) -> dict[str, str]:
+        """The others' shares for a node, by who gave them."""
+        return {giver: given.sealed[node] for giver, given in self.shares.items() if giver != node}
+
+
+def threshold_of(nodes: int, config: SecureConfig) -> int:
+    """Nodes that must stay to the end: above half of them, so that nobody gets two kinds of shares of one node."""
+    return max(nodes // 2 + 1, math.ceil(config.threshold * nodes - 1e-9))
