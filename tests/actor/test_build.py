@@ -64,7 +64,7 @@ def test_only_the_kinds_asked_for_are_offered() -> None:
 def test_a_kind_that_is_not_installed_is_refused() -> None:
     with pytest.raises(
         ConfigError,
-        match="kinds has 'shogi'; installed are echo, evaluate, fail, federated_evaluate, federated_fit, federated_mask",
+        match="kinds has 'shogi'; installed are echo, evaluate, fail, federated_evaluate, federated_fit, federated_mas",
     ):
         _handlers(kinds=("shogi",))
 
