@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from parlmesh.errors import InvalidInput
+from parlmesh.failures import told_in_one_line
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.secure.fixed_point import FixedPoint
 from parlmesh.telemetry import get_logger
@@ -63,7 +64,7 @@ class SecureSums:
     def outcome(self, task: NodesTask, outcome: pb.Outcome) -> None:
         """Of one of these tasks."""
         succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
-        failure = f"{outcome.failure.reason}: {outcome.failure.message}"[:LONGEST_MESSAGE]
+        failure = told_in_one_line(f"{outcome.failure.reason}: {outcome.failure.message}", LONGEST_MESSAGE)
         failed = failures_in(outcome.result, task.nodes) if succeeded else dict.fromkeys(task.nodes, failure)
         answers = answers_in(outcome.result) if succeeded else {}
         for node in task.nodes:
