@@ -1,6 +1,7 @@
 """Ends a process and starts it again."""
 
 import asyncio
+import contextlib
 import os
 import subprocess
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from .action import Done, text_of
 
 GRACE_SECONDS = 5.0
 """Between the request to end and the end."""
+_STAYS_SECONDS = 0.5
 
 
 class RestartProcess:
@@ -45,6 +47,9 @@ class RestartProcess:
             )
         except OSError as error:
             raise FailedPrecondition(f"{arguments[0]} cannot be started: {error.strerror}") from error
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = await asyncio.to_thread(child.wait, _STAYS_SECONDS)
+            raise FailedPrecondition(f"{arguments[0]} was started and ended at once with exit code {code}")
         return Done(f"{ended} processes {name} were ended and {child.pid} was started")
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
