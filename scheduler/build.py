@@ -69,7 +69,7 @@ class Scheduler:
             listen=config.listen,
             security=config.security,
             services=(
-                SchedulerServicer(self.shell, config.retries.run_timeout_seconds).service,
+                SchedulerServicer(self.shell, config.retries.run_timeout_seconds, config.fleet_kinds).service,
                 FleetServicer(self.shell).service,
             ),
         )

@@ -135,6 +135,22 @@ class SchedulerConfig(Config):
     retention: RetentionConfig = RetentionConfig()
     attested_labels: dict[str, dict[str, str]] = Field(default={})
     """By node: labels that its actors have whatever they claim, as "attested/<name>"; only with security."""
+    fleet_kinds: tuple[str, ...] = Field(
+        default=(
+            "rollout",
+            "evaluate",
+            "match",
+            "federated_fit",
+            "federated_mask",
+            "federated_evaluate",
+            "mapek_monitor",
+            "mapek_analyse",
+            "mapek_plan",
+            "mapek_execute",
+        ),
+        max_length=1_000,
+    )
+    """Kinds that identities confined to a namespace may not submit: what learner and loops ask of all nodes."""
     store: StoreConfig = StoreConfig()
 
     @model_validator(mode="after")

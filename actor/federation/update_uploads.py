@@ -16,6 +16,7 @@ from parlmesh.wire.chunks import part_to_wire
 from ..stream_errors import STREAM_ERRORS, fleet_error_of
 
 _CHUNK_BYTES = 1 << 19
+_MOST_PARTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +170,7 @@ def _messages(updates: Sequence[Update]) -> Iterator[tuple[bytes, int]]:
     for update in updates:
         data = memoryview(update.data).cast("B")
         header = pb.SubmitUpdateRequest(header=update.header).SerializeToString()
-        if parts and size + len(data) > _CHUNK_BYTES:
+        if parts and (size + len(data) > _CHUNK_BYTES or len(parts) == _MOST_PARTS):
             yield b"".join(parts), len(parts)
             parts, size = [], 0
         parts.append(part_to_wire(header, data[:_CHUNK_BYTES]))

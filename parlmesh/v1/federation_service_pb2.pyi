@@ -589,7 +589,9 @@ class SubmitUpdatesRequest(_message.Message):
 
     PARTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitUpdateRequest]: ...
+    def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubmitUpdateRequest]:
+        """At most 4096; INVALID_ARGUMENT otherwise."""
+
     def __init__(
         self,
         *,

@@ -29,8 +29,9 @@ Context = Any
 class SchedulerServicer:
     """What users and the learner call."""
 
-    def __init__(self, shell: Shell, default_run_timeout: float) -> None:
+    def __init__(self, shell: Shell, default_run_timeout: float, fleet_kinds: Sequence[str]) -> None:
         self._shell = shell
+        self._fleet_kinds = frozenset(fleet_kinds)
         self._default_run_timeout = default_run_timeout
 
     @property
@@ -45,7 +46,7 @@ class SchedulerServicer:
         )
 
     def _tenant(self) -> Tenant:
-        return Tenant(self._shell.core, caller())
+        return Tenant(self._shell.core, caller(), self._fleet_kinds)
 
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""

@@ -3,8 +3,9 @@
 The namespace is the beginning of the submitter, up to the first "/"; identities of the whole fleet are not confined.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
+from parlmesh.errors import PermissionDenied
 from parlmesh.security import ANYONE, Identity
 
 from ..core.core import Core
@@ -14,8 +15,9 @@ from ..core.task import Task
 class Tenant:
     """What one caller may touch."""
 
-    def __init__(self, core: Core, identity: Identity) -> None:
+    def __init__(self, core: Core, identity: Identity, fleet_kinds: Collection[str] = ()) -> None:
         self._core = core
+        self._fleet_kinds = fleet_kinds
         self._name = identity.name
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
         self.owner = "" if identity is ANYONE else self.prefix or identity.name
@@ -27,9 +29,19 @@ class Tenant:
         return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
 
     def bind(self, tasks: Iterable[Task]) -> None:
-        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does."""
+        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does.
+
+        PermissionDenied for what learner and loops ask of nodes, which believe what such tasks say: one would spend a
+        node's privacy, leave a residual in its next update, or have it import an environment.
+        """
         if self.prefix:
             for task in tasks:
+                if task.kind in self._fleet_kinds:
+                    raise PermissionDenied(
+                        f'kind "{task.kind}" is for identities of the whole fleet, and {self._name} is confined to the '
+                        f"namespace {self.prefix[:-1]}",
+                        reason="FLEET_KIND",
+                    )
                 self.check(one for one in task.dependencies if one in self._core.life.tasks)
                 task.submitter = self.submitter(task.submitter)
 

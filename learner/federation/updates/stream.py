@@ -1,9 +1,11 @@
 """Updates of several nodes on one stream: told apart by their headers, each answered by a receipt."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import TypeVar
 
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
+from parlmesh.limits import PARTS
 from parlmesh.rpc import status_from_error
 from parlmesh.security import Identity
 from parlmesh.v1 import federation_service_pb2 as pb
@@ -12,6 +14,8 @@ from parlmesh.wire.chunks import UPDATE_DATA, UPDATE_PART, chunk_from_wire
 from ..directory import Federations
 from ..messages import about_from_proto, offer_from_proto
 from .intake import Arrival
+
+_PARTS_AT_ONCE = 16
 
 _M = TypeVar("_M", pb.SubmitUpdateRequest, pb.SubmitUpdatesRequest)
 
@@ -33,7 +37,12 @@ class UpdateStream:
         if data is not None:
             self._feed([data])
         else:
-            for each in parsed(pb.SubmitUpdatesRequest, message).parts:
+            parts = parsed(pb.SubmitUpdatesRequest, message).parts
+            PARTS.check(len(parts))
+            for number, each in enumerate(parts, 1):
+                if number % _PARTS_AT_ONCE == 0:
+                    # Headers cost their sender nothing; whoever else waits for this loop has a turn in between.
+                    await asyncio.sleep(0)
                 if each.HasField("header"):
                     await self._begin(each.header)
                 self._feed(data_of(each))

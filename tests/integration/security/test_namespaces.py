@@ -11,7 +11,7 @@ import grpc.aio
 import pytest
 
 from parlmesh.config import ListenConfig, MetricsConfig
-from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.tokens import write_token
 from parlmesh.v1 import scheduler_service_pb2 as pb
@@ -168,3 +168,19 @@ async def test_what_concerns_the_whole_fleet_is_not_for_a_namespace(as_: Any) ->
         assert await reason(call) == "NAMESPACE_NOT_ALLOWED"
     reader = await as_("ada-reads")
     assert await reason(submit(reader, "x")) == "ROLE_NOT_ALLOWED"
+
+
+@pytest.mark.parametrize("kind", ["rollout", "evaluate", "federated_fit", "federated_evaluate", "mapek_execute"])
+async def test_what_the_learner_and_loops_ask_of_nodes_no_team_asks(as_: Any, kind: str) -> None:
+    """Such a task spends a node's privacy, changes its next update, or has it import an environment."""
+    team, fleet = await as_("ada"), await as_("root")
+    request = pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="own", kind=kind)])
+    assert await reason(team.SubmitTasks(request, timeout=SECONDS)) == "FLEET_KIND"
+    assert await listed(fleet) == set()
+    assert await reason(fleet.SubmitTasks(request, timeout=SECONDS)) != "FLEET_KIND"
+    call = team.SubmitTaskStream(timeout=SECONDS)
+    await call.write(pb.SubmitTaskStreamRequest(tasks=request.tasks))
+    answer = await call.read()
+    (receipt,) = answer.receipts
+    assert error_from_status(receipt).reason == "FLEET_KIND"
+    call.cancel()

@@ -72,7 +72,7 @@ async def test_a_run_is_paused_and_goes_on_by_the_learner() -> None:
 _Servicer: Any = TrainingServiceServicer
 
 
-class Learner(_Servicer):
+class Learner(_Servicer):  # type: ignore[misc]
     """Writes down what it was asked."""
 
     def __init__(self) -> None:

@@ -1,10 +1,14 @@
+import asyncio
+
 import grpc.aio
 import numpy as np
 import pytest
 
 from learner.federation.rules.records import FederationState
-from parlmesh.errors import Unavailable
+from learner.federation.updates.stream import UpdateStream
+from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.rpc import error_from_rpc, error_from_status
+from parlmesh.security import ANYONE
 from parlmesh.v1 import federation_service_pb2 as pb
 
 from ..conftest import SIZE, update_messages
@@ -89,3 +93,20 @@ async def test_an_update_that_meets_a_stopping_learner_is_not_refused_but_sent_a
         await call.read()
     assert isinstance(error_from_rpc(caught.value), Unavailable)
     assert not federation.core.history[-1].updates
+
+
+async def test_a_message_of_many_headers_leaves_others_their_turn(bench):
+    """Empty headers cost their sender 4 bytes each, and each is refused and written down."""
+    await bench.start()
+    stream = UpdateStream(bench.federations, ANYONE)
+    message = pb.SubmitUpdatesRequest(parts=[pb.SubmitUpdateRequest(header=pb.UpdateHeader())] * 4_096)
+    taking = asyncio.ensure_future(stream.take(message.SerializeToString()))
+    turns = 0
+    while not taking.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert len(taking.result()) == 4_096
+    assert turns >= 256
+    message.parts.add()
+    with pytest.raises(InvalidInput, match="parts has 4097 entries; it must have 0 to 4096"):
+        await stream.take(message.SerializeToString())
