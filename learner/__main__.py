@@ -20,6 +20,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Small matrices are fastest on one thread, and the other cores belong to the actors.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
+    from .ranks.launcher import Launcher
+
+    launcher = Launcher.found()
+    if launcher is not None and launcher.rank > 0:
+        return launcher.follow()
     choose_engine()
     # Threads of torch that wait for each other must not spin on cores that the actors need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

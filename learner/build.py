@@ -31,6 +31,7 @@ from .files.tracking import open_tracker
 from .policies.league import League
 from .policies.registry import PolicyRegistry
 from .policies.versions import Versions
+from .ranks.several import Members, check_processes, several
 from .runs.feasibility import MOST_TRAJECTORY_BYTES, changed_settings, check_feasible, trajectory_bytes
 from .runs.live_run import LiveRun
 from .runs.run import TrainingRun
@@ -53,6 +54,8 @@ class Parts:
     run: TrainingRun
     recorder: Recorder
     found: Checkpoint | None
+    # Of a run that is trained by several processes.
+    members: Members | None = None
 
 
 def build_run(
@@ -73,7 +76,11 @@ def build_run(
     max_policy_lag = 0 if config.mode == "serial" else training.max_policy_lag
     schema = schema_for(config, environment, policy)
     check_feasible(config, policy, schema)
-    trainer = trainer_for(training, policy, environment, plugins.algorithms, max_policy_lag=max_policy_lag)
+    check_processes(training)
+    members, ranked = several(config, policy, max_policy_lag)
+    trainer = trainer_for(
+        training, policy, environment, plugins.algorithms, max_policy_lag=max_policy_lag, ranked=ranked
+    )
     admission = Admission(
         config.run_id,
         schema,
@@ -117,7 +124,7 @@ def build_run(
                 " choose another run_dir, or the settings it was made with"
             )
             raise ConfigError(message, key="run_dir") from error
-    return Parts(run, recorder, found)
+    return Parts(run, recorder, found, members)
 
 
 def _about(training: TrainingConfig, environment: EnvironmentSpec) -> dict[str, Any]:
@@ -154,6 +161,7 @@ def check_training(config: LearnerConfig, training: TrainingConfig) -> None:
     policy = policy_for(training, environment)
     check_feasible(config, policy, schema_for(config, environment, policy))
     check_device(training)
+    check_processes(training)
 
 
 def divided(config: LearnerConfig) -> LearnerConfig:
@@ -199,7 +207,7 @@ def build_runs(config: LearnerConfig, channel: grpc.aio.Channel) -> Runs:
     def launch(settings: LearnerConfig, registry: PolicyRegistry, models: ModelFolder) -> LiveRun:
         settings = divided(settings)
         parts = build_run(settings, registry, models)
-        return LiveRun(settings, parts.run, parts.recorder, parts.found, channel)
+        return LiveRun(settings, parts.run, parts.recorder, parts.found, channel, parts.members)
 
     return Runs(config, launch=launch, check=partial(check_training, config))
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 POLICY_VERSION = Gauge("parlmesh_learner_policy_version", "Newest published policy version.")
 STEPS = Counter("parlmesh_learner_trained_steps_total", "Environment steps trained on.")
 UPDATES = Counter("parlmesh_learner_updates_total", "Updates by result.", ["result"])
+RANKS_LOST = Counter(
+    "parlmesh_learner_ranks_lost_total", "Times that processes which share a run's gradients were lost and replaced."
+)
 IDLE_SECONDS = Counter("parlmesh_learner_idle_seconds_total", "Seconds the trainer waited for experience.")
 EVALUATIONS = Counter("parlmesh_learner_evaluations_total", "Evaluations by result.", ["result"])
 EVALUATION_RETURN = Gauge("parlmesh_learner_evaluation_return", "Mean return of the last evaluation.")

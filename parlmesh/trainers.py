@@ -1,7 +1,7 @@
 """The trainer that a configuration asks for: the one place that knows which algorithms and backends there are."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ _MOST_THREADS = 4
 
 CONTINUOUS = ("sac", "td3")
 ALGORITHMS = ("ppo", "dqn", *CONTINUOUS, "q_learning")
+# Those whose gradients several processes can share.
+RANKED = ("ppo", "dqn")
 
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
@@ -97,8 +99,10 @@ def trainer_for(
     plugins: Mapping[str, Algorithm] = MappingProxyType({}),
     *,
     max_policy_lag: int | None = None,
+    ranked: Callable[[Any], Any] = lambda model: model,
 ) -> Trainer:
-    """A trainer at its first update; the seed decides its weights. A serial run has no lag, whatever its limit is."""
+    """A trainer at its first update; the seed decides its weights. A serial run has no lag, whatever its limit is.
+    `ranked` may put something before the model that has other processes compute its gradients."""
     check_algorithm(config, plugins)
     rng = np.random.default_rng(config.seed)
     if config.algorithm in plugins:
@@ -106,15 +110,22 @@ def trainer_for(
     if config.algorithm == "q_learning":
         return QLearningTrainer(policy, config.q_learning)
     lag = config.max_policy_lag if max_policy_lag is None else max_policy_lag
-    if config.algorithm == "dqn":
-        threads = {"torch_threads": config.dqn.torch_threads or torch_threads(lag, _cores())}
-        settings_of_dqn = config.dqn.model_copy(update=threads)
-        model = _q_model(config, settings_of_dqn, policy, rng)
-        return DqnTrainer(policy, environment, config.dqn, model, rng, stacked=config.environment.stacked)
     if config.algorithm in CONTINUOUS:
         return _continuous(config, policy, environment, rng, lag)
+    model = ranked(model_for(config, policy, rng, lag))
+    if config.algorithm == "dqn":
+        return DqnTrainer(policy, environment, config.dqn, model, rng, stacked=config.environment.stacked)
     settings = _ppo_settings(config, lag)
-    return PpoTrainer(policy, settings, _model(config, settings, policy, rng), rng)
+    log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=lag)
+    return PpoTrainer(policy, settings, model, rng)
+
+
+def model_for(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator, max_policy_lag: int) -> Any:
+    """The model in training of PPO or DQN; draws its weights first of all."""
+    if config.algorithm == "dqn":
+        threads = {"torch_threads": config.dqn.torch_threads or torch_threads(max_policy_lag, _cores())}
+        return _q_model(config, config.dqn.model_copy(update=threads), policy, rng)
+    return _model(config, _ppo_settings(config, max_policy_lag), policy, rng)
 
 
 def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
@@ -125,7 +136,6 @@ def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
         aging = max_policy_lag and not config.search.simulations
         targets: Literal["gae", "vtrace"] = "vtrace" if aging else "gae"
         settings = settings.model_copy(update={"targets": targets})
-    log.info("targets_chosen", targets=settings.targets, asked=config.ppo.targets, max_policy_lag=max_policy_lag)
     threads = settings.torch_threads or torch_threads(max_policy_lag, _cores())
     return settings.model_copy(update={"torch_threads": threads})
 

@@ -7,6 +7,7 @@ import grpc.aio
 from ..config import LearnerConfig
 from ..files.checkpoint import Checkpoint
 from ..files.recorder import Recorder
+from ..ranks.several import Members
 from ..sources.fleet_source import FleetSource, Listener
 from ..sources.serial_source import SerialSource
 from .run import TrainingRun
@@ -22,11 +23,13 @@ class LiveRun:
         recorder: Recorder,
         found: Checkpoint | None,
         channel: grpc.aio.Channel,
+        members: Members | None = None,
     ) -> None:
         self.run = run
         self._config = config
         self._recorder = recorder
         self._found = found
+        self._members = members
         self._fleet: FleetSource | None = None
         if config.mode == "fleet":
             self._fleet = FleetSource(
@@ -61,6 +64,8 @@ class LiveRun:
     def close(self) -> None:
         """Frees the files of a run that is not driven any more."""
         self._recorder.close()
+        if self._members is not None:
+            self._members.close()
 
     async def _by(self, fleet: FleetSource, *, paused: bool) -> None:
         async with asyncio.TaskGroup() as group:

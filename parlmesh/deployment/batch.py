@@ -6,6 +6,9 @@ from .configurations import LEARNER_PORT, RUN_ID, SCHEDULER_PORT
 from .kubernetes import CERTIFICATES, CONFIGURATION, DATA, USER, Object
 from .settings import DeploySettings
 
+# Where the ranks of a learner meet, as torch has it.
+MASTER_PORT = 29500
+
 
 def batch_hosts(settings: DeploySettings) -> dict[str, str]:
     """The names that a JobSet gives the pods of the two servers."""
@@ -29,7 +32,8 @@ def jobset(settings: DeploySettings) -> list[Object]:
     }
     jobs = [
         _job(settings, "scheduler", 1, commands["scheduler"]),
-        _job(settings, "learner", 1, commands["learner"], claim=f"{settings.name}-runs"),
+        _job(settings, "learner", 1, commands["learner"], claim=f"{settings.name}-runs", master=hosts["learner"]),
+        *_ranks(settings, commands["learner"], hosts["learner"]),
         _job(settings, "actor", settings.actors, commands["actor"]),
         _job(settings, "wait", 1, commands["wait"]),
     ]
@@ -51,12 +55,23 @@ def jobset(settings: DeploySettings) -> list[Object]:
     return [claim, {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata, "spec": spec}]
 
 
+def _ranks(settings: DeploySettings, command: list[str], host: str) -> list[Object]:
+    """The other ranks of the learner: pods without its files, which find it by torch's variables."""
+    others = settings.learner_processes - 1
+    if not others:
+        return []
+    numbered = ["sh", "-c", 'export RANK=$((JOB_COMPLETION_INDEX + 1)); exec "$@"', "sh", *command]
+    return [_job(settings, "ranks", others, numbered, master=host)]
+
+
 def _service(service: str, *settings: str) -> list[str]:
     command = [f"parlmesh-{service}", "--config", f"{CONFIGURATION}/{service}.yaml"]
     return [*command, *(part for each in settings for part in ("--set", each))]
 
 
-def _job(settings: DeploySettings, name: str, pods: int, command: list[str], claim: str = "") -> Object:
+def _job(
+    settings: DeploySettings, name: str, pods: int, command: list[str], claim: str = "", master: str = ""
+) -> Object:
     room: Object = {"persistentVolumeClaim": {"claimName": claim}} if claim else {"emptyDir": {"sizeLimit": "1Gi"}}
     volumes: list[Object] = [
         {"name": "configuration", "configMap": {"name": f"{settings.name}-configuration"}},
@@ -70,7 +85,7 @@ def _job(settings: DeploySettings, name: str, pods: int, command: list[str], cla
     ]
     environment: list[Object] = []
     if settings.secure:
-        secret = {"scheduler": "scheduler", "learner": "learner"}.get(name, "batch")
+        secret = {"scheduler": "scheduler", "learner": "learner", "ranks": "learner"}.get(name, "batch")
         volumes.append(
             {"name": "certificates", "secret": {"secretName": f"{settings.name}-{secret}", "defaultMode": 0o440}}
         )
@@ -87,6 +102,10 @@ def _job(settings: DeploySettings, name: str, pods: int, command: list[str], cla
                 {"name": "PARLMESH_CA", "value": f"{CERTIFICATES}/ca.crt"},
                 {"name": "PARLMESH_TOKEN_FILE", "value": f"{CERTIFICATES}/operator.token"},
             ]
+    if master and settings.learner_processes > 1:
+        together = {"MASTER_ADDR": master, "MASTER_PORT": MASTER_PORT, "WORLD_SIZE": settings.learner_processes}
+        together |= {"RANK": 0} if name == "learner" else {}
+        environment += [{"name": variable, "value": str(value)} for variable, value in together.items()]
     container: dict[str, Any] = {
         "name": name,
         "image": settings.image,
@@ -112,5 +131,11 @@ def _job(settings: DeploySettings, name: str, pods: int, command: list[str], cla
         "containers": [container],
         "volumes": volumes,
     }
-    job = {"parallelism": pods, "completions": pods, "backoffLimit": 6, "template": {"spec": pod}}
+    job = {
+        "completionMode": "Indexed",
+        "parallelism": pods,
+        "completions": pods,
+        "backoffLimit": 6,
+        "template": {"spec": pod},
+    }
     return {"name": name, "replicas": 1, "template": {"spec": job}}

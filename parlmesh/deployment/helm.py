@@ -12,7 +12,7 @@ from .settings import DeploySettings, camel
 # Helm has words of its own for them.
 _BUILT_IN = {"name": ".Release.Name", "namespace": ".Release.Namespace"}
 # Not of a chart: addresses of machines, and what changes the shape of the objects.
-_LEFT_OUT = {"scheduler_host", "learner_host", "runbooks_url", "security"}
+_LEFT_OUT = {"scheduler_host", "learner_host", "learner_processes", "runbooks_url", "security"}
 _SWITCHES = {"autoscaling": "autoscaler.yaml", "pod_monitor": "pod-monitor.yaml"}
 
 

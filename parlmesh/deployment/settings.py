@@ -28,6 +28,8 @@ class DeploySettings(Config):
     """Actors at the start."""
     most_actors: int = Field(default=10, ge=1, le=1000)
     """Actors at most, where their number follows the queue; so many certificates are made."""
+    learner_processes: int = Field(default=1, ge=1, le=1000)
+    """Processes that share the learner's gradient steps, in a JobSet and a job of Slurm."""
     slots: int = Field(default=1, ge=1, le=256)
     """Tasks that one actor runs at once."""
     environment: str = Field(default="CartPole-v1", min_length=1, max_length=200)

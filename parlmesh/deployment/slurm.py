@@ -23,9 +23,9 @@ chmod 700 "$job"
 host="${{PARLMESH_HOST:-$(hostname -f)}}"
 
 # Free ports, so that several jobs fit on one node.
-read -r scheduler learner < <(python3 -c '
+read -r {names} < <(python3 -c '
 import socket
-held = [socket.create_server(("", 0)) for _ in range(2)]
+held = [socket.create_server(("", 0)) for _ in range({ports})]
 print(*(each.getsockname()[1] for each in held))')
 
 # An authority for this job alone: whoever shares the machines has no part in the fleet.
@@ -63,7 +63,7 @@ for task in $(seq 0 $((SLURM_NTASKS - 1))); do
 done
 
 parlmesh-scheduler --config "$job/scheduler.yaml" 2> "$job/scheduler.log" &
-parlmesh-learner --config "$job/learner.yaml" 2> "$job/learner.log" &
+{start_learner}
 servers=($(jobs -p))
 # A step of its own: Slurm ends the actors with the job, whatever becomes of this script.
 srun --ntasks="$SLURM_NTASKS" --overlap bash -c \\
@@ -80,8 +80,26 @@ wait $!
 """
 
 
+_ALONE = 'parlmesh-learner --config "$job/learner.yaml" 2> "$job/learner.log" &'
+_TOGETHER = """\
+# Ranks share the learner's gradient steps; when one is lost all start again, from the run's newest checkpoint.
+export MASTER_ADDR="$host" MASTER_PORT="$ranks" WORLD_SIZE={processes}
+(
+    trap 'kill -TERM "$step" 2> /dev/null; wait "$step"; exit 0' TERM
+    while true; do
+        srun --ntasks={processes} --overlap --kill-on-bad-exit=1 bash -c \\
+            'export RANK=$SLURM_PROCID; exec parlmesh-learner --config "$0/learner.yaml" 2>> "$0/learner-$RANK.log"' \\
+            "$job" &
+        step=$!
+        wait "$step" && exit 0
+        sleep 1
+    done
+) &"""
+
+
 def files(settings: DeploySettings) -> dict[str, str]:
     """The one file."""
+    several = settings.learner_processes > 1
     return {
         "fleet.sbatch": JOB.format(
             name=settings.name,
@@ -91,5 +109,8 @@ def files(settings: DeploySettings) -> dict[str, str]:
             step_budget=settings.step_budget,
             goal_return=settings.goal_return,
             run=RUN_ID,
+            ports=3 if several else 2,
+            names="scheduler learner ranks" if several else "scheduler learner",
+            start_learner=_TOGETHER.format(processes=settings.learner_processes) if several else _ALONE,
         )
     }

@@ -35,6 +35,10 @@ class Process:
         """Nothing happens when it has ended."""
         self._process.send_signal(number)
 
+    def reap(self) -> int:
+        """The return code of one that was killed; for whoever has no loop."""
+        return self._process.wait()
+
     async def wait(self) -> int:
         """The return code, negative after a signal; has no deadline, and leaves the process alone when cancelled."""
         if self._process.poll() is None:

@@ -88,6 +88,11 @@ class TrainingConfig(Config):
     and td3 have torch alone."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where torch computes gradients; auto = CUDA when there is one. cuda takes torch for perceptrons too."""
+    processes: int = Field(default=0, ge=0, le=1_024)
+    """Processes of the learner that share every gradient step, for ppo and dqn; 0 = as many as a launcher such as
+    torchrun started, else 1. Without a launcher the learner starts the others on its own machine."""
+    process_seconds: float = Field(default=120.0, gt=0.0, le=86_400.0)
+    """Longest that one of them may take to answer before they are started anew."""
     evaluation_interval_steps: int = Field(default=10_000, ge=1)
     """Environment steps between two evaluations."""
     evaluation_episodes: int = Field(default=20, ge=1, le=10_000)

@@ -14,6 +14,7 @@ from parlmesh.policies.distributions import Likelihood, masked
 from parlmesh.types import Array
 
 from .ppo_config import PpoConfig
+from .sharing import Share
 
 
 class Memory(NamedTuple):
@@ -45,6 +46,8 @@ class Minibatch(NamedTuple):
     target_chances: Array | None = None
     valid: Array | None = None
     memory: Memory | None = None
+    # Where the steps are in the batch, t * E + e, for a model that holds the batch's features already.
+    places: Array | None = None
 
     def rows(self, chosen: Any) -> "Minibatch":
         """Some steps of a minibatch without memory, or all that count of one with it."""
@@ -59,9 +62,10 @@ class Minibatch(NamedTuple):
             weights=None if self.weights is None else self.weights[chosen],
             target_actions=None if self.target_actions is None else self.target_actions[chosen],
             target_chances=None if self.target_chances is None else self.target_chances[chosen],
+            places=None if self.places is None else self.places[chosen],
         )
 
-    def environments(self, chosen: Array) -> "Minibatch":
+    def environments(self, chosen: Any) -> "Minibatch":
         """Some environments of a minibatch with memory."""
         assert self.valid is not None
         assert self.memory is not None
@@ -79,6 +83,11 @@ class Steps(NamedTuple):
 
 class Model(Protocol):
     """A network with its optimiser."""
+
+    # Set where several processes share every gradient step.
+    share: Share | None
+    # Whether `step` asks for the places of its steps.
+    placed: bool
 
     def values(self, features: Array, memory: Memory | None) -> Array:
         """Values [T, E] of features [T, E, ...]."""
@@ -101,6 +110,9 @@ class Model(Protocol):
 
 class DenseModel:
     """Small perceptrons with gradients by hand."""
+
+    share: Share | None = None
+    placed = False
 
     def __init__(self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> None:
         self._config = config
@@ -139,6 +151,8 @@ class DenseModel:
             log_ratio_penalty=self._config.log_ratio_penalty,
         )
         network.backward(network.distribution.gradient(gradient.log_prob, gradient.entropy), gradient.values)
+        if self.share is not None:
+            terms = PpoTerms(*self.share(network.gradient, terms))
         norm = clip_norm(network.gradient, self._config.gradient_norm)
         self._adam.step(network.parameters, network.gradient, steps.learning_rate)
         return terms, norm

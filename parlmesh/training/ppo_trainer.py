@@ -134,6 +134,7 @@ class PpoTrainer:
             masks=None if masks is None else masks[:-1],
             target_actions=columns.get(TARGET_ACTION),
             target_chances=columns.get(TARGET_CHANCE),
+            places=np.arange((rows - 1) * width).reshape(rows - 1, width) if self._model.placed else None,
         )
         if memory is not None:
             batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))

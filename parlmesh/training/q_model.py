@@ -13,6 +13,7 @@ from parlmesh.types import Array
 
 from .dqn_config import DqnConfig
 from .replay_trainer import Minibatch
+from .sharing import Share
 
 
 class QStep(NamedTuple):
@@ -25,6 +26,9 @@ class QStep(NamedTuple):
 
 class QModel(Protocol):
     """A network, its target network and its optimiser."""
+
+    # Set where several processes share every gradient step.
+    share: Share | None
 
     def step(self, minibatch: Minibatch, learning_rate: float) -> QStep:
         """One gradient step."""
@@ -44,6 +48,8 @@ class QModel(Protocol):
 
 class DenseQModel:
     """Small perceptrons with gradients by hand."""
+
+    share: Share | None = None
 
     def __init__(self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator) -> None:
         self._config = config
@@ -66,6 +72,8 @@ class DenseQModel:
             values, minibatch.actions, targets, minibatch.weights, threshold=config.huber_threshold
         )
         network.backward(gradient)
+        if self.share is not None:
+            terms = QTerms(*self.share(network.gradient, terms, errors))
         norm = clip_norm(network.gradient, config.gradient_norm)
         self._adam.step(network.parameters, network.gradient, learning_rate)
         return QStep(terms, norm, errors)

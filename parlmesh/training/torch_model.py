@@ -21,6 +21,7 @@ from parlmesh.types import Array
 from .devices import CPU
 from .model import Memory, Minibatch, Steps
 from .ppo_config import PpoConfig
+from .sharing import Share, share_gradients
 
 # Bytes of features that a pass without gradients takes at once: a whole batch of images would need gigabytes.
 _PART_BYTES = 8 * 1024 * 1024
@@ -28,6 +29,9 @@ _PART_BYTES = 8 * 1024 * 1024
 
 class TorchModel:
     """Any network. A perceptron starts from the same weights as the numpy model of the same seed."""
+
+    share: Share | None = None
+    placed = False
 
     def __init__(
         self, spec: PolicySpec, config: PpoConfig, rng: np.random.Generator, device: torch.device = CPU
@@ -93,6 +97,8 @@ class TorchModel:
             group["lr"] = steps.learning_rate
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.share is not None:
+            terms = PpoTerms(*share_gradients(list(self._network.parameters()), self.share, terms))
         norm = nn.utils.clip_grad_norm_(self._network.parameters(), self._config.gradient_norm)
         self._optimiser.step()
         return terms, float(norm)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from parlmesh.algorithms.dqn import double_q_targets
+from parlmesh.algorithms.dqn import QTerms, double_q_targets
 from parlmesh.algorithms.dqn_torch import dueling, huber_loss
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.dense_q import DenseQ
@@ -19,6 +19,7 @@ from .devices import CPU
 from .dqn_config import DqnConfig
 from .q_model import QStep
 from .replay_trainer import Minibatch
+from .sharing import Share, share_gradients
 
 
 class TorchQModel:
@@ -26,6 +27,8 @@ class TorchQModel:
 
     The networks are those of an actor-critic, whose policy head gives values here; the value head is never asked.
     """
+
+    share: Share | None = None
 
     def __init__(
         self, spec: PolicySpec, config: DqnConfig, rng: np.random.Generator, device: torch.device = CPU
@@ -71,6 +74,8 @@ class TorchQModel:
             group["lr"] = learning_rate
         self._optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
+        if self.share is not None:
+            terms = QTerms(*share_gradients(self._parameters, self.share, terms, errors.cpu().numpy()))
         norm = nn.utils.clip_grad_norm_(self._parameters, self._config.gradient_norm)
         self._optimiser.step()
         return QStep(terms, float(norm), errors.cpu().numpy())

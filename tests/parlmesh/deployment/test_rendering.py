@@ -1,5 +1,6 @@
 """What is rendered is what `deploy/` holds, and what the services accept."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,21 @@ def test_a_setting_that_cannot_be_is_refused_by_its_name(assignment: str, senten
     assert result.exit_code != 0
     assert sentence in str(result.exception)
     assert not out.exists()
+
+
+def test_the_ranks_of_a_learner_find_each_other() -> None:
+    settings = DeploySettings(learner_processes=3, name="lab", actors=1)
+    _, jobset = yaml.safe_load_all(render("kubernetes", settings)["kubernetes/batch/jobset.yaml"])
+    jobs = {job["name"]: job["template"]["spec"] for job in jobset["spec"]["replicatedJobs"]}
+    pods = {name: job["template"]["spec"]["containers"][0] for name, job in jobs.items()}
+    variables = {name: {each["name"]: each["value"] for each in pod["env"]} for name, pod in pods.items()}
+    together = {"MASTER_ADDR": "lab-batch-learner-0-0.lab-batch", "MASTER_PORT": "29500", "WORLD_SIZE": "3"}
+    assert variables["learner"] == {**together, "RANK": "0"}
+    assert variables["ranks"] == together
+    assert jobs["ranks"]["completions"] == 2
+    assert "JOB_COMPLETION_INDEX + 1" in pods["ranks"]["command"][2]
+    # The claim of the run's files can be mounted once.
+    assert "persistentVolumeClaim" not in str(jobs["ranks"])
+    script = render("slurm", settings)["slurm/fleet.sbatch"]
+    assert "WORLD_SIZE=3" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)

@@ -1,0 +1,19 @@
+"""A rank that a learner started on its own machine: python -m learner.ranks STORE SIZE RANK."""
+
+import sys
+from pathlib import Path
+
+
+def main(argv: list[str]) -> int:
+    """The exit code: 0 when rank 0 said that it is over."""
+    from .group import Group
+    from .members import LOOPBACK, PATIENCE_SECONDS, file_store
+    from .rank import obey
+
+    meeting, size, rank = argv
+    store = file_store(Path(meeting), int(size))
+    return obey(Group(store, int(rank), int(size), seconds=PATIENCE_SECONDS, host=LOOPBACK))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""How one gradient step is shared by several processes: each computes the gradient of its rows, the sum is applied by
+all. Knows nothing of how they talk."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from parlmesh.types import Array
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class Share(Protocol):
+    """Called between the gradient and its use."""
+
+    def __call__(self, gradient: Any, terms: Sequence[float], errors: Array | None = None) -> list[float]:
+        """Makes the flat gradient that of all processes, in place; the terms of all. Keeps the errors of all."""
+
+
+def share_gradients(
+    parameters: "Sequence[nn.Parameter]", share: Share, terms: Sequence[float], errors: Array | None = None
+) -> list[float]:
+    """The same for torch's parameters, whose gradients lie apart."""
+    import torch
+
+    found = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in found])
+    shared = share(flat, terms, errors)
+    for gradient, part in zip(found, torch.split(flat, [gradient.numel() for gradient in found]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+    return shared
