@@ -23,16 +23,17 @@ from parlmesh.types import REWARD, Fragment
 
 UPDATES = 10
 PPO = {"hidden": [16, 16], "num_envs": 8, "batch_trajectories": 2, "ppo": {"minibatch_steps": 64, "targets": "vtrace"}}
-DQN = {
+DQN: dict[str, Any] = {
     "algorithm": "dqn",
     "hidden": [16],
     "dqn": {
         "minibatch_steps": 33,
         "target_interval": 10,
         "target_rate": 0.5,
-        "replay": {"kind": "prioritised", "min_steps": 100, "samples_per_insert": 4.0},
+        "replay": {"min_steps": 100, "samples_per_insert": 4.0},
     },
 }
+PRIORITISED = {**DQN, "dqn": {**DQN["dqn"], "replay": {**DQN["dqn"]["replay"], "kind": "prioritised"}}}
 RECURRENT = {**PPO, "network": "recurrent", "ppo": {"minibatch_steps": 96, "normalise_advantages": "minibatch"}}
 
 
@@ -59,6 +60,8 @@ def batches(trainer: Trainer, count: int) -> list[list[Fragment]]:
 def furthest(one: Trainer, other: Trainer) -> float:
     left, right = one.tensors(), other.tensors()
     assert left.keys() == right.keys()
+    # The head for values of a DQN in torch is drawn, and never used.
+    left = {name: value for name, value in left.items() if not name.startswith(("network.value.", "target.value."))}
     return max(float(np.abs(left[name].astype(float) - right[name].astype(float)).max(initial=0.0)) for name in left)
 
 
@@ -70,10 +73,12 @@ def furthest(one: Trainer, other: Trainer) -> float:
         pytest.param(DQN, marks=pytest.mark.slow),
         pytest.param({**PPO, "backend": "torch"}, marks=pytest.mark.slow),
         pytest.param({**DQN, "backend": "torch"}, marks=pytest.mark.slow),
+        # In numpy, whose sums are the same: rounding decides between neighbours of a prioritised draw.
+        pytest.param(PRIORITISED, marks=pytest.mark.slow),
         pytest.param(RECURRENT, marks=pytest.mark.slow),
         pytest.param({**PPO, "normalise_observations": True}, marks=pytest.mark.slow),
     ],
-    ids=["ppo", "dqn", "ppo-torch", "dqn-torch", "recurrent", "normalised"],
+    ids=["ppo", "dqn", "ppo-torch", "dqn-torch", "prioritised", "recurrent", "normalised"],
 )
 def test_two_ranks_equal_one_process_also_when_one_is_killed_between(tmp_path: Path, settings: dict[str, Any]) -> None:
     with trained(tmp_path, settings, 1) as (alone, nobody), trained(tmp_path, settings, 2) as (together, children):
