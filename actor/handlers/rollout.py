@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from parlmesh.environments.opponents import NEWEST, Finished, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput
@@ -46,7 +46,10 @@ class RolloutParameters(Parameters):
     run_id: str = Field(min_length=1, max_length=200)
     environment: dict[str, Any]
     num_envs: int = Field(ge=1, le=65_536)
-    trajectory_steps: int = Field(ge=1, le=1_000_000)
+    # A learner of the release before asks by the older name.
+    trajectory_steps: int = Field(
+        ge=1, le=1_000_000, validation_alias=AliasChoices("trajectory_steps", "fragment_steps")
+    )
     fragments: int = Field(default=1, ge=1, le=1_000_000)
     seed: int = Field(default=0, ge=0, lt=1 << 53)
     min_policy_version: int = Field(default=1, ge=0, lt=1 << 53)

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from tools.bench import actors as actors_benchmark
 from tools.bench import dataplane as dataplane_benchmark
 from tools.bench import dqn as dqn_benchmark
 from tools.bench import environments as environments_benchmark
@@ -32,6 +33,7 @@ BENCHMARKS = [
     learning_benchmark,
     memory_benchmark,
     strangers_benchmark,
+    actors_benchmark,
     worlds_benchmark,
 ]
 PROMISED = {
@@ -92,6 +94,12 @@ PROMISED = {
         "tune_two_over_one",
     },
     memory_benchmark: {"learner_mb_per_hour", "actor_mb_per_hour_low", "scheduler_mb_per_hour_high"},
+    actors_benchmark: {
+        "core_cost_ratio_10k_over_100",
+        "most_streams_on_time",
+        "streams_1000_roundtrip_p99_ms",
+        "streams_1000_oldest_heartbeat_seconds",
+    },
     strangers_benchmark: {
         "ours_alone_p99_ms",
         "ours_paced_over_alone",

@@ -1,0 +1,194 @@
+"""Real streams of many actors to one scheduler process under steady load: heartbeats, round trips, what they cost.
+
+The actors are one process of raw streams, as many as asked for over connections of some streams each: it speaks what an
+actor speaks and answers tasks at once, so that the scheduler is what is measured.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import parlmesh  # noqa: F401 - first, because it chooses gRPC's engine
+
+# isort: split
+import grpc.aio
+import psutil
+import uvloop
+
+from parlmesh.client import ActorState, PARLController, TaskRequest
+from parlmesh.rpc.transport import channel_options
+from parlmesh.testing import Process, free_port
+from parlmesh.v1 import fleet_service_pb2 as pb
+
+from ...ground.samples import percentile
+
+METHOD = "/parlmesh.v1.FleetService/Connect"
+HEARTBEAT_SECONDS = 1.0
+LONGEST_SECONDS = 120.0
+MESSAGE_BYTES = 1 << 24
+LOAD_BATCH = 50
+
+
+class Actor:
+    """One stream: hello, a credit, a result for each task, a heartbeat each second."""
+
+    def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
+        self._channel = channel
+        self._call: Any = None
+        self._name = name
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def open(self) -> None:
+        hello = pb.Hello(node_id=self._name, actor_id=self._name, incarnation=1, slots=1, kinds=["noop"])
+        self._call = self._channel.stream_stream(METHOD)()
+        try:
+            await self._call.write(pb.ConnectRequest(hello=hello).SerializeToString())
+            welcome = pb.ConnectResponse.FromString(await self._call.read())
+        except (asyncio.InvalidStateError, TypeError):
+            raise SystemExit(f"{self._name}: {await self._call.code()}, {await self._call.details()}") from None
+        assert welcome.HasField("welcome"), welcome
+        await self._call.write(pb.ConnectRequest(credits=1).SerializeToString())
+
+    async def live(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._write())
+            group.create_task(self._beat())
+            while True:
+                found = pb.ConnectResponse.FromString(await self._call.read())
+                if found.assignments:
+                    answer = pb.ConnectRequest(credits=len(found.assignments))
+                    for assignment in found.assignments:
+                        answer.results.add(lease=assignment.lease).result.SetInParent()
+                    self._outbox.put_nowait(answer.SerializeToString())
+
+    async def _write(self) -> None:
+        while True:
+            await self._call.write(await self._outbox.get())
+
+    async def _beat(self) -> None:
+        # Not all in the same moment.
+        await asyncio.sleep(hash(self._name) % 1000 / 1000 * HEARTBEAT_SECONDS)
+        data = pb.ConnectRequest(heartbeat=pb.Heartbeat()).SerializeToString()
+        while True:
+            self._outbox.put_nowait(data)
+            await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+async def act(port: int, streams: int, each: int) -> None:
+    """The actors' process: says "ready" when all are welcome."""
+    options = channel_options(MESSAGE_BYTES, loopback=True)
+    channels = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options) for _ in range(-(-streams // each))]
+    actors = [Actor(channels[number // each], f"actor-{number}") for number in range(streams)]
+    for start in range(0, streams, each):
+        await asyncio.gather(*(actor.open() for actor in actors[start : start + each]))
+    async with asyncio.TaskGroup() as group:
+        for actor in actors:
+            group.create_task(actor.live())
+        print("ready", flush=True)
+
+
+async def load(controller: PARLController, tasks_per_second: float) -> None:
+    """A steady stream of tasks besides those that are measured."""
+    due = time.perf_counter()
+    while True:
+        await controller.execute_parallel([TaskRequest("noop")] * LOAD_BATCH, timeout=LONGEST_SECONDS)
+        due = max(due + LOAD_BATCH / tasks_per_second, time.perf_counter())
+        await asyncio.sleep(due - time.perf_counter())
+
+
+async def watch(controller: PARLController, found: dict[str, float]) -> None:
+    while True:
+        actors = await controller.list_actors()
+        now = datetime.now(UTC)
+        ages = [(now - actor.last_heartbeat_time).total_seconds() for actor in actors]
+        found["oldest_heartbeat_seconds"] = max(found["oldest_heartbeat_seconds"], *ages)
+        found["fewest_ready"] = min(found["fewest_ready"], sum(actor.state is ActorState.READY for actor in actors))
+        await asyncio.sleep(2.0)
+
+
+async def measure(port: int, scheduler: int, arguments: argparse.Namespace, crowd: int) -> dict[str, Any]:
+    worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(arguments.streams)}
+    milliseconds: list[float] = []
+    async with (
+        await PARLController.connect(f"127.0.0.1:{port}") as controller,
+        await PARLController.connect(f"127.0.0.1:{port}") as prober,
+    ):
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(load(controller, arguments.rate)),
+                group.create_task(watch(controller, worst)),
+            ]
+            process, driver = psutil.Process(scheduler), psutil.Process(crowd)
+            began, used, used_by_crowd = time.perf_counter(), sum(process.cpu_times()[:2]), sum(driver.cpu_times()[:2])
+            while time.perf_counter() - began < arguments.seconds:
+                started = time.perf_counter()
+                (outcome,) = await prober.execute_parallel([TaskRequest("noop")], timeout=LONGEST_SECONDS)
+                outcome.unwrap()
+                milliseconds.append((time.perf_counter() - started) * 1e3)
+                await asyncio.sleep(0.02)
+            seconds = time.perf_counter() - began
+            for other in others:
+                other.cancel()
+        statistics = await prober.get_statistics()
+    return {
+        **worst,
+        "roundtrip_p50_ms": percentile(milliseconds, 0.5),
+        "roundtrip_p99_ms": percentile(milliseconds, 0.99),
+        "trips": len(milliseconds),
+        "scheduler_cores": (sum(process.cpu_times()[:2]) - used) / seconds,
+        "crowd_cores": (sum(driver.cpu_times()[:2]) - used_by_crowd) / seconds,
+        "scheduler_megabytes": process.memory_info().rss / 1e6,
+        "queued_at_end": statistics.queued_tasks,
+    }
+
+
+def run(arguments: argparse.Namespace) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        settings = [f"listen.port={port}", "metrics.port=null", f"store.kind={arguments.store}"]
+        settings.append(f"store.path={Path(folder) / 'scheduler.sqlite'}")
+        with Process("scheduler", *(part for each in settings for part in ("--set", each))) as scheduler:
+            scheduler.wait_for("serving", LONGEST_SECONDS)
+            alone = psutil.Process(scheduler.pid).memory_info().rss
+            command = [sys.executable, "-m", "tools.bench.ours.scheduler.streams", "--act", str(port)]
+            command += ["--streams", str(arguments.streams), "--each", str(arguments.each)]
+            began = time.perf_counter()
+            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as crowd:
+                try:
+                    assert crowd.stdout is not None
+                    if crowd.stdout.readline().strip() != "ready":
+                        raise SystemExit(f"{arguments.streams} streams could not all be opened")
+                    connected = time.perf_counter() - began
+                    found = uvloop.run(measure(port, scheduler.pid, arguments, crowd.pid))
+                finally:
+                    crowd.kill()
+    kilobytes = (found["scheduler_megabytes"] * 1e6 - alone) / arguments.streams / 1e3
+    return {"streams": arguments.streams, "connect_seconds": connected, **found, "kilobytes_per_stream": kilobytes}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--streams", type=int, default=1000)
+    parser.add_argument("--each", type=int, default=50, help="streams of one connection")
+    parser.add_argument("--rate", type=float, default=500.0, help="tasks a second besides those that are measured")
+    parser.add_argument("--seconds", type=float, default=15.0)
+    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--act", type=int, metavar="PORT", help="be the actors of the scheduler there")
+    arguments = parser.parse_args()
+    if arguments.act:
+        uvloop.run(act(arguments.act, arguments.streams, arguments.each))
+        return
+    print(json.dumps(run(arguments)))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    main()
