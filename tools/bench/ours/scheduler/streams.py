@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ LOAD_BATCH = 50
 
 class Actor:
     """One stream: hello, a credit, a result for each task, a heartbeat each second."""
+
+    beats = 0
 
     def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
         self._channel = channel
@@ -79,6 +82,7 @@ class Actor:
         data = pb.ConnectRequest(heartbeat=pb.Heartbeat()).SerializeToString()
         while True:
             self._outbox.put_nowait(data)
+            Actor.beats += 1
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
@@ -92,6 +96,7 @@ async def act(port: int, streams: int, each: int) -> None:
     async with asyncio.TaskGroup() as group:
         for actor in actors:
             group.create_task(actor.live())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, lambda: print(Actor.beats, flush=True))
         print("ready", flush=True)
 
 
@@ -143,6 +148,8 @@ async def measure(port: int, scheduler: int, arguments: argparse.Namespace, crow
         "roundtrip_p50_ms": percentile(milliseconds, 0.5),
         "roundtrip_p99_ms": percentile(milliseconds, 0.99),
         "trips": len(milliseconds),
+        "seconds": seconds,
+        "tasks": statistics.completed_tasks,
         "scheduler_cores": (sum(process.cpu_times()[:2]) - used) / seconds,
         "crowd_cores": (sum(driver.cpu_times()[:2]) - used_by_crowd) / seconds,
         "scheduler_megabytes": process.memory_info().rss / 1e6,
@@ -167,11 +174,21 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                     if crowd.stdout.readline().strip() != "ready":
                         raise SystemExit(f"{arguments.streams} streams could not all be opened")
                     connected = time.perf_counter() - began
+                    beats = -_beats(crowd)
                     found = uvloop.run(measure(port, scheduler.pid, arguments, crowd.pid))
+                    beats += _beats(crowd)
                 finally:
                     crowd.kill()
     kilobytes = (found["scheduler_megabytes"] * 1e6 - alone) / arguments.streams / 1e3
-    return {"streams": arguments.streams, "connect_seconds": connected, **found, "kilobytes_per_stream": kilobytes}
+    found |= {"heartbeats": beats, "kilobytes_per_stream": kilobytes}
+    return {"streams": arguments.streams, "connect_seconds": connected, **found}
+
+
+def _beats(crowd: "subprocess.Popen[str]") -> int:
+    """Heartbeats that the actors have sent."""
+    assert crowd.stdout is not None
+    crowd.send_signal(signal.SIGUSR1)
+    return int(crowd.stdout.readline())
 
 
 def main() -> None:
