@@ -16,7 +16,6 @@ from pydantic import Field, ValidationError
 from parlmesh.config import Config
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.files import replace_file
-from parlmesh.policies import unpack_policy
 from parlmesh.telemetry import get_logger
 
 _PROMOTED = "promoted.json"
@@ -160,10 +159,10 @@ def to_onnx(blob: bytes, observation_dtype: str) -> bytes:
     """One graph from the raw observation to the greedy action."""
     try:
         # Needed by few, and not by a learner that exports nothing.
-        from .onnx_export import to_onnx as write
+        from parlmesh.exports.onnx_file import policy_to_onnx
     except ImportError as error:
         message = (
             f"exporting to ONNX needs a package that is not installed here ({error}): pip install parlmesh[export]"
         )
         raise FailedPrecondition(message, reason="NOT_INSTALLED") from error
-    return write(*unpack_policy(blob), observation_dtype)
+    return policy_to_onnx(blob, observation_dtype)

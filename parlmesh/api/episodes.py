@@ -1,5 +1,6 @@
 """Whole episodes of a policy: what they return, and how they look."""
 
+import importlib.util
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
@@ -47,12 +48,15 @@ def evaluate_policy(
 
 
 def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str = "", *, seed: int = 0) -> int:
-    """One episode as an animated GIF, at most 2,000 frames; how many there are."""
+    """One episode as an animated GIF, or as MP4 where there is an encoder, at most 2,000 frames; how many they are."""
     import gymnasium
-    from PIL import Image
 
-    if file.suffix != ".gif":
-        raise InvalidInput(f"{file} must end in .gif", reason="INVALID_FILE")
+    if file.suffix not in (".gif", ".mp4"):
+        raise InvalidInput(f"{file} must end in .gif or .mp4", reason="INVALID_FILE")
+    if file.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
+        raise FailedPrecondition(
+            f"{file} needs an encoder: pip install imageio-ffmpeg, or write a .gif", reason="NOT_INSTALLED"
+        )
     described = _known(policy, environment)
     name, arguments = str(described.get("id")), {**(described.get("kwargs") or {}), "render_mode": "rgb_array"}
     try:
@@ -73,9 +77,31 @@ def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str
         world.close()
     if not isinstance(frames[0], np.ndarray):
         raise InvalidInput(f"{name} draws no pictures", reason="ENVIRONMENT")
-    images = [Image.fromarray(np.asarray(frame)).quantize(64) for frame in frames]
+    write = _write_gif if file.suffix == ".gif" else _write_mp4
+    write(file, [np.asarray(frame, np.uint8) for frame in frames], rate)
+    return len(frames)
+
+
+def _write_gif(file: Path, frames: list[Array], rate: float) -> None:
+    from PIL import Image
+
+    images = [Image.fromarray(frame).quantize(64) for frame in frames]
     images[0].save(file, save_all=True, append_images=images[1:], duration=max(20, round(1000 / rate)), loop=0)
-    return len(images)
+
+
+def _write_mp4(file: Path, frames: list[Array], rate: float) -> None:
+    import imageio_ffmpeg
+
+    height, width = frames[0].shape[:2]
+    # Colours are kept for two by two points: an odd last row or column is left out.
+    size = (width - width % 2, height - height % 2)
+    writer = imageio_ffmpeg.write_frames(str(file), size, fps=rate, macro_block_size=2)
+    writer.send(None)
+    try:
+        for frame in frames:
+            writer.send(np.ascontiguousarray(frame[: size[1], : size[0], :3]))
+    finally:
+        writer.close()
 
 
 def _known(policy: TrainedPolicy, environment: Mapping[str, Any] | str) -> Mapping[str, Any]:

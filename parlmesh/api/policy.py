@@ -9,6 +9,7 @@ import numpy as np
 import yaml
 
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.exports.hub import POLICY, hub_environment
 from parlmesh.files import replace_file
 from parlmesh.policies import load_policy as policy_of
 from parlmesh.policies import unpack_policy
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from .training import TrainingRun
 
 _MODELS = "models"
-_SETTINGS = "learner.effective.yaml"
+SETTINGS = "learner.effective.yaml"
+"""Where a run's folder has its configuration."""
 
 
 class TrainedPolicy:
@@ -76,11 +78,16 @@ class TrainedPolicy:
 
     save_model = save
 
+    @classmethod
+    def load_model(cls, source: "str | Path | TrainingRun") -> "TrainedPolicy":
+        """The same as `parlmesh.load_policy(source)`."""
+        return load_policy(source)
+
 
 def load_policy(
     source: "str | Path | TrainingRun", *, version: int = 0, environment: Mapping[str, Any] | str | None = None
 ) -> TrainedPolicy:
-    """The policy of a run (its handle or its folder) or of a .safetensors file.
+    """The policy of a run (its handle or its folder), of a folder for a hub, or of a .safetensors file.
 
     Of a run's folder: `version`, or the promoted model, or the best evaluated one, or the newest. `environment` says
     what a file alone does not know, needed where observations or actions are more than plain arrays.
@@ -89,14 +96,17 @@ def load_policy(
         return source.policy
     place = Path(source)
     known = {"id": environment} if isinstance(environment, str) else environment
+    if place.is_dir() and (place / POLICY).is_file() and not (place / _MODELS).is_dir():
+        return TrainedPolicy((place / POLICY).read_bytes(), known or hub_environment(place))
     if place.is_dir():
-        return TrainedPolicy(_chosen(place, version).read_bytes(), known or _environment_of(place))
+        return TrainedPolicy(chosen_model(place, version).read_bytes(), known or _environment_of(place))
     if not place.is_file():
         raise NotFound(f"there is no model or run at {place}", reason="NO_MODEL")
     return TrainedPolicy(place.read_bytes(), known or _environment_of(place.parent.parent))
 
 
-def _chosen(folder: Path, version: int) -> Path:
+def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
+    """The file of a model of a run's folder; NotFound where there is none. `best` passes over what was promoted."""
     models = folder / _MODELS
     if version:
         file = models / f"v{version:08d}.safetensors"
@@ -108,17 +118,24 @@ def _chosen(folder: Path, version: int) -> Path:
     if not abouts:
         raise NotFound(f"{folder} has no model yet", reason="NO_MODEL")
     promoted = _read(models / "promoted.json").get("version")
-    if promoted:
+    if promoted and not best:
         return models / f"v{int(promoted):08d}.safetensors"
     returns = {name: about.get("metadata", {}).get("evaluation_return") for name, about in abouts.items()}
     evaluated = [name for name, value in returns.items() if value is not None]
-    best = max(evaluated, key=lambda name: (returns[name], name), default=max(abouts))
-    return models / f"{best}.safetensors"
+    if best and not evaluated:
+        raise NotFound(f"no model of {folder} was evaluated, so none is the best", reason="NO_MODEL")
+    found = max(evaluated, key=lambda name: (returns[name], name), default=max(abouts))
+    return models / f"{found}.safetensors"
+
+
+def known_of(model: Path) -> dict[str, Any]:
+    """What a run's folder knows of one of its models: environment, algorithm, steps, evaluation_return and the like."""
+    return dict(_read(model.with_suffix(".json")).get("metadata") or {})
 
 
 def _environment_of(folder: Path) -> dict[str, Any]:
     try:
-        settings = yaml.safe_load((folder / _SETTINGS).read_text(encoding="utf-8"))
+        settings = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
         return dict(settings["training"]["environment"])
     except (OSError, TypeError, KeyError, yaml.YAMLError):
         return {}

@@ -243,7 +243,7 @@ def _registered(name: str) -> str:
 
 def _wrappers(wanted: Mapping[str, Any]) -> list[_Wrap]:
     for name in wanted:
-        if name not in WRAPPERS:
+        if name not in WRAPPERS or not hasattr(gymnasium.wrappers, name):
             raise refusal(f"environment.wrappers knows {', '.join(WRAPPERS)}, not {name!r}")
     return [functools.partial(getattr(gymnasium.wrappers, name), **(given or {})) for name, given in wanted.items()]
 

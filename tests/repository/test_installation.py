@@ -19,8 +19,9 @@ from parlmesh.extras import _EXTRAS, SERVER
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 OURS = {"parlmesh", "actor", "learner", "scheduler"}
-# Installed by hand where somebody wants them; the code says so when they are not there.
-NOT_DECLARED = {"dp_accounting"}
+# Installed by hand where somebody wants them; the code says so when they are not there. imageio-ffmpeg brings a program
+# under the GPL.
+NOT_DECLARED = {"dp_accounting", "imageio_ffmpeg"}
 # What the SDK does without.
 ABSENT = (
     *("torch", "gymnasium", "safetensors", "xxhash", "zstandard", "matplotlib", "tensorboard", "sklearn", "scipy"),

@@ -43,17 +43,17 @@ def rows(findings: Findings) -> list[Row]:
 
 
 def derived(findings: Findings) -> dict[str, float | None]:
-    """Ratios of medians, then microseconds of a step by part."""
+    """Ratios of medians, then microseconds of the processor's time for a step, by part."""
     serial, alone, peer = (
         findings.samples(name, "steps_per_second") for name in ("sac_serial", "sac_parts", "sb3_sac")
     )
     cpu, peer_cpu = (findings.samples(name, "steps_per_cpu_second") for name in ("sac_parts", "sb3_sac"))
-    results = findings.results.get("sac_parts") or [{"microseconds_per_step": {}}]
+    results = findings.results.get("sac_parts") or [{"cpu_microseconds_per_step": {}}]
     return {
         "sac_serial_over_sb3": ratio(serial, peer),
         "sac_parts_over_sb3": ratio(alone, peer),
         "sac_parts_over_sb3_cpu": ratio(cpu, peer_cpu),
-        **{f"us_{name.replace(' ', '_')}": each for name, each in results[0]["microseconds_per_step"].items()},
+        **{f"cpu_us_{name.replace(' ', '_')}": each for name, each in results[0]["cpu_microseconds_per_step"].items()},
     }
 
 

@@ -17,7 +17,9 @@ def evaluate(
     environment: Annotated[str, typer.Option(metavar="ID", help="where the file does not say it")] = "",
     seed: Annotated[int, typer.Option(min=0, help="of the environments")] = 0,
     sampled: Annotated[bool, typer.Option("--sampled", help="draw actions as in training")] = False,
-    video: Annotated[Path | None, typer.Option(metavar="FILE.gif", help="one more episode, as a picture")] = None,
+    video: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="one more episode, as a .gif, or .mp4 with imageio-ffmpeg")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Play whole episodes with a model and say what they return, with a 95 % interval.

@@ -128,13 +128,33 @@ def delete(
 @app.command()
 def export(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="where to write; .onnx or .safetensors says the format")],
+    file: Annotated[Path, typer.Argument(help="where to write; .onnx or .safetensors, or a new folder for a hub")],
     version: AnyVersion = 0,
+    folder: Annotated[
+        Path | None, typer.Option("--from", metavar="RUN", help="a run's folder; no learner is asked")
+    ] = None,
+    best: Annotated[bool, typer.Option("--best", help="the best evaluated one, whatever is promoted")] = False,
     run_id: RunId = "",
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model to a file in a format that others read."""
+    """Write a model to a file in a format that others read, or to a folder with a model card.
+
+    Examples: parlmesh models export policy.onnx --run taxi
+    parlmesh models export my-cartpole --from runs/cartpole-v1-20260102-120000 --best
+    """
+    if folder is not None:
+        from parlmesh.api.exporting import export_model
+
+        written = export_model(folder, file, version=version, best=best)
+        if as_json:
+            print_object(file=file, size_bytes=sum(each.stat().st_size for each in written))
+        for each in written if not as_json else ():
+            say(f"{each}: {each.stat().st_size:,} bytes")
+        return
+    if best or not file.suffix:
+        wish = "--best" if best else f"the folder {file}"
+        raise InvalidInput(f"{wish} needs a run's folder: --from runs/...", reason="NO_RUN_FOLDER")
     if file.suffix not in FORMATS:
         raise InvalidInput(f"{file} must end in {' or '.join(FORMATS)}, which says the format")
 

@@ -6,8 +6,8 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from learner.files.onnx_export import to_onnx
 from parlmesh.errors import FailedPrecondition
+from parlmesh.exports.onnx_file import to_onnx
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.network import ActorCritic
 from parlmesh.types import ActionSpec

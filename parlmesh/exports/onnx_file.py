@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from parlmesh.errors import FailedPrecondition
-from parlmesh.policies import PolicySpec
+from parlmesh.policies import PolicySpec, unpack_policy
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.features import LARGEST_FEATURE
@@ -42,6 +42,11 @@ def to_onnx(spec: PolicySpec, weights: Mapping[str, Array], observation_dtype: s
     graph.output("outputs", outputs, TensorProto.FLOAT, [spec.action.outputs])
     _action(graph, spec, outputs)
     return graph.to_bytes()
+
+
+def policy_to_onnx(blob: bytes, observation_dtype: str) -> bytes:
+    """The file of a policy as a learner serves it."""
+    return to_onnx(*unpack_policy(blob), observation_dtype)
 
 
 class _Graph:
