@@ -12,6 +12,7 @@ from typing import Any
 
 from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
+from parlmesh.exchange import Exchange
 from parlmesh.failures import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
 from parlmesh.functions import load_tasks
@@ -22,6 +23,7 @@ from parlmesh.rpc import open_channel
 from parlmesh.rpc.channel.handshake import refusal
 from parlmesh.security import SecurityConfig
 from parlmesh.security.extra import require_extra
+from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
@@ -144,6 +146,13 @@ async def build(
     learner = await stack.enter_async_context(
         open_channel(config.learner, config.security, max_message_bytes=config.limits.message_bytes)
     )
+    exchange = Exchange(
+        BlobServiceStub(scheduler),
+        config.scheduler,
+        cache_bytes=config.limits.blob_bytes,
+        call_seconds=config.limits.blob_seconds,
+        keeps_results=True,
+    )
     rng = random.Random()  # noqa: S311  # spreads reconnections; nothing secret depends on it
     policies = await stack.enter_async_context(
         PolicyCache(
@@ -179,6 +188,7 @@ async def build(
                 metrics=metrics,
                 policy_version=lambda: policies.newest_version,
                 on_reset=policies.reset,
+                exchange=exchange,
                 metrics_port=metrics_port,
             )
         )

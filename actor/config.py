@@ -40,6 +40,10 @@ class LimitsConfig(Config):
     besides the newest ones; the last of them stays whatever it weighs."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
+    blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
+    """Large arrays kept on this host, where it is not the scheduler's: what was used the longest ago goes first."""
+    blob_seconds: float = Field(default=300.0, gt=0, le=3600)
+    """Longest time for one large array to come from the scheduler, or to go there."""
     uploads_in_flight: int = Field(default=4, ge=1, le=64)
     """Trajectories sent and not yet acknowledged, per actor."""
     upload_seconds: float = Field(default=60.0, gt=0, le=3600)

@@ -35,7 +35,6 @@ _EXTRAS: Mapping[str, str] = {
     "typer": "cli",
     "uvicorn": "dashboard",
     "wandb": "tracking",
-    "xxhash": "actor",
     "zstandard": "actor",
 }
 

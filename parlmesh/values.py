@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from parlmesh.blobs import Reference
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
@@ -95,7 +96,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> An
         return value if -_EXACT <= value <= _EXACT else {_INT: str(value)}
     if isinstance(value, float):
         return value if math.isfinite(value) and not value.is_integer() else {_FLOAT: str(value)}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, (np.ndarray, Reference)):
         return {_TENSOR: _added(value, tensors)}
     if isinstance(value, (bytes, bytearray)):
         return {_BYTES: _added(np.frombuffer(bytes(value), np.uint8), tensors)}
@@ -127,7 +128,7 @@ def _packed_dict(value: dict[Any, Any], tensors: dict[str, Array], where: str, d
     return {_ITEMS: [[_packed(key, tensors, f"{where}: a key", depth + 1), part] for key, part in parts]}
 
 
-def _added(array: Array, tensors: dict[str, Array]) -> str:
+def _added(array: Any, tensors: dict[str, Array]) -> str:
     name = str(len(tensors))
     tensors[name] = array
     return name

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
 
+from .blobs import BlobLedger, folder_of
 from .config import SchedulerConfig, StoreConfig
 from .core.core import Core
 from .shell import Shell
 from .store import MemoryStore, SqliteStore, Store
 from .store.committer import Committer
+from .wire.blob_servicer import BlobServicer
 from .wire.fleet_servicer import FleetServicer
 from .wire.scheduler_servicer import SchedulerServicer
 
@@ -56,6 +58,8 @@ class Scheduler:
         self._committer = (
             Committer(self._store, on_health=self._set_healthy, on_death=self._fail) if self._store.durable else None
         )
+        self._blobs = BlobLedger(config.blobs, folder_of(config.blobs, config.store), time.monotonic)
+        self._blobs.open(self.core.life.tasks.values())
         self.shell = Shell(
             config,
             self.core,
@@ -63,6 +67,7 @@ class Scheduler:
             wall_clock=time.time,
             committer=self._committer,
             memory_id=self._store.identity,
+            blobs=self._blobs,
             on_failure=lambda: self._set_healthy(False),
         )
         self.server = FleetServer(
@@ -71,6 +76,7 @@ class Scheduler:
             services=(
                 SchedulerServicer(self.shell, config.retries.run_timeout_seconds, config.fleet_kinds).service,
                 FleetServicer(self.shell).service,
+                BlobServicer(self.core, self._blobs, config.blobs).service,
             ),
         )
 
@@ -88,6 +94,7 @@ class Scheduler:
         if self._committer is not None and not await self._committer.close(self._config.listen.drain_seconds):
             log.error("stopped_before_commit", batches=self._committer.behind)
         self._store.close()
+        self._blobs.close(forget=not self._store.durable)
 
     def _fail(self, error: BaseException) -> None:
         self.shell.fail(error)

@@ -105,6 +105,25 @@ class RetentionConfig(Config):
     """Attempts that were followed by another, kept for GetTrace; the last ones come from the finished tasks."""
 
 
+class BlobConfig(Config):
+    """Large arrays beside tasks: files that processes of this host share. Nothing of them is in the store."""
+
+    folder: Path | None = None
+    """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or beside the store where there is
+    none. Only processes of the same user share it; others, and other hosts, are sent what they need."""
+    least_bytes: int = Field(default=64 * 1024, ge=0)
+    """Arrays of fewer bytes travel inside messages; 0 = all do."""
+    largest_bytes: int = Field(default=4 * 1024**3, ge=1)
+    """Largest blob that is taken."""
+    max_bytes: int = Field(default=8 * 1024**3, ge=1)
+    """Bytes of all blobs kept at once; a task that would exceed it is refused with a retry hint. Results that nobody
+    has taken go before that, the oldest first."""
+    lease_seconds: float = Field(default=60.0, gt=0)
+    """How long a blob is kept that its client no longer asks for, and no unfinished task needs."""
+    retention_seconds: float = Field(default=600.0, gt=0)
+    """How long the arrays of a result are kept that nobody takes, and files that no task ever named."""
+
+
 class StoreConfig(Config):
     """Where accepted tasks and outcomes are kept."""
 
@@ -152,6 +171,7 @@ class SchedulerConfig(Config):
     )
     """Kinds that identities confined to a namespace may not submit: what learner and loops ask of all nodes."""
     store: StoreConfig = StoreConfig()
+    blobs: BlobConfig = BlobConfig()
 
     @model_validator(mode="after")
     def _is_called_and_never_calls(self) -> Self:

@@ -16,14 +16,16 @@ from parlmesh.errors import FleetError, Unavailable
 from parlmesh.processes.wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1.blob_service_pb2 import BlobTerms
 
 from . import failpoints, metrics
+from .blobs import BlobLedger, writer_of
 from .config import SchedulerConfig
 from .core.actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .core.core import Core
 from .core.placement import Actor, ActorCommand
 from .core.sessions import Hello
-from .core.task import Task
+from .core.task import AttemptEnd, Task
 from .decisions import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
@@ -49,6 +51,7 @@ class Shell:
         wall_clock: Callable[[], float],
         committer: Committer | None = None,
         memory_id: int = 0,
+        blobs: BlobLedger | None = None,
         on_failure: Callable[[], None] = lambda: None,
     ) -> None:
         self.core = core
@@ -58,6 +61,7 @@ class Shell:
         # None: nothing is kept, so nobody waits.
         self._committer = committer
         self._memory_id = memory_id
+        self._blobs = blobs
         self._outboxes: dict[int, Outbox] = {}
         self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
@@ -96,21 +100,25 @@ class Shell:
         """The number of a new stream."""
         return next(self._sessions)
 
-    async def submit(self, tasks: Sequence[Task], owner: str = "") -> list[str]:
+    async def submit(self, tasks: Sequence[Task], owner: str = "", writer: str = "") -> list[str]:
         """The ids, once the tasks are durable."""
-        task_ids = self.accept(tasks, owner)
+        task_ids = self.accept(tasks, owner, writer)
         await self.committed()
         return task_ids
 
-    def accept(self, tasks: Sequence[Task], owner: str = "") -> list[str]:
-        """The ids; nobody may be told of them before `after_commit`. The tasks count against what `owner` may have."""
+    def accept(self, tasks: Sequence[Task], owner: str = "", writer: str = "") -> list[str]:
+        """The ids; nobody may be told of them before `after_commit`. The tasks count against what `owner` may have, and
+        refer to blobs of `writer` alone, if there is one."""
         self._refuse_when_stopping()
         if not self.healthy:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         self._wakefulness.touch()
         try:
+            new = [] if self._blobs is None else self._blobs.argued(tasks, self.core.life.tasks, writer)
             with self._decision:
                 task_ids = self.core.submit(tasks, self._clock(), owner)
+                for task, references in new:
+                    self._blobs.hold(task, references)  # type: ignore[union-attr]
                 self._perform()
         except FleetError as error:
             metrics.REFUSED.labels(error.reason.lower()).inc()
@@ -128,12 +136,13 @@ class Shell:
         finally:
             self._receipts.discard(outbox)
 
-    def stream_terms(self) -> bytes:
+    def stream_terms(self, writer: str) -> bytes:
         """What a client that follows its tasks is told, as part of a SubmitTaskStreamResponse."""
         return messages.stream_terms_to_bytes(
             self._memory_id,
             self.core.life.retention.remembers(self._clock()),
             self._config.listen.max_message_bytes,
+            None if self._blobs is None else self._blobs.terms(writer),
         )
 
     @contextmanager
@@ -207,9 +216,12 @@ class Shell:
         limits.RESULTS.check(len(request.results), "a message")
         outbox = self._outboxes.get(session)
         known = outbox.leases if outbox is not None else {}
+        ends: Sequence[AttemptEnd]
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
+            if self._blobs is not None:
+                ends = self._blobs.checked(ends)
         named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:
             self.core.report(
@@ -280,6 +292,8 @@ class Shell:
                 self.core.tick(self._clock(), self._wall_clock())
                 self._perform()
             self._exporter.export(self._clock())
+            if self._blobs is not None:
+                self._blobs.sweep()
 
     def close(self) -> None:
         """Ends every stream; actors and watchers come back to the next scheduler."""
@@ -310,6 +324,8 @@ class Shell:
             if self._committer is not None:
                 self._committer.add(action)
         elif isinstance(action, Notify):
+            if self._blobs is not None and self._blobs.used:
+                self._blobs.ended(action.tasks)
             self.after_commit(partial(self._announce, action.tasks))
         else:
             outbox = self._outboxes.get(action.session)
@@ -354,10 +370,17 @@ class Shell:
                 terms.duration_seconds,
                 self._config.listen.max_message_bytes,
                 action.newest_incarnation,
+                self._blob_terms(action.session),
             )
             outbox.put([welcome])
         else:
             outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
+
+    def _blob_terms(self, session: int) -> BlobTerms | None:
+        actor = self.core.sessions.by_number.get(session)
+        if self._blobs is None or actor is None:
+            return None
+        return self._blobs.terms(writer_of("a", actor.node_id))
 
     def _send_late(self, outbox: Outbox, assignments: Assignments) -> None:
         assignments.begin(self._clock())

@@ -2,9 +2,11 @@
 
 from collections.abc import Awaitable, Mapping
 
+from parlmesh.blobs import Blobs, Reference
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.failures import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
 from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
+from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload
 from parlmesh.values import Arguments, with_results
@@ -21,28 +23,36 @@ RESULT_MISSING = "RESULT_MISSING"
 SUCCEEDED = "succeeded"
 
 _EMPTY_PAYLOAD = Payload()
+_NO_BLOBS = Blobs()
 # A handler that wants to end the process ends its attempt only; the event loop would obey it.
 _EXITS = (SystemExit, KeyboardInterrupt)
 # A plain TimeoutError and ConnectionError are what the network does to a handler.
 _PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
 
-def arguments_of(assignment: Assignment) -> Arguments:
+def arguments_of(assignment: Assignment, blobs: Blobs) -> Arguments:
     """A handler's parameters and tensors; InvalidInput when the payload cannot be read."""
     if not assignment.HasField("payload"):
         return {}, {}
-    parameters, tensors = payload_from_proto(assignment.payload)
+
+    def load(reference: Reference) -> Array:
+        try:
+            return blobs.load(reference)
+        except FleetError as error:
+            raise HandlerError(error.message, retryable=False, reason=error.reason) from None
+
+    parameters, tensors = payload_from_proto(assignment.payload, load=load)
     if not assignment.inputs:
         return parameters, tensors
     results: dict[str, Arguments] = {}
     for given in assignment.inputs:
         if given.missing:
             raise HandlerError(given.missing, retryable=False, reason=RESULT_MISSING)
-        results[given.task_id] = payload_from_proto(given.result)
+        results[given.task_id] = payload_from_proto(given.result, load=load)
     return with_results(parameters, tensors, results)
 
 
-def payload_of(value: object, kind: str) -> Payload:
+def payload_of(value: object, kind: str, blobs: Blobs = _NO_BLOBS, lease_id: int = 0) -> Payload:
     """A handler's answer as a payload; HandlerError INVALID_RESULT when it is no answer."""
     if value is EMPTY:
         return _EMPTY_PAYLOAD
@@ -60,37 +70,42 @@ def payload_of(value: object, kind: str) -> Payload:
             reason=INVALID_RESULT,
         )
     try:
-        return payload_to_proto(dict(parameters), dict(tensors))
+        return payload_to_proto(dict(parameters), blobs.kept(dict(tensors), f"{lease_id:x}") if tensors else None)
     except Exception as error:
         text = f"the answer of handler {kind} cannot be sent: {sentence(error)}"
         raise HandlerError(text, retryable=False, reason=INVALID_RESULT) from error
 
 
-def call(handler: Handler, assignment: Assignment, context: Context) -> Payload:
+def call(handler: Handler, assignment: Assignment, context: Context, blobs: Blobs = _NO_BLOBS) -> Payload:
     """Runs a plain handler here and now."""
-    parameters, tensors = arguments_of(assignment)
+    parameters, tensors = arguments_of(assignment, blobs)
     try:
-        return payload_of(handler.run(parameters, tensors, context), handler.kind)
+        return payload_of(handler.run(parameters, tensors, context), handler.kind, blobs, assignment.lease.lease_id)
     except _EXITS as error:
         raise _exited(handler.kind, error) from error
 
 
-def call_in_thread(handler: Handler, assignment: Assignment, context: Context) -> Payload | Tail:
+def call_in_thread(
+    handler: Handler, assignment: Assignment, context: Context, blobs: Blobs = _NO_BLOBS
+) -> Payload | Tail:
     """Runs a plain handler that may leave its waiting to the event loop."""
-    parameters, tensors = arguments_of(assignment)
+    parameters, tensors = arguments_of(assignment, blobs)
     try:
         answer = handler.run(parameters, tensors, context)
-        return answer if isinstance(answer, Tail) else payload_of(answer, handler.kind)
+        return (
+            answer if isinstance(answer, Tail) else payload_of(answer, handler.kind, blobs, assignment.lease.lease_id)
+        )
     except _EXITS as error:
         raise _exited(handler.kind, error) from error
 
 
-async def call_async(handler: Handler, assignment: Assignment, context: Context) -> Payload:
+async def call_async(handler: Handler, assignment: Assignment, context: Context, blobs: Blobs = _NO_BLOBS) -> Payload:
     """Runs an `async def` handler."""
-    parameters, tensors = arguments_of(assignment)
+    parameters, tensors = arguments_of(assignment, blobs)
     try:
         answer = handler.run(parameters, tensors, context)
-        return payload_of(await answer if isinstance(answer, Awaitable) else answer, handler.kind)
+        value = await answer if isinstance(answer, Awaitable) else answer
+        return payload_of(value, handler.kind, blobs, assignment.lease.lease_id)
     except _EXITS as error:
         raise _exited(handler.kind, error) from error
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, TypeAlias
 
+from parlmesh.blobs import Blobs
 from parlmesh.handlers import Context, Handler, HandlerError, RunsIn, Tail
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import Assignment
@@ -33,8 +34,9 @@ class _Execution:
 class Slot:
     """One place of an actor. Its thread and processes are kept between attempts and replaced when they do not stop."""
 
-    def __init__(self, index: int, *, actor_id: str, stop_seconds: float, metrics: ActorMetrics) -> None:
+    def __init__(self, index: int, *, actor_id: str, stop_seconds: float, metrics: ActorMetrics, blobs: Blobs) -> None:
         self.index = index
+        self._blobs = blobs
         self._actor_id = actor_id
         self._stop_seconds = stop_seconds
         self._metrics = metrics
@@ -79,16 +81,16 @@ class Slot:
         if handler.runs_in == RunsIn.THREAD:
             if self._thread is None:
                 self._thread = SlotThread(f"slot-{self._actor_id}-{self.index}")
-            end = self._thread.submit(lambda: call_in_thread(handler, assignment, context))
+            end = self._thread.submit(lambda: call_in_thread(handler, assignment, context, self._blobs))
             return _Execution(end, lambda: None, self.reset)
         if handler.runs_in == RunsIn.PROCESS:
             process = self._processes.get(handler.kind)
             if process is None:
-                process = SlotProcess(handler, actor_id=self._actor_id, slot=self.index)
+                process = SlotProcess(handler, actor_id=self._actor_id, slot=self.index, blobs=self._blobs)
                 self._processes[handler.kind] = process
             task = self._task(process.run(assignment))
             return _Execution(task, lambda: _kill(process, task), task.cancel)
-        task = self._task(call_async(handler, assignment, context))
+        task = self._task(call_async(handler, assignment, context, self._blobs))
         return _Execution(task, task.cancel, task.cancel)
 
     def _task(self, work: Coroutine[Any, Any, Payload]) -> "asyncio.Task[Payload | Tail]":

@@ -10,6 +10,7 @@ import threading
 from queue import SimpleQueue
 from typing import BinaryIO
 
+from parlmesh.blobs import Blobs
 from parlmesh.functions import IMPORTING, handler_at
 from parlmesh.handlers import Context, Handler
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
@@ -29,7 +30,7 @@ def length_of(header: bytes) -> int:
     return int.from_bytes(header, "little")
 
 
-def main(source: str, actor_id: str, slot: str) -> None:
+def main(source: str, actor_id: str, slot: str, *told: str) -> None:
     """Serves until the pipe is closed or the process is killed."""
     requests, replies = sys.stdin.buffer, os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a handler prints must not reach the pipe
@@ -37,10 +38,11 @@ def main(source: str, actor_id: str, slot: str) -> None:
     threading.Thread(target=_receive, args=(requests, inbox), daemon=True).start()
     os.environ[IMPORTING] = "1"
     handler: Handler = handler_at(source)
+    blobs = Blobs.of(told)
     del os.environ[IMPORTING]
     while True:
         assignment = inbox.get()
-        replies.write(frame(_run(handler, assignment, actor_id, int(slot)).SerializeToString()))
+        replies.write(frame(_run(handler, assignment, actor_id, int(slot), blobs).SerializeToString()))
         replies.flush()
 
 
@@ -51,11 +53,11 @@ def _receive(requests: BinaryIO, inbox: "SimpleQueue[Assignment]") -> None:
     os._exit(0)
 
 
-def _run(handler: Handler, assignment: Assignment, actor_id: str, slot: int) -> TaskResult:
+def _run(handler: Handler, assignment: Assignment, actor_id: str, slot: int, blobs: Blobs) -> TaskResult:
     lease = assignment.lease
     context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=actor_id, slot=slot)
     try:
-        return TaskResult(result=call(handler, assignment, context))
+        return TaskResult(result=call(handler, assignment, context, blobs))
     except Exception as error:
         return TaskResult(failure=failure_of(error))
 

@@ -6,6 +6,7 @@ import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 
+from parlmesh.blobs import Blobs
 from parlmesh.functions import source_of
 from parlmesh.handlers import Handler, HandlerError
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
@@ -22,10 +23,12 @@ _END_SECONDS = 2.0
 class SlotProcess:
     """Runs the attempts of one handler, one at a time, in a process that is started when it is needed."""
 
-    def __init__(self, handler: Handler, *, actor_id: str, slot: int) -> None:
+    def __init__(self, handler: Handler, *, actor_id: str, slot: int, blobs: Blobs) -> None:
         self._kind = handler.kind
         self._source = source_of(handler)
         self._arguments = (actor_id, str(slot))
+        self._blobs = blobs
+        self._told: tuple[str, ...] = ()
         self._process: Process | None = None
         self._killed: Process | None = None
 
@@ -70,11 +73,15 @@ class SlotProcess:
             return await process.wait()
 
     async def _started(self) -> Process:
+        if self._told != self._blobs.told:
+            self.kill()
         if self._process is None or self._process.returncode is not None:
+            self._told = self._blobs.told
             # The child finds the same modules as this process, wherever it was started from.
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
+            arguments = (self._source, *self._arguments, *self._told)
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", _CHILD, self._source, *self._arguments, stdin=PIPE, stdout=PIPE, env=environment
+                sys.executable, "-m", _CHILD, *arguments, stdin=PIPE, stdout=PIPE, env=environment
             )
         return self._process
 

@@ -3,14 +3,18 @@
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
-from parlmesh.handlers import Handler, Tail
+from parlmesh.blobs import Reference
+from parlmesh.errors import FleetError, InvalidInput, NotFound
+from parlmesh.exchange import Exchange
+from parlmesh.handlers import Handler, HandlerError, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 from parlmesh.v1.task_pb2 import Payload, Priority
+from parlmesh.wire.payloads import references_in
 
 from ..metrics import ActorMetrics
 from .attempts import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
@@ -82,6 +86,7 @@ class Slots:
         clock: Callable[[], float],
         on_end: Callable[[str, int, TaskResult | None], None],
         on_tail: Callable[[], None],
+        exchange: Exchange,
     ) -> None:
         self._slots = slots
         self._handlers = handlers
@@ -91,6 +96,7 @@ class Slots:
         self._clock = clock
         self._on_end = on_end
         self._on_tail = on_tail
+        self._exchange = exchange
         self._backlog = Backlog()
         self._waiting: set[int] = set()
         self._running: dict[int, asyncio.Task[TaskResult]] = {}
@@ -160,12 +166,17 @@ class Slots:
 
     async def _run(self, attempt: "_Attempt") -> TaskResult:
         lease, kind, timeout = attempt.assignment.lease, attempt.assignment.kind, _timeout_of(attempt.assignment)
+        exchange = self._exchange
         try:
             try:
+                if not exchange.blobs.shared and has_blobs(attempt.assignment):
+                    await _sent(exchange.fetch(_arguments_in(attempt.assignment), lease.task_id))
                 answer = await attempt.slot.run(self._handlers[kind], attempt.assignment, timeout)
             finally:
                 self._release(attempt)
             payload = await self._rest(answer, attempt, timeout) if isinstance(answer, Tail) else answer
+            if not exchange.blobs.shared and payload.tensors:
+                await _sent(exchange.upload(references_in(payload)))
             return success(lease, payload, attempt.ran, limit_bytes=self.result_bytes)
         except Exception as error:
             return failed(lease, failure_of(error), attempt.ran)
@@ -178,7 +189,7 @@ class Slots:
         self._on_tail()
         try:
             async with asyncio.timeout(left) as limit:
-                return payload_of(await tail.wait(), kind)
+                return payload_of(await tail.wait(), kind, self._exchange.blobs, lease_id)
         except TimeoutError:
             if limit.expired():
                 raise AttemptTimeout(f"{kind} ran longer than the allowed {timeout_seconds:g} seconds") from None
@@ -205,6 +216,27 @@ class Slots:
         self._metrics.busy_seconds.inc(attempt.ran)
         self._metrics.run_seconds.labels(attempt.assignment.kind).observe(attempt.ran)
         self.fill()
+
+
+def has_blobs(assignment: Assignment) -> bool:
+    """Whether arrays of it are kept beside it."""
+    payloads = [assignment.payload, *(given.result for given in assignment.inputs)]
+    return any(tensor.blob for payload in payloads for tensor in payload.tensors)
+
+
+async def _sent(transfer: Awaitable[None]) -> None:
+    try:
+        await transfer
+    except FleetError as error:
+        lost = isinstance(error, (InvalidInput, NotFound))
+        raise HandlerError(error.message, retryable=not lost, reason=error.reason) from None
+
+
+def _arguments_in(assignment: Assignment) -> list[Reference]:
+    found = references_in(assignment.payload)
+    for given in assignment.inputs:
+        found += references_in(given.result)
+    return found
 
 
 def _timeout_of(assignment: Assignment) -> float | None:

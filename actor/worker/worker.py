@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import TracebackType
 
+from parlmesh.exchange import Exchange
 from parlmesh.handlers import Context, Handler, Resettable, RunsIn
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES
 from parlmesh.telemetry import get_logger
@@ -28,7 +29,7 @@ from .attempts import CANCELLED, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_
 from .failure_log import FailureLog
 from .ledger import Ledger
 from .slot import Slot
-from .slots import Slots
+from .slots import Slots, has_blobs
 
 log = get_logger("parlmesh.actor")
 
@@ -74,6 +75,7 @@ class Worker:
         metrics: ActorMetrics,
         policy_version: Callable[[], int],
         on_reset: Callable[[], None],
+        exchange: Exchange,
         metrics_port: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -89,6 +91,7 @@ class Worker:
         self._policy_version = policy_version
         self._on_reset = on_reset
         self._clock = clock
+        self._exchange = exchange
         self._message_bytes = limits.message_bytes
         self._metrics_port = metrics_port
         self._result_bytes = 0
@@ -96,7 +99,13 @@ class Worker:
         self._prefetch = limits.prefetch
         self._slots = Slots(
             [
-                Slot(index, actor_id=identity.actor_id, stop_seconds=limits.stop_seconds, metrics=metrics)
+                Slot(
+                    index,
+                    actor_id=identity.actor_id,
+                    stop_seconds=limits.stop_seconds,
+                    metrics=metrics,
+                    blobs=exchange.blobs,
+                )
                 for index in range(slots)
             ],
             handlers,
@@ -104,6 +113,7 @@ class Worker:
             clock=clock,
             on_end=self._ended,
             on_tail=self.outbound.set,
+            exchange=exchange,
         )
         self._limit_results(UNTOLD_MESSAGE_BYTES)
         self._failures = FailureLog(identity.actor_id)
@@ -143,6 +153,7 @@ class Worker:
     def welcome(self, welcome: Welcome) -> None:
         """Stops whatever the scheduler has given to others meanwhile, and learns what a result may hold."""
         self._limit_results(welcome.message_bytes or UNTOLD_MESSAGE_BYTES)
+        self._exchange.agree(welcome.blobs)
         owed = self._ledger.owed
         for lease_id in self._ledger.keep(lease.lease_id for lease in welcome.leases):
             self._revoke(lease_id)
@@ -225,7 +236,7 @@ class Worker:
     def _take(self, assignments: Iterable[Assignment], revoked: Set[int]) -> None:
         succeeded: dict[str, int] = {}
         slots_wanted = False
-        ledger, inline = self._ledger, self._inline
+        ledger, inline, exchange = self._ledger, self._inline, self._exchange
         for assignment in assignments:
             lease, kind = assignment.lease, assignment.kind
             lease_id = lease.lease_id
@@ -233,7 +244,7 @@ class Worker:
                 self._metrics.duplicate_assignments.inc()
             elif lease_id in revoked:
                 self._metrics.revoked.inc()
-            elif kind in inline:
+            elif kind in inline and (exchange.blobs.shared or not has_blobs(assignment)):
                 result = self._run_inline(inline[kind], assignment, lease)
                 ledger.owe(lease_id, result)
                 if result.HasField("result"):
@@ -260,7 +271,7 @@ class Worker:
         context = Context(task_id=lease.task_id, attempt=lease.attempt, actor_id=self.identity.actor_id, slot=0)
         started = self._clock()
         try:
-            payload = call(handler, assignment, context)
+            payload = call(handler, assignment, context, self._exchange.blobs)
         except Exception as error:
             return failed(lease, failure_of(error), self._clock() - started)
         return success(lease, payload, self._clock() - started, limit_bytes=self._result_bytes)

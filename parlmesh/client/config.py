@@ -26,6 +26,10 @@ class ClientConfig(Config):
     """Most tasks in one request."""
     message_bytes: int = Field(default=1 << 30, ge=64 << 10, le=1 << 30)
     """Largest request; the scheduler says its own limit (`listen.max_message_bytes`), and the lower one holds."""
+    blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
+    """Large arrays kept on this host, where it is not the scheduler's: what was used the longest ago goes first."""
+    blob_seconds: float = Field(default=300.0, gt=0, le=3600)
+    """Longest time for one large array to come from the scheduler, or to go there."""
     unclaimed_outcomes: int = Field(default=100_000, ge=1)
     """Outcomes of tasks submitted alone that are kept until `result` asks for them; the oldest go first."""
     unclaimed_bytes: int = Field(default=256 << 20, ge=1)

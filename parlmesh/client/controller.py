@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar, overload
 
 import grpc.aio
 
+from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.functions import FunctionTask
 from parlmesh.rpc import error_from_rpc, open_channel
@@ -221,6 +222,13 @@ class PARLController(FleetOperations):
         goes from actor to actor.
         """
         return self._future_of(call_of(function, args, kwargs, self._new_task_id()))
+
+    async def put(self, array: Array) -> Reference:
+        """Keeps an array on the fleet, once for all tasks that have the reference as an argument.
+
+        It is kept as long as somebody holds the reference, or an unfinished task needs it.
+        """
+        return await self._connected().arrays.put(array)
 
     def _new_task_id(self) -> str:
         return self._line().submissions.new_id()

@@ -37,7 +37,10 @@ async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[A
     """The same of many; the first failure ends it."""
     async with aclosing(outcomes) as source:
         async for outcome in source:
-            yield value_of(outcome)
+            await outcome.fetch()
+            value = value_of(outcome)
+            outcome.release()
+            yield value
 
 
 class TaskFuture(asyncio.Future[Any]):
@@ -57,9 +60,30 @@ class Call:
 
     def settle(self, outcomes: Sequence[Outcome]) -> None:
         """Called by the connection, once."""
+        (outcome,) = outcomes
+        if self.future.done():
+            outcome.release()
+            return
+        # As long as the future is there, it may be an argument.
+        outcome.release_with(self.future)
+        if outcome.local:
+            self._answer(outcome)
+        else:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetched(outcome))
+
+    async def _fetched(self, outcome: Outcome) -> None:
+        try:
+            await outcome.fetch()
+        except Exception as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+        else:
+            self._answer(outcome)
+
+    def _answer(self, outcome: Outcome) -> None:
         if self.future.done():
             return
         try:
-            self.future.set_result(value_of(outcomes[0]))
+            self.future.set_result(value_of(outcome))
         except Exception as error:
             self.future.set_exception(error)

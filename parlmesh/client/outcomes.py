@@ -5,11 +5,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.failures import first_line, frames_of
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import TensorLimits, payload_from_proto
+from parlmesh.wire.payloads import references_in
+
+from .arrays import Arrays
 
 OUTCOME_FORGOTTEN = "OUTCOME_FORGOTTEN"
 # The scheduler has let it through, so its size is no surprise any more.
@@ -66,6 +70,7 @@ class Outcome:
     index: int
     """Position of the task in the call that waited for it; 0 for a task submitted alone."""
     _end: pb.Outcome | Unsent
+    _arrays: Arrays | None = None
     _decoded: tuple[dict[str, Any], dict[str, Array]] = field(init=False)
 
     @property
@@ -145,7 +150,32 @@ class Outcome:
 
     def at(self, index: int) -> "Outcome":
         """The same end for another waiter."""
-        return self if index == self.index else Outcome(self.task_id, index, self._end)
+        return self if index == self.index else Outcome(self.task_id, index, self._end, self._arrays)
+
+    @property
+    def references(self) -> list[Reference]:
+        """Those of its arrays that are kept beside it; `tensors` opens them."""
+        return references_in(self._proto.result) if self.ok else []
+
+    @property
+    def local(self) -> bool:
+        """Whether its arrays are on this host."""
+        return self._arrays is None or self._arrays.exchange.blobs.shared or not self.references
+
+    async def fetch(self) -> None:
+        """Brings its arrays from another host, as `tensors` needs them; nothing to do on the scheduler's own."""
+        if self._arrays is not None and self.ok:
+            await self._arrays.fetch(self.task_id, self._proto.result)
+
+    def release(self) -> None:
+        """Its arrays need not be kept any longer; those that were opened stay."""
+        if self._arrays is not None and (references := self.references):
+            self._arrays.release(references)
+
+    def release_with(self, holder: object) -> None:
+        """The same when an object is gone."""
+        if self._arrays is not None:
+            self._arrays.release_with(holder, self.references)
 
     def __repr__(self) -> str:
         end = f"value={self.value}" if self.ok else f"error={self.error!r}"
@@ -159,7 +189,8 @@ class Outcome:
         try:
             return self._decoded
         except AttributeError:
-            object.__setattr__(self, "_decoded", payload_from_proto(self._proto.result, _LIMITS))
+            load = None if self._arrays is None else self._arrays.load
+            object.__setattr__(self, "_decoded", payload_from_proto(self._proto.result, _LIMITS, load))
             return self._decoded
 
 
@@ -169,15 +200,17 @@ _NOTHING = pb.Outcome()
 _new = Outcome.__new__
 _set_task_id: Callable[[Outcome, str], None] = vars(Outcome)["task_id"].__set__
 _set_index: Callable[[Outcome, int], None] = vars(Outcome)["index"].__set__
+_set_arrays: Callable[[Outcome, Arrays | None], None] = vars(Outcome)["_arrays"].__set__
 _set_end: Callable[[Outcome, pb.Outcome], None] = vars(Outcome)["_end"].__set__
 
 
-def outcome_from_proto(message: pb.Outcome, task_id: str, index: int) -> Outcome:
+def outcome_from_proto(message: pb.Outcome, task_id: str, index: int, arrays: Arrays | None = None) -> Outcome:
     """`Outcome(task_id, index, message)`, quickly."""
     outcome = _new(Outcome)
     _set_task_id(outcome, task_id)
     _set_index(outcome, index)
     _set_end(outcome, message)
+    _set_arrays(outcome, arrays)
     return outcome
 
 

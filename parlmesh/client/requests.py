@@ -6,6 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
 
+from parlmesh.blobs import Reference
 from parlmesh.types import Array
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -42,8 +43,8 @@ class TaskRequest:
     """Name of a handler that the actors' operator installed, e.g. "echo"."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     """A JSON object for the handler."""
-    tensors: Mapping[str, Array] = field(default_factory=dict)
-    """Named arrays for the handler."""
+    tensors: Mapping[str, Array | Reference] = field(default_factory=dict)
+    """Named arrays for the handler, or references to them."""
     _: KW_ONLY
     priority: Priority = Priority.NORMAL
     dependencies: Sequence[str] = ()

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
+from parlmesh.blobs import Reference
 from parlmesh.errors import Unavailable
 from parlmesh.functions import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
@@ -244,16 +245,24 @@ class Controller:
         """See `PARLController.as_completed`. Leaving the loop early cancels the rest."""
         return self._thread.iterate(lambda: self._controller.as_completed(tasks, limit=limit, timeout=timeout))
 
+    def put(self, array: Array) -> Reference:
+        """See `PARLController.put`."""
+        return self._thread.run(self._controller.put(array))
+
     def submit(self, function: FunctionTask[P, R], /, *args: P.args, **kwargs: P.kwargs) -> "Future[R]":
         """See `PARLController.submit`; the future is one of `concurrent.futures`."""
         call = call_of(function, args, kwargs, self._controller._new_task_id())
 
+        sources: list[Any] = []
+
         async def value() -> R:
-            answer: R = await self._controller._future_of(call)
+            sources.append(self._controller._future_of(call))
+            answer: R = await sources[0]
             return answer
 
         future: Any = self._thread.start(value())
-        future.task_id = call.task_id
+        # What the first holds for it, the second holds.
+        future.task_id, future.sources = call.task_id, sources
         return cast("Future[R]", future)
 
     @overload

@@ -14,6 +14,9 @@ OPEN_METHODS = frozenset(f"/grpc.health.v1.Health/{method}" for method in ("Chec
 
 ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": _READER,
+    "/parlmesh.v1.BlobService/GetBlob": _BOTH,
+    "/parlmesh.v1.BlobService/HoldBlobs": _NONE,
+    "/parlmesh.v1.BlobService/PutBlob": _ACTOR,
     "/parlmesh.v1.ExperienceService/UploadTrajectories": _ACTOR,
     "/parlmesh.v1.FederationService/GetFederatedModel": _BOTH,
     "/parlmesh.v1.FederationService/GetFederation": _READER,
@@ -56,18 +59,22 @@ ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
 
 
 NAMESPACED_METHODS = OPEN_METHODS | {
-    f"/parlmesh.v1.SchedulerService/{method}"
+    f"/parlmesh.v1.{method}"
     for method in (
-        "CancelTasks",
-        "ExplainTask",
-        "GetTask",
-        "ListTasks",
-        "SubmitTaskStream",
-        "SubmitTasks",
-        "WatchTasks",
+        "BlobService/GetBlob",
+        "BlobService/HoldBlobs",
+        "BlobService/PutBlob",
+        "SchedulerService/CancelTasks",
+        "SchedulerService/ExplainTask",
+        "SchedulerService/GetTask",
+        "SchedulerService/ListTasks",
+        "SchedulerService/SubmitTaskStream",
+        "SchedulerService/SubmitTasks",
+        "SchedulerService/WatchTasks",
     )
 }
-"""What an identity of a namespace may call at all, within its role: tasks, of which it sees its own namespace's."""
+"""What an identity of a namespace may call at all, within its role: tasks, of which it sees its own namespace's, and
+the arrays beside them."""
 
 
 def roles_for(method: str) -> frozenset[Role]:

@@ -25,8 +25,10 @@ class Link:
     """Chunks that met a closed link."""
     slowed: int = 0
     """Chunks that were delayed or trickled."""
+    carried_bytes: int = 0
 
     async def carry(self, chunk: bytes, writer: asyncio.StreamWriter) -> None:
+        self.carried_bytes += len(chunk)
         if not self.open.is_set():
             self.held += 1
             await self.open.wait()

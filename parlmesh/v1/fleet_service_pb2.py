@@ -23,11 +23,12 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from parlmesh.v1 import blob_service_pb2 as parlmesh_dot_v1_dot_blob__service__pb2
 from parlmesh.v1 import scheduler_service_pb2 as parlmesh_dot_v1_dot_scheduler__service__pb2
 from parlmesh.v1 import task_pb2 as parlmesh_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/fleet_service.proto\x12\x0bparlmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a#parlmesh/v1/scheduler_service.proto\x1a\x16parlmesh/v1/task.proto\";\n\x05Lease\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\x8d\x02\n\x05Hello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x03(\t\x12.\n\x06labels\x18\x06 \x03(\x0b\x32\x1e.parlmesh.v1.Hello.LabelsEntry\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x08 \x01(\x04\x12\x14\n\x0cmetrics_port\x18\t \x01(\r\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"b\n\tHeartbeat\x12\"\n\x06leases\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x19\n\x11waiting_lease_ids\x18\x03 \x03(\x04\"\xaf\x01\n\nTaskResult\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.PayloadH\x00\x12\'\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.FailureH\x00\x12&\n\x03ran\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x05\n\x03\x65nd\"\xaa\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Hello\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12(\n\x07results\x18\x03 \x03(\x0b\x32\x17.parlmesh.v1.TaskResult\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x16.parlmesh.v1.Heartbeat\x12\x0f\n\x07leaving\x18\x05 \x01(\x08\"\xca\x01\n\x07Welcome\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06leases\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12newest_incarnation\x18\x05 \x01(\x04\"S\n\tTaskInput\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12$\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\x0f\n\x07missing\x18\x03 \x01(\t\"\xe5\x01\n\nAssignment\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12%\n\x07payload\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\'\n\x08priority\x18\x04 \x01(\x0e\x32\x15.parlmesh.v1.Priority\x12.\n\x0brun_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x06inputs\x18\x06 \x03(\x0b\x32\x16.parlmesh.v1.TaskInput\"\xe1\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.parlmesh.v1.Welcome\x12,\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x17.parlmesh.v1.Assignment\x12#\n\x07revoked\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12(\n\x0c\x61\x63knowledged\x18\x04 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12*\n\x07\x63ommand\x18\x05 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand2X\n\x0c\x46leetService\x12H\n\x07\x43onnect\x12\x1b.parlmesh.v1.ConnectRequest\x1a\x1c.parlmesh.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fparlmesh/v1/fleet_service.proto\x12\x0bparlmesh.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1eparlmesh/v1/blob_service.proto\x1a#parlmesh/v1/scheduler_service.proto\x1a\x16parlmesh/v1/task.proto\";\n\x05Lease\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x10\n\x08lease_id\x18\x02 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x03 \x01(\r\"\x8d\x02\n\x05Hello\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x10\n\x08\x61\x63tor_id\x18\x02 \x01(\t\x12\x13\n\x0bincarnation\x18\x03 \x01(\x04\x12\r\n\x05slots\x18\x04 \x01(\r\x12\r\n\x05kinds\x18\x05 \x03(\t\x12.\n\x06labels\x18\x06 \x03(\x0b\x32\x1e.parlmesh.v1.Hello.LabelsEntry\x12\"\n\x06leases\x18\x07 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x08 \x01(\x04\x12\x14\n\x0cmetrics_port\x18\t \x01(\r\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"b\n\tHeartbeat\x12\"\n\x06leases\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x19\n\x11waiting_lease_ids\x18\x03 \x03(\x04\"\xaf\x01\n\nTaskResult\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12&\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.PayloadH\x00\x12\'\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.FailureH\x00\x12&\n\x03ran\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationB\x05\n\x03\x65nd\"\xaa\x01\n\x0e\x43onnectRequest\x12!\n\x05hello\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Hello\x12\x0f\n\x07\x63redits\x18\x02 \x01(\r\x12(\n\x07results\x18\x03 \x03(\x0b\x32\x17.parlmesh.v1.TaskResult\x12)\n\theartbeat\x18\x04 \x01(\x0b\x32\x16.parlmesh.v1.Heartbeat\x12\x0f\n\x07leaving\x18\x05 \x01(\x08\"\xf1\x01\n\x07Welcome\x12\x35\n\x12heartbeat_interval\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\x0elease_duration\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\"\n\x06leases\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12\x15\n\rmessage_bytes\x18\x04 \x01(\x04\x12\x1a\n\x12newest_incarnation\x18\x05 \x01(\x04\x12%\n\x05\x62lobs\x18\x06 \x01(\x0b\x32\x16.parlmesh.v1.BlobTerms\"S\n\tTaskInput\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12$\n\x06result\x18\x02 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\x0f\n\x07missing\x18\x03 \x01(\t\"\xe5\x01\n\nAssignment\x12!\n\x05lease\x18\x01 \x01(\x0b\x32\x12.parlmesh.v1.Lease\x12\x0c\n\x04kind\x18\x02 \x01(\t\x12%\n\x07payload\x18\x03 \x01(\x0b\x32\x14.parlmesh.v1.Payload\x12\'\n\x08priority\x18\x04 \x01(\x0e\x32\x15.parlmesh.v1.Priority\x12.\n\x0brun_timeout\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x06inputs\x18\x06 \x03(\x0b\x32\x16.parlmesh.v1.TaskInput\"\xe1\x01\n\x0f\x43onnectResponse\x12%\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.parlmesh.v1.Welcome\x12,\n\x0b\x61ssignments\x18\x02 \x03(\x0b\x32\x17.parlmesh.v1.Assignment\x12#\n\x07revoked\x18\x03 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12(\n\x0c\x61\x63knowledged\x18\x04 \x03(\x0b\x32\x12.parlmesh.v1.Lease\x12*\n\x07\x63ommand\x18\x05 \x01(\x0e\x32\x19.parlmesh.v1.ActorCommand2X\n\x0c\x46leetService\x12H\n\x07\x43onnect\x12\x1b.parlmesh.v1.ConnectRequest\x1a\x1c.parlmesh.v1.ConnectResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,26 +37,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HELLO_LABELSENTRY']._loaded_options = None
   _globals['_HELLO_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_LEASE']._serialized_start=141
-  _globals['_LEASE']._serialized_end=200
-  _globals['_HELLO']._serialized_start=203
-  _globals['_HELLO']._serialized_end=472
-  _globals['_HELLO_LABELSENTRY']._serialized_start=427
-  _globals['_HELLO_LABELSENTRY']._serialized_end=472
-  _globals['_HEARTBEAT']._serialized_start=474
-  _globals['_HEARTBEAT']._serialized_end=572
-  _globals['_TASKRESULT']._serialized_start=575
-  _globals['_TASKRESULT']._serialized_end=750
-  _globals['_CONNECTREQUEST']._serialized_start=753
-  _globals['_CONNECTREQUEST']._serialized_end=923
-  _globals['_WELCOME']._serialized_start=926
-  _globals['_WELCOME']._serialized_end=1128
-  _globals['_TASKINPUT']._serialized_start=1130
-  _globals['_TASKINPUT']._serialized_end=1213
-  _globals['_ASSIGNMENT']._serialized_start=1216
-  _globals['_ASSIGNMENT']._serialized_end=1445
-  _globals['_CONNECTRESPONSE']._serialized_start=1448
-  _globals['_CONNECTRESPONSE']._serialized_end=1673
-  _globals['_FLEETSERVICE']._serialized_start=1675
-  _globals['_FLEETSERVICE']._serialized_end=1763
+  _globals['_LEASE']._serialized_start=173
+  _globals['_LEASE']._serialized_end=232
+  _globals['_HELLO']._serialized_start=235
+  _globals['_HELLO']._serialized_end=504
+  _globals['_HELLO_LABELSENTRY']._serialized_start=459
+  _globals['_HELLO_LABELSENTRY']._serialized_end=504
+  _globals['_HEARTBEAT']._serialized_start=506
+  _globals['_HEARTBEAT']._serialized_end=604
+  _globals['_TASKRESULT']._serialized_start=607
+  _globals['_TASKRESULT']._serialized_end=782
+  _globals['_CONNECTREQUEST']._serialized_start=785
+  _globals['_CONNECTREQUEST']._serialized_end=955
+  _globals['_WELCOME']._serialized_start=958
+  _globals['_WELCOME']._serialized_end=1199
+  _globals['_TASKINPUT']._serialized_start=1201
+  _globals['_TASKINPUT']._serialized_end=1284
+  _globals['_ASSIGNMENT']._serialized_start=1287
+  _globals['_ASSIGNMENT']._serialized_end=1516
+  _globals['_CONNECTRESPONSE']._serialized_start=1519
+  _globals['_CONNECTRESPONSE']._serialized_end=1744
+  _globals['_FLEETSERVICE']._serialized_start=1746
+  _globals['_FLEETSERVICE']._serialized_end=1834
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from parlmesh.v1 import blob_service_pb2 as _blob_service_pb2
 from parlmesh.v1 import scheduler_service_pb2 as _scheduler_service_pb2
 from parlmesh.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
@@ -265,6 +266,7 @@ class Welcome(_message.Message):
     LEASES_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     NEWEST_INCARNATION_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
     """Largest message the scheduler takes, in bytes; a result that does not fit is a failure. 0 = unknown."""
     newest_incarnation: _builtins.int
@@ -281,6 +283,10 @@ class Welcome(_message.Message):
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
         """Leases of `hello` that still stand; the actor stops all others."""
 
+    @_builtins.property
+    def blobs(self) -> _blob_service_pb2.BlobTerms:
+        """How large arrays travel beside the tasks."""
+
     def __init__(
         self,
         *,
@@ -289,10 +295,11 @@ class Welcome(_message.Message):
         leases: _abc.Iterable[Global___Lease] | None = ...,
         message_bytes: _builtins.int = ...,
         newest_incarnation: _builtins.int = ...,
+        blobs: _blob_service_pb2.BlobTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases", "message_bytes", b"message_bytes", "newest_incarnation", b"newest_incarnation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "heartbeat_interval", b"heartbeat_interval", "lease_duration", b"lease_duration", "leases", b"leases", "message_bytes", b"message_bytes", "newest_incarnation", b"newest_incarnation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -11,6 +11,7 @@ from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.rpc import status_pb2 as _status_pb2
+from parlmesh.v1 import blob_service_pb2 as _blob_service_pb2
 from parlmesh.v1 import task_pb2 as _task_pb2
 import builtins as _builtins
 import sys
@@ -228,6 +229,7 @@ class StreamTerms(_message.Message):
     MEMORY_ID_FIELD_NUMBER: _builtins.int
     REMEMBERS_FIELD_NUMBER: _builtins.int
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
+    BLOBS_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
     """Identifies the scheduler's memory. When it changes, everything accepted before is forgotten. While it stays the
     same, a task that was accepted and is no longer known has ended, and its outcome was kept for as long as promised.
@@ -239,16 +241,21 @@ class StreamTerms(_message.Message):
     def remembers(self) -> _duration_pb2.Duration:
         """Tasks that ended within this time are still known."""
 
+    @_builtins.property
+    def blobs(self) -> _blob_service_pb2.BlobTerms:
+        """How large arrays travel beside the tasks."""
+
     def __init__(
         self,
         *,
         memory_id: _builtins.int = ...,
         remembers: _duration_pb2.Duration | None = ...,
         message_bytes: _builtins.int = ...,
+        blobs: _blob_service_pb2.BlobTerms | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["remembers", b"remembers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "remembers", b"remembers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory_id", b"memory_id", "message_bytes", b"message_bytes", "remembers", b"remembers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blobs", b"blobs", "memory_id", b"memory_id", "message_bytes", b"message_bytes", "remembers", b"remembers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

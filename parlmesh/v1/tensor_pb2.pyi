@@ -63,10 +63,13 @@ class Tensor(_message.Message):
     DTYPE_FIELD_NUMBER: _builtins.int
     SHAPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
+    BLOB_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among the tensors it travels with. At most 200 characters."""
     dtype: Global___DataType.ValueType
     data: _builtins.bytes
+    blob: _builtins.str
+    """Name of the blob that holds the elements instead, `data` being empty; of arguments and results of tasks only."""
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Outermost dimension first; empty for a scalar. At most 8 dimensions."""
@@ -78,10 +81,11 @@ class Tensor(_message.Message):
         dtype: Global___DataType.ValueType = ...,
         shape: _abc.Iterable[_builtins.int] | None = ...,
         data: _builtins.bytes = ...,
+        blob: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "dtype", b"dtype", "name", b"name", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "dtype", b"dtype", "name", b"name", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,16 +1,18 @@
 """A task's parameters and tensors, in and out."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from google.protobuf import struct_pb2
 
+from parlmesh.blobs import Reference
+from parlmesh.blobs.store import Tensors
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 
-from .tensors import DEFAULT_LIMITS, TensorLimits, tensor_to_proto, tensors_from_proto
+from .tensors import DEFAULT_LIMITS, TensorLimits, reference_from_proto, tensor_to_proto, tensors_from_proto
 
 _REASON = "PARAMETERS"
 # JSON, and so Struct, has doubles alone: integers beyond these would be rounded.
@@ -18,7 +20,7 @@ _EXACT = 1 << 53
 _SIMPLE = frozenset({str, float, bool, type(None)})
 
 
-def payload_to_proto(parameters: Mapping[str, Any], tensors: Mapping[str, Array] | None = None) -> pb.Payload:
+def payload_to_proto(parameters: Mapping[str, Any], tensors: Tensors | None = None) -> pb.Payload:
     """InvalidInput when the parameters are not a JSON object."""
     payload = pb.Payload()
     if parameters:
@@ -29,10 +31,15 @@ def payload_to_proto(parameters: Mapping[str, Any], tensors: Mapping[str, Array]
 
 
 def payload_from_proto(
-    payload: pb.Payload, limits: TensorLimits = DEFAULT_LIMITS
+    payload: pb.Payload, limits: TensorLimits = DEFAULT_LIMITS, load: Callable[[Reference], Array] | None = None
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Parameters and tensors; a tensor is a read-only view of the message."""
-    return struct_from_proto(payload.parameters), tensors_from_proto(payload.tensors, limits)
+    """Parameters and tensors; a tensor is a read-only view of the message, or of a blob that `load` opens."""
+    return struct_from_proto(payload.parameters), tensors_from_proto(payload.tensors, limits, load)
+
+
+def references_in(payload: pb.Payload) -> list[Reference]:
+    """The arrays that are kept in blobs."""
+    return [reference_from_proto(tensor) for tensor in payload.tensors if tensor.blob]
 
 
 def struct_to_proto(values: Mapping[str, Any]) -> struct_pb2.Struct:

@@ -1,12 +1,13 @@
 """The one tensor codec: raw little-endian bytes in C order."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
+from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
@@ -38,10 +39,13 @@ class TensorLimits:
 
 
 DEFAULT_LIMITS = TensorLimits()
+_REFERENCE_LIMITS = TensorLimits(max_bytes=1 << 40)
 
 
-def tensor_to_proto(name: str, array: Array) -> pb.Tensor:
+def tensor_to_proto(name: str, array: Array | Reference) -> pb.Tensor:
     """InvalidInput when the element type has no place on the wire."""
+    if isinstance(array, Reference):
+        return pb.Tensor(name=name, dtype=_code(_known(name, array.dtype)), shape=array.shape, blob=array.name)
     array = _wire_form(name, array)
     return pb.Tensor(name=name, dtype=_code(array.dtype), shape=array.shape, data=array.tobytes())
 
@@ -71,17 +75,49 @@ def _code(dtype: np.dtype) -> pb.DataType.ValueType:
 
 def _wire_form(name: str, array: Array) -> Array:
     array = np.asarray(array)
-    dtype = array.dtype.newbyteorder("<") if array.dtype.itemsize > 1 else array.dtype
+    return array.astype(_known(name, array.dtype), order="C", copy=False)
+
+
+def _known(name: str, given: np.dtype) -> np.dtype:
+    dtype = given.newbyteorder("<") if given.itemsize > 1 else given
     if dtype not in _CODES:
         known = ", ".join(str(known) for known in _CODES)
+        raise InvalidInput(f"tensor {name} has dtype {given}; allowed are {known}", reason="TENSOR_DTYPE", tensor=name)
+    return dtype
+
+
+def reference_from_proto(tensor: pb.Tensor) -> Reference:
+    """A tensor whose elements are in a blob."""
+    dtype, shape, size = _layout(tensor, _REFERENCE_LIMITS)
+    check_name(tensor.blob)
+    if tensor.data or not size:
+        raise InvalidInput(f"tensor {tensor.name} has a blob and elements, or none", reason="TENSOR_LENGTH")
+    return Reference(tensor.blob, dtype, shape)
+
+
+def tensor_from_proto(
+    tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS, load: Callable[[Reference], Array] | None = None
+) -> Array:
+    """A read-only view of the message's bytes, or of a blob: copy what must outlive it."""
+    if tensor.blob:
+        if load is None:
+            text = f"tensor {tensor.name} is kept in a blob, and only arguments and results of tasks may be"
+            raise InvalidInput(text, reason="TENSOR_BLOB", tensor=tensor.name)
+        return load(reference_from_proto(tensor))
+    dtype, shape, expected = _layout(tensor, limits)
+    # Asked for once: the message makes another copy every time.
+    data = tensor.data
+    if len(data) != expected:
         raise InvalidInput(
-            f"tensor {name} has dtype {array.dtype}; allowed are {known}", reason="TENSOR_DTYPE", tensor=name
+            f"tensor {tensor.name} of {dtype}{list(shape)} must have {expected} bytes, got {len(data)}",
+            reason="TENSOR_LENGTH",
+            tensor=tensor.name,
         )
-    return array.astype(dtype, order="C", copy=False)
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
-def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) -> Array:
-    """A read-only view of the message's bytes: copy what must outlive it."""
+def _layout(tensor: pb.Tensor, limits: TensorLimits) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Element type, shape and bytes, before anything is allocated."""
     name = tensor.name
     if not name or len(name) > limits.max_name:
         raise InvalidInput(
@@ -112,19 +148,15 @@ def tensor_from_proto(tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS) 
             tensor=name,
             limit=limits.max_bytes,
         )
-    # Asked for once: the message makes another copy every time.
-    data = tensor.data
-    if len(data) != expected:
-        raise InvalidInput(
-            f"tensor {name} of {dtype}{list(shape)} must have {expected} bytes, got {len(data)}",
-            reason="TENSOR_LENGTH",
-            tensor=name,
-        )
-    return np.frombuffer(data, dtype).reshape(shape)
+    return dtype, shape, expected
 
 
-def tensors_from_proto(tensors: Iterable[pb.Tensor], limits: TensorLimits = DEFAULT_LIMITS) -> dict[str, Array]:
-    """All tensors of one message by name; the limit on bytes holds for them together."""
+def tensors_from_proto(
+    tensors: Iterable[pb.Tensor],
+    limits: TensorLimits = DEFAULT_LIMITS,
+    load: Callable[[Reference], Array] | None = None,
+) -> dict[str, Array]:
+    """All tensors of one message by name; the limit on bytes holds for them together. `load` opens blobs."""
     found: dict[str, Array] = {}
     total = 0
     for tensor in tensors:
@@ -133,8 +165,8 @@ def tensors_from_proto(tensors: Iterable[pb.Tensor], limits: TensorLimits = DEFA
         name = tensor.name
         if name in found:
             raise InvalidInput(f"tensor {name} is there twice", reason="TENSOR_NAME", tensor=name)
-        array = found[name] = tensor_from_proto(tensor, limits)
-        total += array.nbytes
+        array = found[name] = tensor_from_proto(tensor, limits, load)
+        total += 0 if tensor.blob else array.nbytes
         if total > limits.max_bytes:
             raise ResourceExhausted(
                 f"tensors up to {name} have {total} bytes; the limit is {limits.max_bytes}",

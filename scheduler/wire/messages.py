@@ -10,6 +10,7 @@ from parlmesh import limits
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
+from parlmesh.v1.blob_service_pb2 import BlobTerms
 
 from ..core.placement import Actor
 from ..core.quarantine import Strikes
@@ -121,6 +122,7 @@ def welcome_to_bytes(
     lease_seconds: float,
     message_bytes: int,
     newest_incarnation: int,
+    blobs: BlobTerms | None = None,
 ) -> bytes:
     message = fleet_pb.ConnectResponse(
         welcome=fleet_pb.Welcome(
@@ -129,13 +131,18 @@ def welcome_to_bytes(
             leases=[fleet_pb.Lease(task_id=name, lease_id=number, attempt=attempt) for name, number, attempt in leases],
             message_bytes=message_bytes,
             newest_incarnation=newest_incarnation,
+            blobs=blobs,
         )
     )
     return message.SerializeToString()
 
 
-def stream_terms_to_bytes(memory_id: int, remembers_seconds: float, message_bytes: int) -> bytes:
-    terms = pb.StreamTerms(memory_id=memory_id, remembers=duration(remembers_seconds), message_bytes=message_bytes)
+def stream_terms_to_bytes(
+    memory_id: int, remembers_seconds: float, message_bytes: int, blobs: BlobTerms | None = None
+) -> bytes:
+    terms = pb.StreamTerms(
+        memory_id=memory_id, remembers=duration(remembers_seconds), message_bytes=message_bytes, blobs=blobs
+    )
     return pb.SubmitTaskStreamResponse(terms=terms).SerializeToString()
 
 

@@ -15,6 +15,7 @@ from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.registration import service_of
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
+from ..blobs import client_writer
 from ..core.explain import explain
 from ..core.placement import ActorCommand
 from ..core.trace import to_json
@@ -53,7 +54,7 @@ class SchedulerServicer:
         tasks = fast_decode.tasks(request, caller().name, self._default_run_timeout)
         tenant = self._tenant()
         tenant.bind(tasks)
-        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner))
+        return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner, tenant.writer))
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
@@ -78,10 +79,10 @@ class SchedulerServicer:
             limits.SUBMITTER.check_text(follow)
             tenant = self._tenant()
             tenant.bind(tasks)
-            self._shell.accept(tasks, tenant.owner)
+            self._shell.accept(tasks, tenant.owner, tenant.writer)
             if follow:
                 followed.enter_context(self._shell.following(tenant.submitter(follow), outbox))
-                receipts.insert(0, self._shell.stream_terms())
+                receipts.insert(0, self._shell.stream_terms(client_writer(caller())))
             if patient:
                 put = outbox.put_patiently
         except DecodeError:

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from parlmesh.errors import PermissionDenied
 from parlmesh.security import ANYONE, Identity
 
+from ..blobs import client_writer
 from ..core.core import Core
 from ..core.task import Task
 
@@ -22,6 +23,8 @@ class Tenant:
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
         self.owner = "" if identity is ANYONE else self.prefix or identity.name
         """Against whose allowance its tasks count: all of a namespace share one."""
+        self.writer = client_writer(identity) if identity.namespace else ""
+        """Whose blobs its tasks may refer to; empty = anybody's."""
 
     def submitter(self, claimed: str) -> str:
         """The submitter that a claim stands for; the caller's own name when nothing is claimed."""

@@ -31,7 +31,7 @@ from scheduler.config import SchedulerConfig
 from scheduler.core import trace
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, TaskState
-from scheduler.wire import messages, views
+from scheduler.wire import blob_servicer, messages, views
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"(?:message|enum|service|oneof) (\w+) \{")
@@ -94,6 +94,9 @@ MOST: Mapping[str, float] = {
     "Hello.leases": limits.LEASES.most,
     "Heartbeat.leases": limits.LEASES.most,
     "ConnectRequest.credits": limits.CREDITS.most,
+    "HoldBlobsRequest.names": limits.BLOBS.most,
+    "HoldBlobsRequest.seconds": limits.HOLD_SECONDS.most,
+    "PutBlobRequest.data": blob_servicer.CHUNK_BYTES,
     "Trajectory.episodes": trajectories._MAX_EPISODES,
     "QueryMetricsRequest.names": metrics_servicer._MOST_NAMES,
     "QueryMetricsRequest.max_points": metrics_servicer._MOST_POINTS,

@@ -118,7 +118,7 @@ def test_a_missing_package_is_looked_for_in_an_extra_that_has_it() -> None:
 
 
 def test_the_base_is_numpy_grpc_protobuf_and_little_else() -> None:
-    small = {"googleapis-common-protos", "pydantic", "pyyaml"}
+    small = {"googleapis-common-protos", "pydantic", "pyyaml", "xxhash"}
     assert extra("") == {"numpy", "grpcio", "protobuf"} | small
 
 

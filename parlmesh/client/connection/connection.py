@@ -7,9 +7,12 @@ import secrets
 import grpc.aio
 
 from parlmesh.errors import FleetError, Unavailable
+from parlmesh.exchange import Exchange
 from parlmesh.rpc.errors import fleet_error_in
 from parlmesh.telemetry import get_logger
+from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
 
+from ..arrays import Arrays
 from ..config import ClientConfig
 from ..info import ClientCounts
 from .outgoing import Outgoing, Submissions
@@ -39,6 +42,14 @@ class Connection:
         self._address = address
         self._config = config
         self._outgoing = Outgoing(most_tasks=config.tasks_per_request, most_bytes=0)
+        exchange = Exchange(
+            BlobServiceStub(channel),
+            address,
+            cache_bytes=config.blob_bytes,
+            call_seconds=config.blob_seconds,
+            keeps_results=False,
+        )
+        self.arrays = self.pending.arrays = Arrays(exchange)
         self._searcher = Searcher(self.calls.stub, self.pending, self._outgoing, config, rng)
         self._sender = Sender(self.pending, self._outgoing, self._searcher, self.calls, config, rng)
         self.submissions = Submissions(
@@ -50,7 +61,15 @@ class Connection:
             seconds=config.call_seconds,
             give_up=self._sender.give_up,
         )
-        self._stream = Stream(channel, submitter, self.pending, config, rng, requests=self._sender)
+        self._stream = Stream(
+            channel,
+            submitter,
+            self.pending,
+            config,
+            rng,
+            requests=self._sender,
+            on_terms=lambda terms: exchange.agree(terms.blobs),
+        )
         self._keeper: asyncio.Task[None] | None = None
 
     @property
@@ -101,6 +120,7 @@ class Connection:
             async with asyncio.TaskGroup() as group:
                 self._sender.start(group)
                 self._searcher.start(group)
+                group.create_task(self.arrays.renew())
                 await self._stream.run(group)
         except BaseExceptionGroup as errors:
             known = fleet_error_in(errors)
@@ -134,3 +154,4 @@ class Connection:
     async def _all_cancelled(self) -> None:
         if self.calls.error is None:
             await self._sender.all_cancelled()
+            await self.arrays.close()

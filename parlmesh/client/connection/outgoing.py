@@ -152,6 +152,8 @@ class Submissions:
         if not isinstance(request, TaskRequest):
             raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
         task_id = request.task_id or self.new_id()
+        if request.tensors and self._pending.arrays is not None:
+            request = self._pending.arrays.without(request, task_id)
         task = self._encoder.task(request, task_id)
         if len(task) > self._outgoing.most_bytes:
             raise InvalidInput(

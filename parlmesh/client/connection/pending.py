@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 from parlmesh.errors import DeadlineExceeded, FleetError
 from parlmesh.v1 import task_pb2 as pb
 
+from ..arrays import Arrays
 from ..outcomes import Outcome, abandoned, outcome_from_proto
 
 
@@ -27,6 +28,8 @@ class Pending:
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Waiting] = {}
+        self.arrays: Arrays | None = None
+        """Of whom the outcomes get their large arrays."""
         self.received = 0
         self.foreign = 0
 
@@ -57,7 +60,7 @@ class Pending:
 
     def take(self, outcomes: Iterable[pb.Outcome]) -> None:
         """Settles what is waited for, in order, and counts the rest."""
-        pop, ready, sink = self._waiting.pop, list[Outcome](), None
+        pop, ready, sink, arrays = self._waiting.pop, list[Outcome](), None, self.arrays
         for message in outcomes:
             task_id = message.task_id
             waiting = pop(task_id, None)
@@ -69,7 +72,9 @@ class Pending:
                 if sink is not None:
                     sink.settle(ready)
                 sink, ready = waiting[0], []
-            ready.append(outcome_from_proto(message, task_id, waiting[1]))
+            ready.append(outcome_from_proto(message, task_id, waiting[1], arrays))
+            if arrays is not None and task_id in arrays.arguments:
+                arrays.ended(task_id, message)
             self.received += 1
         if sink is not None:
             sink.settle(ready)

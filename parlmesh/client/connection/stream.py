@@ -61,7 +61,9 @@ class Stream:
         rng: random.Random,
         *,
         requests: Requests,
+        on_terms: Callable[[StreamTerms], None] = lambda terms: None,
     ) -> None:
+        self._on_terms = on_terms
         # Requests are encoded by hand, so they stay bytes.
         self._open: Any = channel.stream_stream(METHOD, response_deserializer=SubmitTaskStreamResponse.FromString)
         self._follow = SubmitTaskStreamRequest(follow=submitter).SerializeToString()
@@ -157,6 +159,7 @@ class Stream:
         if response.HasField("terms"):
             # Mostly in the first message; outcomes that were being written down before the receipt come before it.
             self._terms = response.terms
+            self._on_terms(response.terms)
         for status in response.receipts:
             self._sent.popleft().answer(error_from_status(status) if status.code else None)
 

@@ -11,7 +11,12 @@ SETTINGS = 1 << 20
 NAMES = 4 << 20
 """10,000 ids and what surrounds them."""
 
+CHUNK = (1 << 20) + SMALL
+"""A mebibyte of a blob and what surrounds it."""
+
 OTHER_SIZES: Mapping[str, int | None] = {
+    "/parlmesh.v1.BlobService/HoldBlobs": NAMES,
+    "/parlmesh.v1.BlobService/PutBlob": CHUNK,
     "/parlmesh.v1.ExperienceService/UploadTrajectories": None,
     "/parlmesh.v1.FederationService/StartFederation": SETTINGS,
     "/parlmesh.v1.FederationService/SubmitUpdate": None,

@@ -11,6 +11,7 @@ from actor.config import LimitsConfig
 from actor.handlers.demo import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity, Worker
+from parlmesh.exchange import Exchange
 from parlmesh.handlers import Context, Handler, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.testing.fleet import FakeScheduler
@@ -101,6 +102,7 @@ async def fleet_of(slots: int = 1, extra: dict[str, Handler] | None = None, **li
         limits=LimitsConfig(**{"prefetch": 4, "stop_seconds": 0.05} | limits),
         metrics=metrics,
         policy_version=lambda: 9,
+        exchange=Exchange(None, "", cache_bytes=0, call_seconds=1.0, keeps_results=True),
         on_reset=lambda: setattr(fleet, "cache_resets", fleet.cache_resets + 1),
     )
     fleet = Fleet(worker, gate, keeps, metrics)

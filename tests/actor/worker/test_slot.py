@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from actor.metrics import ActorMetrics
 from actor.worker.attempts import AttemptTimeout
 from actor.worker.slot import Slot
+from parlmesh.blobs import Blobs
 from parlmesh.handlers import Cancelled, Context, Handler, HandlerError, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease
@@ -59,7 +60,7 @@ def metrics() -> ActorMetrics:
 
 @pytest.fixture
 async def slot(metrics: ActorMetrics) -> AsyncIterator[Slot]:
-    slot = Slot(3, actor_id="a", stop_seconds=_SHORT, metrics=metrics)
+    slot = Slot(3, actor_id="a", stop_seconds=_SHORT, metrics=metrics, blobs=Blobs())
     yield slot
     await slot.close()
 

@@ -14,6 +14,7 @@ from actor.metrics import ActorMetrics
 from actor.worker.uplink import Uplink
 from actor.worker.worker import ActorIdentity, Worker
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
+from parlmesh.exchange import Exchange
 from parlmesh.handlers import Context, RunsIn
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async
@@ -55,6 +56,7 @@ async def _connected(*, from_clock: bool = False) -> AsyncIterator[Connected]:
         limits=limits,
         metrics=metrics,
         policy_version=lambda: 0,
+        exchange=Exchange(None, "", cache_bytes=0, call_seconds=1.0, keeps_results=True),
         on_reset=lambda: None,
     )
     async with serve([scheduler.service]) as address, open_channel(address) as channel, worker:

@@ -38,6 +38,7 @@ HOST = "127.0.0.1"
 ALLOWED = {
     "grpc.health.v1.Health": {"Check": "*", "List": "*", "Watch": "*"},
     "grpc.reflection.v1alpha.ServerReflection": {"ServerReflectionInfo": "r"},
+    "parlmesh.v1.BlobService": {"GetBlob": "ran", "HoldBlobs": "n", "PutBlob": "an"},
     "parlmesh.v1.ExperienceService": {"UploadTrajectories": "a"},
     "parlmesh.v1.FederationService": {
         "GetFederatedModel": "ra",

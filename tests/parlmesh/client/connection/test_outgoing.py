@@ -49,8 +49,9 @@ def test_what_is_written_by_hand_is_what_the_generated_classes_read(given: list[
         assert (spec.task_id, spec.kind, spec.submitter) == (task_id, request.kind, "me")
         assert (int(spec.priority), spec.max_attempts) == (int(request.priority), request.max_attempts)
         assert parameters == request.parameters
+        sent: dict[str, Any] = dict(request.tensors)
         assert {name: array.tolist() for name, array in tensors.items()} == {
-            name: array.tolist() for name, array in request.tensors.items()
+            name: array.tolist() for name, array in sent.items()
         }
         assert list(spec.dependencies) == request.dependencies
         assert (spec.placement.node_id, dict(spec.placement.labels)) == (

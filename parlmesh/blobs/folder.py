@@ -1,0 +1,117 @@
+"""A folder of blobs, one file each. Processes of one host share it, and with it the memory that the files are."""
+
+import mmap
+import os
+import secrets
+import stat
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.types import Array
+
+from .references import MARK, check_name, digest_of
+
+_WRITE_BYTES = 1 << 30
+_MAPPED_BYTES = 256 << 20
+
+
+class _Mapping(mmap.mmap):
+    """The bytes of one blob, readable only."""
+
+    name = ""
+
+
+class BlobFolder:
+    """Writes whole files or nothing; what is read is checked against its name once, and stays mapped for a while."""
+
+    def __init__(self, path: Path, mapped_bytes: int = _MAPPED_BYTES) -> None:
+        self.path = path
+        self._most_mapped = mapped_bytes
+        self._mapped: OrderedDict[str, Array] = OrderedDict()
+        self._mapped_bytes = 0
+        self._lock = threading.Lock()
+
+    def file(self, name: str) -> Path:
+        return self.path / name.removeprefix(MARK)
+
+    def size(self, name: str) -> int:
+        """Bytes of a blob; -1 when there is none, or something else in its place."""
+        try:
+            found = os.lstat(self.file(name))
+        except OSError:
+            return -1
+        return found.st_size if stat.S_ISREG(found.st_mode) else -1
+
+    def write(self, name: str, data: memoryview) -> None:
+        """Nothing happens when it is there already."""
+        if self.size(name) == len(data):
+            return
+        temporary = self.path / f".{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            try:
+                written = 0
+                while written < len(data):
+                    written += os.write(descriptor, data[written : written + _WRITE_BYTES])
+            finally:
+                os.close(descriptor)
+            temporary.rename(self.file(name))
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def read(self, name: str, size: int) -> Array:
+        """Its bytes, read-only. They stay what they are when the blob is removed."""
+        with self._lock:
+            mapped = self._mapped.get(name)
+            if mapped is None:
+                mapped = self._map(name, size)
+                self._keep(name, mapped)
+        if mapped.nbytes != size:
+            raise InvalidInput(f"{name} has {mapped.nbytes} bytes, and {size} are asked for", reason="BLOB_SIZE")
+        return mapped
+
+    def remove(self, name: str) -> None:
+        self.file(name).unlink(missing_ok=True)
+
+    def _map(self, name: str, size: int) -> Array:
+        _, digest = check_name(name)
+        try:
+            descriptor = os.open(self.file(name), os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError:
+            raise NotFound(f"{name} is not kept any more", reason="BLOB_GONE", blob=name) from None
+        try:
+            held = os.fstat(descriptor).st_size
+            if held != size:
+                raise InvalidInput(f"{name} has {held} bytes, and {size} are asked for", reason="BLOB_SIZE")
+            mapping = _Mapping(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+        finally:
+            os.close(descriptor)
+        mapping.name = name
+        array = np.frombuffer(mapping, np.uint8)
+        if digest_of(array.data) != digest:
+            raise InvalidInput(f"the bytes of {name} are not those of its digest", reason="BLOB_CORRUPT")
+        return array
+
+    def _keep(self, name: str, mapped: Array) -> None:
+        self._mapped[name] = mapped
+        self._mapped_bytes += mapped.nbytes
+        while self._mapped_bytes > self._most_mapped and self._mapped:
+            _, oldest = self._mapped.popitem(last=False)
+            self._mapped_bytes -= oldest.nbytes
+
+
+def name_behind(array: Array) -> str:
+    """The blob that an array shows whole and as it is; empty when it shows something else."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, memoryview):
+        base = base.obj
+    if isinstance(base, _Mapping) and array.nbytes == len(base) and array.flags.c_contiguous:
+        return base.name
+    return ""

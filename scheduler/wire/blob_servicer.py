@@ -1,0 +1,144 @@
+"""BlobService over gRPC: for those who do not share the scheduler's folder."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator
+from typing import Any
+
+import xxhash
+
+from parlmesh import limits
+from parlmesh.blobs import check_name
+from parlmesh.errors import InvalidInput, NotFound, PermissionDenied, ResourceExhausted
+from parlmesh.rpc import caller
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.registration import service_of
+from parlmesh.security import Role
+from parlmesh.v1 import blob_service_pb2 as pb
+from parlmesh.wire.chunks import chunk_to_wire
+
+from ..blobs import BlobLedger, client_writer, writer_of
+from ..config import BlobConfig
+from ..core.core import Core
+from ..core.task import Task
+from .tenancy import Tenant
+
+Context = Any
+
+CHUNK_BYTES = 1 << 20
+_DATA = b"\x0a"
+
+
+class BlobServicer:
+    """What clients and actors on other hosts call."""
+
+    def __init__(self, core: Core, ledger: BlobLedger, config: BlobConfig) -> None:
+        self._core = core
+        self._ledger = ledger
+        self._config = config
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        return service_of(pb.DESCRIPTOR, "BlobService", self, writes_encoded=("GetBlob",))
+
+    async def PutBlob(self, requests: AsyncIterator[pb.PutBlobRequest], context: Context) -> pb.PutBlobResponse:
+        """Writes beside the blobs until size and digest are right."""
+        first = await anext(aiter(requests), None)
+        if first is None:
+            raise InvalidInput("PutBlob has no message; the first names the blob", reason="MISSING_NAME")
+        writer, digest = check_name(first.name)
+        self._check_writer(writer, first.name)
+        size = first.size_bytes
+        if not 0 < size <= self._config.largest_bytes:
+            raise ResourceExhausted(
+                f"{first.name} has {size} bytes; it must have 1 to {self._config.largest_bytes} (blobs.largest_bytes)",
+                reason="BLOB_TOO_LARGE",
+            )
+        with self._ledger.reserved(size):
+            await self._receive(first, requests, digest)
+        self._ledger.keep(first.name, size, self._config.lease_seconds)
+        return pb.PutBlobResponse()
+
+    async def _receive(self, first: pb.PutBlobRequest, rest: AsyncIterator[pb.PutBlobRequest], digest: str) -> None:
+        folder, size = self._ledger.folder, first.size_bytes
+        temporary = folder.path / f".{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            found, written = xxhash.xxh3_128(), 0
+            message: pb.PutBlobRequest | None = first
+            while message is not None:
+                data = message.data
+                written += len(data)
+                if written > size:
+                    raise InvalidInput(f"{first.name} has more bytes than the {size} it names", reason="BLOB_SIZE")
+                found.update(data)
+                os.write(descriptor, data)
+                message = await anext(aiter(rest), None)
+            if written != size:
+                raise InvalidInput(f"{first.name} has {written} bytes, and names {size}", reason="BLOB_SIZE")
+            if found.hexdigest() != digest:
+                raise InvalidInput(f"the bytes of {first.name} are not those of its digest", reason="BLOB_CORRUPT")
+            temporary.rename(folder.file(first.name))
+        finally:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+
+    async def GetBlob(self, request: pb.GetBlobRequest, context: Context) -> None:
+        """Writes encoded GetBlobResponses."""
+        writer, _ = check_name(request.name)
+        if not (self._reads(request) if request.task_id else self._is(writer)):
+            raise _unknown(request.name)
+        size = self._ledger.folder.size(request.name)
+        if size < 0:
+            raise _unknown(request.name)
+        data = (await asyncio.to_thread(self._ledger.folder.read, request.name, size)).data
+        for start in range(0, size, CHUNK_BYTES):
+            await context.write(chunk_to_wire(_DATA, data[start : start + CHUNK_BYTES]))
+
+    async def HoldBlobs(self, request: pb.HoldBlobsRequest, context: Context) -> pb.HoldBlobsResponse:
+        limits.BLOBS.check(len(request.names), "the request")
+        limits.HOLD_SECONDS.check(request.seconds)
+        return pb.HoldBlobsResponse(held=self._ledger.hold_names(request.names, request.seconds, self._may_hold))
+
+    def _may_hold(self, name: str, task_id: str) -> bool:
+        task = self._core.life.tasks.get(task_id)
+        return self._is(check_name(name)[0]) or (task is not None and self._tenant().sees(task))
+
+    def _reads(self, request: pb.GetBlobRequest) -> bool:
+        """Through a task that it may see, or runs: one that has the blob, or gets it as the result of another."""
+        task, identity = self._core.life.tasks.get(request.task_id), caller()
+        if task is None:
+            return False
+        if identity.role is Role.ACTOR:
+            if task.actor is None or not identity.speaks_for(task.actor.node_id):
+                return False
+        elif not self._tenant().sees(task):
+            return False
+        name = request.name.encode()
+        return _has(task, name) or any(
+            _has(parent, name) for parent in map(self._core.life.tasks.get, task.dependencies) if parent is not None
+        )
+
+    def _check_writer(self, writer: str, name: str) -> None:
+        if not self._is(writer):
+            raise PermissionDenied(f'"{caller().name}" may not write {name}, of another writer', reason="BLOB_WRITER")
+
+    def _is(self, writer: str) -> bool:
+        """Whether the caller writes under this name. Where nobody has an identity, anybody may be anyone."""
+        identity = caller()
+        if identity.role is Role.ACTOR:
+            return writer == writer_of("a", identity.name)
+        return not identity.namespace or writer == client_writer(identity)
+
+    def _tenant(self) -> Tenant:
+        return Tenant(self._core, caller())
+
+
+def _has(task: Task, name: bytes) -> bool:
+    return name in task.body or name in task.result
+
+
+def _unknown(name: str) -> NotFound:
+    return NotFound(f"{name} is unknown, or kept no more", reason="BLOB_UNKNOWN", blob=name)

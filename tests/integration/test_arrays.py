@@ -1,0 +1,122 @@
+"""Large arrays and results that flow, over real processes: little of them passes the client, and nothing hangs."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import parlmesh
+from parlmesh.client import PARLController, Placement, TaskRequest
+from parlmesh.errors import FleetError
+from parlmesh.testing import Process, free_port, wait_until_async
+from parlmesh.testing.proxy import Proxy
+
+pytestmark = pytest.mark.e2e
+
+_ROOT = Path(__file__).parents[2]
+_RESULT_BYTES = 100_000
+
+
+@parlmesh.task(kind="grown")
+def grown(array: Any) -> Any:
+    """One more, of every element."""
+    return array + 1
+
+
+class Fleet:
+    """A scheduler with a file, whose actors know the functions of this module."""
+
+    def __init__(self, folder: Path) -> None:
+        self.blobs = folder / "blobs"
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self._store = folder / "store.sqlite"
+
+    @contextmanager
+    def scheduler(self) -> Iterator[Process]:
+        given = (f"listen.port={self.port}", f"store.path={self._store}", f"blobs.folder={self.blobs}")
+        with self._process("scheduler", *given, "leases.duration_seconds=2") as process:
+            process.wait_for("server_started")
+            yield process
+
+    @contextmanager
+    def actor(self, name: str) -> Iterator[Process]:
+        given = (f"scheduler={self.address}", f"node_id={name}", f"actor_id={name}", f'tasks=["{__file__}"]')
+        with self._process("actor", *given) as process:
+            process.wait_for("connected")
+            yield process
+
+    def files(self) -> list[str]:
+        return [name for name in os.listdir(self.blobs) if not name.startswith(".")]
+
+    def _process(self, module: str, *settings: str) -> Process:
+        options = [option for setting in (*settings, "metrics.port=null") for option in ("--set", setting)]
+        return Process(module, *options, cwd=_ROOT)
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Fleet:
+    return Fleet(tmp_path)
+
+
+async def chain(fleet: Fleet, length: int) -> float:
+    """Bytes that the client sent and received, for each byte of the results."""
+    async with Proxy(fleet.address) as proxy, PARLController(proxy.address) as controller:
+        future = controller.submit(grown, np.zeros(_RESULT_BYTES // 8))
+        for _ in range(length - 1):
+            future = controller.submit(grown, future)
+        async with asyncio.timeout(300):
+            result = await future
+        assert result.tolist() == [float(length)] * (_RESULT_BYTES // 8)
+        return (proxy.up.carried_bytes + proxy.down.carried_bytes) / (length * _RESULT_BYTES)
+
+
+async def test_little_of_a_chain_passes_the_client_and_nothing_is_left_of_it(fleet: Fleet) -> None:
+    with fleet.scheduler(), fleet.actor("one"):
+        assert await chain(fleet, 50) < 0.01
+        await wait_until_async(lambda: not fleet.files(), 20.0)
+
+
+@pytest.mark.slow
+async def test_little_of_a_long_chain_passes_the_client(fleet: Fleet) -> None:
+    with fleet.scheduler(), fleet.actor("one"), fleet.actor("two"):
+        assert await chain(fleet, 1000) < 0.01
+
+
+def on(node: str, task_id: str, *dependencies: str) -> TaskRequest:
+    argument: Any = {"$result": dependencies[0]} if dependencies else {"$tensor": "0"}
+    return TaskRequest(
+        grown.kind,
+        {"args": [argument]},
+        {} if dependencies else {"0": np.zeros(_RESULT_BYTES // 8)},
+        task_id=task_id,
+        dependencies=dependencies,
+        placement=Placement(node_id=node),
+    )
+
+
+async def test_a_result_outlives_its_actor_and_the_scheduler_and_one_that_is_gone_is_named(fleet: Fleet) -> None:
+    with fleet.scheduler() as scheduler, fleet.actor("one") as one:
+        async with PARLController(fleet.address) as controller:
+            await controller.submit_tasks([on("one", "kept"), on("one", "lost")])
+            for task_id in ("kept", "lost"):
+                assert (await controller.result(task_id, timeout=60)).ok
+        one.kill()
+        scheduler.kill()
+    assert len(fleet.files()) >= 2
+    with fleet.scheduler(), fleet.actor("two"):
+        async with PARLController(fleet.address) as controller:
+            await controller.submit_task(on("two", "reads", "kept"))
+            outcome = await controller.result("reads", timeout=60)
+            assert outcome.tensors["0"][:2].tolist() == [2.0, 2.0]
+            for name in fleet.files():
+                (fleet.blobs / name).unlink()
+            await controller.submit_task(on("two", "fails", "lost"))
+            outcome = await controller.result("fails", timeout=60)
+            assert isinstance(outcome.error, FleetError)
+            assert outcome.error.reason == "BLOB_GONE"
