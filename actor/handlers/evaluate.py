@@ -1,5 +1,7 @@
 """Judging one policy version: whole episodes of greedy play."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from pydantic import Field
@@ -13,17 +15,33 @@ from ..learner.link import LearnerLink
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 
-class EvaluateParameters(Parameters):
-    """What to evaluate."""
+class PlayParameters(Parameters):
+    """Which version of which run plays, and where."""
 
     run_id: str = Field(min_length=1, max_length=200)
-    environment: dict[str, Any]
-    episodes: int = Field(default=20, ge=1, le=10_000)
-    seed: int = Field(default=0, ge=0, lt=1 << 32)
-    version: int = Field(ge=1, lt=1 << 53)
-    sampled: bool = False
-    search: SearchParameters | None = None
     run_uid: str = Field(default="", max_length=200)
+    version: int = Field(ge=1, lt=1 << 53)
+    environment: dict[str, Any]
+    seed: int = Field(default=0, ge=0, lt=1 << 32)
+    search: SearchParameters | None = None
+
+
+class EvaluateParameters(PlayParameters):
+    """What to evaluate."""
+
+    episodes: int = Field(default=20, ge=1, le=10_000)
+    sampled: bool = False
+
+
+@contextmanager
+def cancellable(context: Context) -> Iterator[None]:
+    """Around whole episodes: whoever plays raises Unavailable when it was cancelled; any other stands."""
+    context.check()
+    try:
+        yield
+    except Unavailable:
+        context.check()
+        raise
 
 
 class Evaluate:
@@ -39,8 +57,7 @@ class Evaluate:
         """{run_id, environment, episodes, seed, version, sampled, search, run_uid}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
         held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
-        context.check()
-        try:
+        with cancellable(context):
             returns = evaluate(
                 held.policy,
                 wanted.environment,
@@ -50,10 +67,6 @@ class Evaluate:
                 search=search_of(wanted.search),
                 cancelled=lambda: context.cancelled,
             )
-        except Unavailable:
-            # The player raises when it was cancelled; otherwise the error stands.
-            context.check()
-            raise
         return Result(
             {
                 "version": held.version,

@@ -4,27 +4,21 @@ from typing import Any
 
 from pydantic import Field
 
-from parlmesh.errors import Unavailable
 from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import play_match
 from parlmesh.types import Array
 
 from ..learner.link import LearnerLink
-from .parameters import Parameters, SearchParameters, parse_parameters, search_of
+from .evaluate import PlayParameters, cancellable
+from .parameters import parse_parameters, search_of
 
 
-class MatchParameters(Parameters):
+class MatchParameters(PlayParameters):
     """Who plays whom."""
 
-    run_id: str = Field(min_length=1, max_length=200)
-    environment: dict[str, Any]
-    version: int = Field(ge=1, lt=1 << 53)
     opponent: int = Field(ge=1, lt=1 << 53)
     games: int = Field(default=100, ge=1, le=10_000)
-    seed: int = Field(default=0, ge=0, lt=1 << 32)
     sampled: bool = True
-    search: SearchParameters | None = None
-    run_uid: str = Field(default="", max_length=200)
 
 
 class Match:
@@ -43,8 +37,7 @@ class Match:
             self._learner.exact_policy(wanted.run_id, version, context, wanted.run_uid)
             for version in (wanted.version, wanted.opponent)
         )
-        context.check()
-        try:
+        with cancellable(context):
             games = play_match(
                 held.policy,
                 other.policy,
@@ -55,10 +48,6 @@ class Match:
                 search=search_of(wanted.search),
                 cancelled=lambda: context.cancelled,
             )
-        except Unavailable:
-            # The player raises when it was cancelled; otherwise the error stands.
-            context.check()
-            raise
         ends: dict[str, int] = {}
         for game in games:
             ends[game.end] = ends.get(game.end, 0) + 1

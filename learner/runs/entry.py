@@ -91,7 +91,7 @@ class Entry:
     @property
     def notes(self) -> list[str]:
         """What would help it."""
-        return [self.live.run.note] if self.live is not None and self.live.run.note else []
+        return [self.live.run.obstacles.advice] if self.live is not None and self.live.run.obstacles.advice else []
 
     @property
     def standing(self) -> Mapping[str, Any]:

@@ -42,8 +42,8 @@ class LiveRun:
                     changed=run.wake,
                     rollout_failed=run.note_failed_rollout,
                     hopeless=run.fail,
-                    obstacle=run.note_scheduler,
-                    note=run.note_crowd,
+                    obstacle=run.obstacles.note_scheduler,
+                    note=run.obstacles.note_advice,
                 ),
                 league=run.league,
             )

@@ -2,9 +2,13 @@
 
 from collections.abc import Callable
 
+from parlmesh.errors import FleetError, ResourceExhausted
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.learner")
+
+# So many trajectories refused in a row are no accident.
+_REFUSALS = 20
 
 
 class Obstacles:
@@ -14,6 +18,9 @@ class Obstacles:
         self._run_id = run_id
         self._on_change = on_change
         self._met: dict[str, str] = {}
+        self._refused_in_a_row = 0
+        self.advice = ""
+        """What would help the run, though nothing is in its way."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -37,3 +44,31 @@ class Obstacles:
         if self._met.pop(kind, None) is not None:
             log.info("run_goes_on", run_id=self._run_id, after=kind)
             self._on_change()
+
+    def note_scheduler(self, sentence: str) -> None:
+        """Why the scheduler takes no tasks now; nothing when it does."""
+        if sentence:
+            self.meet("scheduler", sentence)
+        else:
+            self.clear("scheduler")
+
+    def note_advice(self, sentence: str) -> None:
+        """What would help; nothing when nothing would."""
+        if sentence != self.advice:
+            self.advice = sentence
+            if sentence:
+                log.warning("slots_unused", run_id=self._run_id, advice=sentence)
+            self._on_change()
+
+    def note_refusal(self, error: FleetError) -> None:
+        """A run that takes nothing it is sent must not look as if it were only waiting."""
+        if not isinstance(error, ResourceExhausted):
+            self._refused_in_a_row += 1
+        if self._refused_in_a_row >= _REFUSALS:
+            self.meet("experience", f"every trajectory is refused, the last ones as {error.reason}")
+
+    def note_admission(self) -> None:
+        """A trajectory was taken."""
+        if self._refused_in_a_row:
+            self._refused_in_a_row = 0
+            self.clear("experience")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from parlmesh.errors import FailedPrecondition
+
 _WINDOW_SECONDS = 3.0
 _LONGEST_WORDS, _LONGEST_TRACEBACK = 1_000, 10_000
 
@@ -28,7 +30,7 @@ class RunState(enum.Enum):
 
 @dataclass(slots=True)
 class Progress:
-    """Numbers of a run; `standing.py` adds those of the queue."""
+    """Numbers of a run; `throughput.py` counts them."""
 
     state: RunState = RunState.CREATED
     reason: str = ""
@@ -56,6 +58,11 @@ class Progress:
     # Steps of the longest episode that was seen to end.
     longest_episode: int = 0
     recent_returns: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+
+    def check_state(self, wanted: RunState, wish: str) -> None:
+        """FailedPrecondition when the run is in another state."""
+        if self.state is not wanted:
+            raise FailedPrecondition(f"only a {wanted.value} run can be {wish}; this one is {self.state.value}")
 
     @property
     def episode_return(self) -> float | None:

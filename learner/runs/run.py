@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, ResourceExhausted
+from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
 from parlmesh.failures import frames_of, sentence, tell
 from parlmesh.telemetry import get_logger
 from parlmesh.training.trainer import Trainer, Update
@@ -40,8 +40,6 @@ T = TypeVar("T")
 
 # A wait this long for one batch is worth a line in the log.
 _PATIENCE_SECONDS = 10.0
-# So many trajectories refused in a row are no accident.
-_REFUSALS = 20
 
 
 class TrainingRun:
@@ -84,10 +82,8 @@ class TrainingRun:
         self._stop_reason: str | None = None
         self._failure: str | None = None
         self._pause_unsaved = False
-        self._refused_in_a_row = 0
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self.obstacles = Obstacles(registry.run_id, self._notify)
-        self.note = ""
         self._disk = Disk(self._threads, self.obstacles)
         self._evaluations = Evaluations(
             config,
@@ -179,25 +175,16 @@ class TrainingRun:
         try:
             self.queue.put(trajectory, self.progress.version)
         except FleetError as error:
-            self._note_refusal(trajectory, error)
+            if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
+                self.on_strike(trajectory.sender, error.reason, error.message)
+            self.obstacles.note_refusal(error)
             raise
         else:
             self.on_admitted(trajectory)
-            if self._refused_in_a_row:
-                self._refused_in_a_row = 0
-                self.obstacles.clear("experience")
+            self.obstacles.note_admission()
         finally:
             # Also when it was refused: another may have to be asked for.
             self.wake()
-
-    def _note_refusal(self, trajectory: Trajectory, error: FleetError) -> None:
-        """A run that takes nothing it is sent must not look as if it were only waiting."""
-        if isinstance(error, InvalidInput | PermissionDenied) or error.reason == UNASKED:
-            self.on_strike(trajectory.sender, error.reason, error.message)
-        if not isinstance(error, ResourceExhausted):
-            self._refused_in_a_row += 1
-        if self._refused_in_a_row >= _REFUSALS:
-            self.obstacles.meet("experience", f"every trajectory is refused, the last ones as {error.reason}")
 
     def wake(self) -> None:
         """Lets the loop look again: something arrived or failed."""
@@ -221,36 +208,16 @@ class TrainingRun:
         self.progress.note_failure(sentence, traceback)
         self._notify()
 
-    def note_scheduler(self, sentence: str) -> None:
-        """Why the scheduler takes no tasks now; nothing when it does."""
-        if sentence:
-            self.obstacles.meet("scheduler", sentence)
-        else:
-            self.obstacles.clear("scheduler")
-
-    def note_crowd(self, sentence: str) -> None:
-        """What would help the run; nothing when nothing would."""
-        if sentence != self.note:
-            self.note = sentence
-            if sentence:
-                log.warning("slots_unused", run_id=self.registry.run_id, advice=sentence)
-            self._notify()
-
-    def check_state(self, wanted: RunState, wish: str) -> None:
-        """FailedPrecondition when the run is in another state."""
-        if (state := self.progress.state) is not wanted:
-            raise FailedPrecondition(f"only a {wanted.value} run can be {wish}; this one is {state.value}")
-
     def pause(self) -> None:
         """Asks for nothing and trains on nothing until resumed."""
-        self.check_state(RunState.RUNNING, "paused")
+        self.progress.check_state(RunState.RUNNING, "paused")
         self._pause_unsaved = True
         self._set_state(RunState.PAUSED)
         self.wake()
 
     def resume(self) -> None:
         """Goes on after a pause."""
-        self.check_state(RunState.PAUSED, "resumed")
+        self.progress.check_state(RunState.PAUSED, "resumed")
         self._ticked = self._clock()
         self._set_state(RunState.RUNNING)
         self.wake()

@@ -248,7 +248,7 @@ class Runs:
         async with self._changing:
             entry = self.get(run_id)
             run = self._living(entry, "paused").run
-            run.check_state(RunState.RUNNING, "paused")
+            run.progress.check_state(RunState.RUNNING, "paused")
             await self._rewrite(entry, state=RunState.PAUSED)
             run.pause()
             return entry
@@ -260,7 +260,7 @@ class Runs:
             live = self._living(entry, "resumed")
             if entry.state is RunState.PAUSED:
                 self._check_room()
-            live.run.check_state(RunState.PAUSED, "resumed")
+            live.run.progress.check_state(RunState.PAUSED, "resumed")
             await self._rewrite(entry, state=RunState.RUNNING)
             live.run.resume()
             return entry

@@ -5,7 +5,8 @@ from itertools import islice
 
 from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
 from ..core.quarantine import MAX_NODES
-from .records import DamagedJournal, Forgotten, Gap, RecordKind, decode, encode, encode_gap, split
+from .decoding import decode, split
+from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
 from .unreadable import UnreadableRecords
 
 SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)

@@ -12,7 +12,8 @@ from parlmesh.errors import FailedPrecondition
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
 from scheduler.core.task import Task, TaskState
-from scheduler.journal.records import DamagedJournal, Submitted, decode
+from scheduler.journal.decoding import decode
+from scheduler.journal.records import DamagedJournal, Submitted
 from scheduler.store import MemoryStore, SqliteStore, Store
 from tests.scheduler.conftest import Harness
 
