@@ -8,6 +8,11 @@ def join_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+def split_addresses(addresses: str) -> list[str]:
+    """Each of a list with commas; the text itself where there is no comma."""
+    return [each.strip() for each in addresses.split(",")]
+
+
 def host_of(address: str) -> str:
     """The host a channel's address names; empty for a unix socket."""
     if address.startswith(("unix:", "unix-abstract:")):

@@ -10,6 +10,7 @@ SERVER = ("grpc_health", "grpc_reflection", "prometheus_client")
 
 # By the name that is imported; where several extras bring it, the smallest.
 _EXTRAS: Mapping[str, str] = {
+    "asyncpg": "postgres",
     "cryptography": "security",
     "cmaes": "tune",
     "dp_accounting": "federation",

@@ -14,6 +14,8 @@ def main() -> int:
         "scheduler", SchedulerConfig, description="Takes tasks, gives them to actors by priority, keeps their outcomes."
     )
     require("parlmesh-scheduler", "scheduler", *SERVER)
+    if config.store.kind == "postgresql":
+        require("store.kind=postgresql", "postgres", "asyncpg")
     choose_engine()
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
     from parlmesh.rpc import run_service

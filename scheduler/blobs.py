@@ -305,7 +305,13 @@ def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
     """The setting, or one in shared memory; a scheduler with a file finds its own again after a restart."""
     if config.folder is not None:
         return config.folder
-    own = sha256(str(store.path.resolve()).encode()).hexdigest()[:16] if store.kind != "memory" else None
+    # Several schedulers of one database may be on one machine: each is known by its address.
+    place = {
+        "memory": "",
+        "sqlite": str(store.path.resolve()),
+        "postgresql": store.address and store.url + store.address,
+    }
+    own = sha256(place[store.kind].encode()).hexdigest()[:16] if place[store.kind] else None
     name = f"parlmesh-{os.getuid()}-{own or secrets.token_hex(8)}"
     if _SHARED_MEMORY.is_dir():
         return _SHARED_MEMORY / name

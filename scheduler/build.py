@@ -1,23 +1,27 @@
 """The one place where the scheduler's parts are chosen and put together."""
 
 import asyncio
-import gc
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 
+from parlmesh.addresses import join_address
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
 
-from .blobs import BlobLedger, folder_of
+from . import metrics
 from .config import SchedulerConfig, StoreConfig
 from .core.core import Core
+from .core.placement import Fleet
 from .shell import Shell
-from .store import MemoryStore, SqliteStore, Store
-from .store.committer import Committer
+from .standby import Standby
+from .store import MemoryStore, Opened, SharedStore, SqliteStore, Store
+from .term import Term
 from .wire.blob_servicer import BlobServicer
 from .wire.fleet_servicer import FleetServicer
 from .wire.scheduler_servicer import SchedulerServicer
+from .wire.seat import Seat
 
 log = get_logger("parlmesh.scheduler")
 
@@ -33,85 +37,145 @@ def build_store(config: StoreConfig) -> Store:
     )
 
 
+def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
+    # Only this one needs asyncpg.
+    from parlmesh.postgres.target import Target
+
+    from .store.postgres import PostgresStore
+
+    config = scheduler.store
+    password = config.password.get_secret_value() if config.password is not None else ""
+    return PostgresStore(
+        Target(config.url, password, config.password_file),
+        synchronous=config.synchronous,
+        compact_records=config.compact_records,
+        lease_seconds=config.lease_seconds,
+        address=config.address or join_address(socket.gethostname(), scheduler.listen.port),
+    )
+
+
 class Scheduler:
-    """A scheduler with its store and its server, rebuilt from what the store remembers."""
+    """A scheduler with its store and its server. One that has its store alone leads from the start."""
 
     def __init__(self, config: SchedulerConfig) -> None:
         self._config = config
-        self._store = build_store(config.store)
-        started, wall_time = time.monotonic(), time.time()
-        opened = self._store.open(wall_time)
-        self.core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
-        with garbage_collection_paused():
-            unreadable = self.core.recover(opened.batches, started)
-        unreadable.tell(str(config.store.path))
-        if unreadable.count:
-            # Clients are to see that this is another memory, and send again what it may have lost.
-            self._store.renew_identity()
-        log.info(
-            "recovered",
-            store=config.store.kind,
-            tasks=len(self.core.life.tasks),
-            unfinished=self.core.life.statistics.unfinished,
-            seconds=round(time.monotonic() - started, 3),
-        )
-        self._committer = (
-            Committer(self._store, on_health=self._set_healthy, on_death=self._fail) if self._store.durable else None
-        )
-        self._blobs = BlobLedger(config.blobs, folder_of(config.blobs, config.store), time.monotonic)
-        self._blobs.open(self.core.life.tasks.values())
-        self.shell = Shell(
-            config,
-            self.core,
-            clock=time.monotonic,
-            wall_clock=time.time,
-            committer=self._committer,
-            memory_id=self._store.identity,
-            blobs=self._blobs,
-            on_failure=lambda: self._set_healthy(False),
-        )
+        self._shared: SharedStore | None = build_shared_store(config) if config.store.kind == "postgresql" else None
+        self._store: Store = self._shared or build_store(config.store)
+        self._seat = Seat()
+        self._term: Term | None = None
+        if self._shared is None:
+            self._begin(self._store.open(time.time()))
         self.server = FleetServer(
             listen=config.listen,
             security=config.security,
             services=(
-                SchedulerServicer(self.shell, config.retries.run_timeout_seconds, config.fleet_kinds).service,
-                FleetServicer(self.shell).service,
-                BlobServicer(self.core, self._blobs, config.blobs).service,
+                SchedulerServicer(self._seat, config.retries.run_timeout_seconds, config.fleet_kinds).service,
+                FleetServicer(self._seat).service,
+                BlobServicer(self._seat, config.blobs).service,
             ),
         )
 
+    @property
+    def shell(self) -> Shell:
+        return self._seat.shell
+
+    @property
+    def core(self) -> Core:
+        return self._seat.shell.core
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """None while another scheduler leads it."""
+        return None if self._term is None else self._term.shell.core.life.fleet
+
+    @property
+    def leads(self) -> bool:
+        return self._term is not None
+
     async def start(self) -> None:
-        if self._committer is not None:
-            self._committer.start(asyncio.get_running_loop())
+        """Serves; says SERVING unless it has yet to lead."""
         await self.server.start()
-        self.server.set_serving(True)
+        if self._term is not None:
+            self._term.start()
+            self.server.set_serving(True)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop. A shared store is led when it is this scheduler's turn, and followed until then."""
+        shared = self._shared
+        if shared is None:
+            await self.shell.run(stop)
+            return
+        standby = Standby(shared, self._seat)
+        while (opened := await standby.wait(stop)) is not None:
+            await self._lead(shared, opened, stop)
 
     async def stop(self) -> None:
         """Ends the streams, lets calls in flight finish, and commits all that was decided."""
         self.server.set_serving(False)
-        self.shell.close()
+        if self._term is not None:
+            self._term.shell.close()
         await self.server.drain()
-        if self._committer is not None and not await self._committer.close(self._config.listen.drain_seconds):
-            log.error("stopped_before_commit", batches=self._committer.behind)
-        self._store.close()
-        self._blobs.close(forget=not self._store.durable)
+        await self._end(self._config.listen.drain_seconds)
+        await asyncio.to_thread(self._store.close)
 
-    def _fail(self, error: BaseException) -> None:
-        self.shell.fail(error)
+    async def _lead(self, store: SharedStore, opened: Opened, stop: asyncio.Event) -> None:
+        """One term, until the end or until another scheduler leads."""
+        loop, deposed = asyncio.get_running_loop(), asyncio.Event()
+        store.keep(
+            on_trust=lambda trusted: _tell(loop, self._set_healthy, trusted),
+            on_deposed=lambda: _tell(loop, deposed.set),
+        )
+        # Rebuilding may be long, and the server has callers to refuse.
+        await asyncio.to_thread(self._begin, opened, deposed.set)
+        term = self._term
+        assert term is not None
+        self._seat.take(term.shell, trusted=store.trusted)
+        term.start()
+        self.server.set_serving(store.trusted())
+        log.info("serving", address=self.server.address, port=self.server.port, leader=True)
+        running = asyncio.create_task(term.shell.run(stop), name="leads")
+        ending = asyncio.create_task(deposed.wait(), name="is deposed")
+        try:
+            await asyncio.wait({running, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if not deposed.is_set():
+                await running
+                return
+        finally:
+            running.cancel()
+            ending.cancel()
+            await asyncio.wait({running, ending})
+        log.warning("stepping_down")
+        metrics.DEPOSITIONS.inc()
+        self.server.set_serving(False)
+        self._seat.leave()
+        term.abandon(self._seat.refusal())
+        await self._end(0.0)
+        await asyncio.to_thread(store.step_down)
+
+    def _begin(self, opened: Opened, on_deposed: Callable[[], None] = lambda: None) -> None:
+        metrics.LEADER.set(1)
+        self._term = Term(self._config, self._store, opened, self._set_healthy, on_deposed, self._trusted)
+        if self._shared is None:
+            self._seat.take(self._term.shell)
+
+    async def _end(self, seconds: float) -> None:
+        metrics.LEADER.set(0)
+        term, self._term = self._term, None
+        if term is not None:
+            await term.end(seconds)
+
+    def _trusted(self) -> bool:
+        return self._shared is None or self._shared.trusted()
 
     def _set_healthy(self, healthy: bool) -> None:
-        healthy = healthy and self.shell.failure is None
-        self.shell.healthy = healthy
-        self.server.set_serving(healthy)
+        term = self._term
+        if term is not None:
+            healthy = healthy and term.shell.failure is None and self._trusted()
+            term.shell.healthy = healthy
+            self.server.set_serving(healthy)
 
 
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Where very much is built at once and nothing is thrown away."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+def _tell(loop: asyncio.AbstractEventLoop, receiver: Callable[..., None], *values: object) -> None:
+    """From another thread; a loop that is closed needs to know nothing."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(receiver, *values)

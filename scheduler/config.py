@@ -1,11 +1,12 @@
 """The scheduler's settings. Every default is meant for a fleet of up to a few thousand actors."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SecretStr, model_validator
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
+from parlmesh.postgres.target import check_url
 from parlmesh.security import SecurityConfig
 
 
@@ -127,16 +128,57 @@ class BlobConfig(Config):
 class StoreConfig(Config):
     """Where accepted tasks and outcomes are kept."""
 
-    kind: Literal["memory", "sqlite"] = "sqlite"
-    """sqlite: survives the process; answers wait for the commit. memory: lost with the process."""
+    kind: Literal["memory", "sqlite", "postgresql"] = "sqlite"
+    """sqlite: survives the process; answers wait for the commit. memory: lost with the process. postgresql: survives
+    the machine, and several schedulers share it; meant when a url is given."""
     path: Path = Path("runs/scheduler.sqlite")
     """File of the sqlite store."""
+    url: str = ""
+    """Database of the postgresql store: postgresql://user@host:port/name, without a password; hosts may be several."""
+    password: SecretStr | None = None
+    """Password of the database."""
+    password_file: Path | None = None
+    """File that holds the password of the database."""
+    lease_seconds: float = Field(default=2.0, ge=0.5, le=60)
+    """With postgresql: a leader that was not heard of for so long is replaced by a scheduler that stands by."""
+    address: str = ""
+    """With postgresql: where callers reach this scheduler, host:port; told by those that stand by. Empty = the host's
+    name and listen.port."""
     synchronous: Literal["full", "normal"] = "full"
-    """full: survives power loss. normal: survives a crash of the process only, and is faster."""
+    """full: survives power loss. normal: survives a crash of the process only, and is faster; in PostgreSQL this is
+    synchronous_commit=off, and a crash of the database loses the last moments."""
     repair: bool = False
     """Start without what is damaged, or missing, in the journal, and say in the log what was left out."""
     compact_records: int = Field(default=200_000, ge=1)
     """Journal records after which the journal is compacted; at least twice what is alive."""
+
+    @property
+    def where(self) -> str:
+        """For people: the file, or the database."""
+        return self.url if self.kind == "postgresql" else str(self.path)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_url_is_of_postgresql(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("url") and "kind" not in values:
+            return {**values, "kind": "postgresql"}
+        return values
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.kind != "postgresql":
+            given = [name for name in ("url", "password", "password_file", "address") if getattr(self, name)]
+            if given:
+                raise ValueError(f"{given[0]} is for kind=postgresql, and kind is {self.kind}")
+            return self
+        if not self.url:
+            raise ValueError("kind=postgresql needs url: postgresql://user@host:port/name")
+        check_url(self.url)
+        if self.password is not None and self.password_file is not None:
+            raise ValueError("password and password_file are both set; keep one")
+        if self.repair:
+            raise ValueError("repair is for sqlite; restore PostgreSQL from a backup of its own")
+        return self
 
 
 class SchedulerConfig(Config):

@@ -32,6 +32,8 @@ MOVED = Counter("parlmesh_scheduler_moved_tasks_total", "Assignments taken back 
 REFUSED = Counter("parlmesh_scheduler_refused_requests_total", "Submits refused whole, by reason.", ["reason"])
 # Told from the start: a rate sees no step from nothing to something.
 REFUSED.labels("queue_full")
+LEADER = Gauge("parlmesh_scheduler_leader", "1 while this scheduler leads, 0 while it stands by.")
+DEPOSITIONS = Counter("parlmesh_scheduler_depositions_total", "Times that another scheduler took over from this one.")
 EVENT_LOOP_LAG = Gauge(
     "parlmesh_scheduler_event_loop_lag_seconds", "How late the last tick came: what every stream waits for."
 )

@@ -29,7 +29,7 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     tell_build("scheduler")
     pages = {
         HEALTH_PATH: health_page(lambda: scheduler.server.serving),
-        TARGETS_PATH: Targets(scheduler.core.life.fleet).page,
+        TARGETS_PATH: Targets(lambda: scheduler.fleet).page,
     }
     page = serve_metrics(config.metrics, pages)
     try:
@@ -37,8 +37,9 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
         # What is there now stays: the modules, and the tasks that were rebuilt.
         gc.freeze()
         server = scheduler.server
-        log.info("serving", address=server.address, port=server.port, metrics_port=page.port if page else None)
-        await scheduler.shell.run(stop)
+        event = "serving" if scheduler.leads else "listening"
+        log.info(event, address=server.address, port=server.port, metrics_port=page.port if page else None)
+        await scheduler.run(stop)
     finally:
         await scheduler.stop()
         if page is not None:

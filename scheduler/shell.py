@@ -53,15 +53,18 @@ class Shell:
         memory_id: int = 0,
         blobs: BlobLedger | None = None,
         on_failure: Callable[[], None] = lambda: None,
+        trusted: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`trusted` is whether no other scheduler can lead the same store."""
         self.core = core
+        self._trusted = trusted
         self._config = config
         self._clock = clock
         self._wall_clock = wall_clock
         # None: nothing is kept, so nobody waits.
         self._committer = committer
         self._memory_id = memory_id
-        self._blobs = blobs
+        self.blobs = blobs
         self._outboxes: dict[int, Outbox] = {}
         self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
@@ -77,7 +80,7 @@ class Shell:
     @property
     def healthy(self) -> bool:
         """Whether the store can be written; nothing is accepted while it cannot."""
-        return not self.core.life.first_leases_wait
+        return not self.core.life.first_leases_wait and self._trusted()
 
     @healthy.setter
     def healthy(self, healthy: bool) -> None:
@@ -114,11 +117,11 @@ class Shell:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         self._wakefulness.touch()
         try:
-            new = [] if self._blobs is None else self._blobs.argued(tasks, self.core.life.tasks, writer)
+            new = [] if self.blobs is None else self.blobs.argued(tasks, self.core.life.tasks, writer)
             with self._decision:
                 task_ids = self.core.submit(tasks, self._clock(), owner)
                 for task, references in new:
-                    self._blobs.hold(task, references)  # type: ignore[union-attr]
+                    self.blobs.hold(task, references)  # type: ignore[union-attr]
                 self._perform()
         except FleetError as error:
             metrics.REFUSED.labels(error.reason.lower()).inc()
@@ -142,7 +145,7 @@ class Shell:
             self._memory_id,
             self.core.life.retention.remembers(self._clock()),
             self._config.listen.max_message_bytes,
-            None if self._blobs is None else self._blobs.terms(writer),
+            None if self.blobs is None else self.blobs.terms(writer),
         )
 
     @contextmanager
@@ -220,8 +223,8 @@ class Shell:
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
-            if self._blobs is not None:
-                ends = self._blobs.checked(ends)
+            if self.blobs is not None:
+                ends = self.blobs.checked(ends)
         named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:
             self.core.report(
@@ -292,16 +295,16 @@ class Shell:
                 self.core.tick(self._clock(), self._wall_clock())
                 self._perform()
             self._exporter.export(self._clock())
-            if self._blobs is not None:
-                self._blobs.sweep()
+            if self.blobs is not None:
+                self.blobs.sweep()
 
-    def close(self) -> None:
+    def close(self, error: FleetError | None = None) -> None:
         """Ends every stream; actors and watchers come back to the next scheduler."""
         self._stopping = True
         self._wakefulness.close()
         if self._alarm is not None:
             self._alarm.cancel()
-        error = _stopping()
+        error = error or _stopping()
         for outbox in (*self._outboxes.values(), *self._receipts):
             outbox.close(error)
         self._watchers.close(error)
@@ -324,8 +327,8 @@ class Shell:
             if self._committer is not None:
                 self._committer.add(action)
         elif isinstance(action, Notify):
-            if self._blobs is not None and self._blobs.used:
-                self._blobs.ended(action.tasks)
+            if self.blobs is not None and self.blobs.used:
+                self.blobs.ended(action.tasks)
             self.after_commit(partial(self._announce, action.tasks))
         else:
             outbox = self._outboxes.get(action.session)
@@ -349,8 +352,11 @@ class Shell:
             assignments = Assignments(self.core, action.session, action.tasks, outbox.leases)
             if action.after_commit:
                 self.after_commit(partial(self._send_late, outbox, assignments))
-            else:
+            elif self._trusted():
                 outbox.put([assignments])
+            else:
+                # Another scheduler may have given them away: only if this can still be written down.
+                self.after_commit(partial(outbox.put, [assignments]))
         elif isinstance(action, Revoke):
             for lease in action.leases:
                 outbox.leases.pop(fast_encode.lease(*lease), None)
@@ -378,9 +384,9 @@ class Shell:
 
     def _blob_terms(self, session: int) -> BlobTerms | None:
         actor = self.core.sessions.by_number.get(session)
-        if self._blobs is None or actor is None:
+        if self.blobs is None or actor is None:
             return None
-        return self._blobs.terms(writer_of("a", actor.node_id))
+        return self.blobs.terms(writer_of("a", actor.node_id))
 
     def _send_late(self, outbox: Outbox, assignments: Assignments) -> None:
         assignments.begin(self._clock())

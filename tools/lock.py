@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("actor", "cli", "scheduler", "security")
+EXTRAS = ("actor", "cli", "postgres", "scheduler", "security")
 FILE = ROOT / "requirements.lock"
 
 

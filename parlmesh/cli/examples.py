@@ -50,6 +50,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "placement recommend": ("parlmesh placement recommend --live live.yaml",),
     "play": ("parlmesh play connect_four", "parlmesh play shogi --model policy.safetensors --second"),
     "status": ("parlmesh status", "parlmesh status --scheduler hub:50051 --json"),
+    "store check": ("parlmesh store check --url postgresql://parlmesh@db.example/parlmesh",),
+    "store migrate": ("parlmesh store migrate --url postgresql://parlmesh@db.example/parlmesh --password-file pw",),
     "tasks cancel": ("parlmesh tasks cancel t-6afc1a66-1",),
     "tasks list": ("parlmesh tasks list --state failed --limit 20",),
     "tasks submit": (

@@ -14,6 +14,7 @@ from parlmesh import limits
 from parlmesh.errors import InvalidInput, NotFound
 
 from ..config import SchedulerConfig
+from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.unreadable import UnreadableRecords
 from . import admission
@@ -55,10 +56,13 @@ class Core:
         self._next_trim = now + TRIM_SECONDS
         self._next_rebalance = now + config.dispatch.rebalance_seconds
 
-    def recover(self, batches: Iterable[bytes], now: float) -> UnreadableRecords:
-        """Rebuilds the state from a journal, before any other event; what could not be read."""
+    def recover(self, batches: Iterable[bytes], now: float, warm: Compactor | None = None) -> UnreadableRecords:
+        """Rebuilds the state from a journal, before any other event; what could not be read.
+
+        `warm` has read what came before the batches.
+        """
         recovery = Recovery(self.life, now)
-        unreadable = recovery.recover(batches)
+        unreadable = recovery.recover(batches, warm)
         for standing in recovery.standings:
             self.sessions.quarantine.restore(standing, now)
         return unreadable

@@ -26,9 +26,9 @@ class Recovery:
         self._returned_at: dict[int, float] = {}
         self.standings: list[Standing] = []
 
-    def recover(self, batches: Iterable[bytes]) -> UnreadableRecords:
-        """What could not be read."""
-        compactor = Compactor()
+    def recover(self, batches: Iterable[bytes], warm: Compactor | None = None) -> UnreadableRecords:
+        """What could not be read. `warm` has read what came before the batches."""
+        compactor = warm or Compactor()
         compactor.read_all(batches)
         self._set_clock(compactor)
         unreadable = compactor.unreadable

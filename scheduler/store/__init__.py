@@ -1,7 +1,7 @@
 """Where the journal is kept: one protocol, one implementation per file."""
 
 from .memory import MemoryStore
-from .protocol import Opened, Store
+from .protocol import Deposed, Opened, SharedStore, Store
 from .sqlite import SqliteStore
 
-__all__ = ["MemoryStore", "Opened", "SqliteStore", "Store"]
+__all__ = ["Deposed", "MemoryStore", "Opened", "SharedStore", "SqliteStore", "Store"]

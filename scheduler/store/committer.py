@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from parlmesh.errors import FleetError
 from parlmesh.telemetry import get_logger
 
 from .. import failpoints, metrics
 from ..core.actions import Persist
 from ..journal.records import DamagedJournal, encode
-from . import Store
+from . import Deposed, Store
 
 log = get_logger("parlmesh.scheduler")
 
@@ -51,6 +52,8 @@ class Committer:
         self._held: deque[tuple[int, Callable[[], None]]] = deque()
         self._given = 0
         self._committed = 0
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._abandoned: FleetError | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._store_there = True
         self._closing = threading.Event()
@@ -77,6 +80,8 @@ class Committer:
 
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once everything added so far is durable; at once when it is already."""
+        if self._abandoned is not None:
+            return
         if self._given == self._committed:
             release()
         else:
@@ -84,6 +89,8 @@ class Committer:
 
     async def committed(self) -> None:
         """Waits until everything added so far is durable."""
+        if self._abandoned is not None:
+            raise self._abandoned
         if self._given == self._committed:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -94,7 +101,20 @@ class Committer:
                 done.set_result(None)
 
         self._held.append((self._given, release))
-        await done
+        self._waiting.add(done)
+        try:
+            await done
+        finally:
+            self._waiting.discard(done)
+
+    def abandon(self, error: FleetError) -> None:
+        """What was added will not be kept: whoever waits for it gets the error, and nothing is released any more."""
+        self._abandoned = error
+        self._held.clear()
+        self._closing.set()
+        for done in tuple(self._waiting):
+            if not done.done():
+                done.set_exception(error)
 
     async def close(self, deadline_seconds: float) -> bool:
         """Commits what was added and stops; False when the store did not take it in time."""
@@ -109,6 +129,8 @@ class Committer:
     def _release(self, committed: int) -> None:
         if failpoints.armed:
             failpoints.hit(failpoints.BEFORE_RELEASE)
+        if self._abandoned is not None:
+            return
         self._committed = committed
         held = self._held
         while held and held[0][0] <= committed:
@@ -122,6 +144,9 @@ class Committer:
     def _run(self) -> None:
         try:
             self._work()
+        except Deposed as error:
+            log.warning("commit_refused", message=error.message)
+            self._tell(self._on_death, error)
         except BaseException as error:
             log.exception("committer_died", error)
             self._tell(self._on_health, False)

@@ -1,12 +1,22 @@
 """What the scheduler asks of a store. Calls block; they are made before serving or from the committer's thread."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
+
+from parlmesh.errors import Unavailable
+
+from ..journal.compaction import Compactor
 
 LEASES_PER_START = 1 << 32
 # Leaves room for a million starts after it.
 LATEST_START = (1 << 32) - (1 << 20)
+
+
+class Deposed(Unavailable):
+    """Another scheduler leads: nothing that this one decided since is kept or told."""
+
+    default_reason = "NOT_LEADER"
 
 
 class Opened(NamedTuple):
@@ -16,6 +26,8 @@ class Opened(NamedTuple):
     lease_floor: int
     # Encoded batches, oldest first, each whole. To be read before the first append.
     batches: Iterator[bytes]
+    # What a standby has read already; the batches come after it.
+    warm: Compactor | None = None
 
 
 class Store(Protocol):
@@ -46,6 +58,26 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Lets go of the store."""
+
+
+class SharedStore(Store, Protocol):
+    """A journal that several schedulers follow and one writes."""
+
+    lease_seconds: float
+    # Address of the scheduler that led at the last look; empty = nobody did.
+    leader: str
+
+    def stand_by(self, wall_time: float) -> Opened | None:
+        """Reads on, and takes over when nobody leads; to be called again and again until then."""
+
+    def trusted(self) -> bool:
+        """Whether nobody else can lead yet. Does not block."""
+
+    def keep(self, on_trust: Callable[[bool], None], on_deposed: Callable[[], None]) -> None:
+        """Renews the lease from now on; the callbacks come from another thread."""
+
+    def step_down(self) -> None:
+        """Lets others lead; this store stands by again."""
 
 
 def new_identity() -> int:

@@ -15,12 +15,12 @@ from ..journal.compaction import Compactor
 from ..journal.records import DamagedJournal, seal, unseal
 from ..journal.unreadable import UnreadableRecords
 from .protocol import new_identity
-from .tables import UNKNOWN_PARTS, Place, Tables
+from .shelf import SNAPSHOT_BATCH_BYTES, UNKNOWN_PARTS, Place
+from .tables import Tables
 from .witness import Seen
 
 log = get_logger("parlmesh.scheduler")
 
-SNAPSHOT_BATCH_BYTES = 1 << 20
 # After this many unreadable rows in a row nothing more is expected.
 MOST_UNREADABLE_ROWS = 10_000
 

@@ -12,18 +12,17 @@ from typing import Literal
 
 from parlmesh.telemetry import get_logger
 
-from .. import failpoints
 from ..journal.compaction import Compactor
 from ..journal.records import count, seal
 from .custody import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
-from .salvage import SNAPSHOT_BATCH_BYTES, check_identity, check_length, check_presence, repair
-from .tables import Place, Tables
+from .salvage import check_identity, check_length, check_presence, repair
+from .shelf import Place, shorten
+from .tables import Tables
 from .witness import Seen, Witness
 
 log = get_logger("parlmesh.scheduler")
 
-ROWS_PER_STEP = 64
 # A compaction that failed, mostly for want of space, is not tried again at once.
 RETRY_SECONDS = 30.0
 
@@ -154,55 +153,12 @@ class SqliteStore:
         self._witness.begin(self.identity, self._last_id)
 
     def _compact(self) -> Iterator[None]:
-        tables, covered, generation = self.tables, self._last_id, self._place.generation + 1
         pending = self._new_records
-        _hit(failpoints.COMPACT_BEGIN)
-        yield from self._delete_old()
-        compactor = Compactor()
-        for batches in (tables.snapshot(self._place), tables.journal(self._place.covered + 1, covered)):
-            for batch in batches:
-                compactor.read(batch)
-                _hit(failpoints.COMPACT_READ)
-                yield
-        parts = 0
-        for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
-            tables.execute("INSERT INTO snapshot VALUES (?, ?, ?)", generation, parts, seal(batch))
-            parts += 1
-            _hit(failpoints.COMPACT_WRITE)
-            yield
-        _hit(failpoints.COMPACT_BEFORE_SWITCH)
-        place = Place(generation, covered, parts)
-        tables.set_place(place)
-        self._place, self._live_tasks = place, compactor.tasks
-        self._new_records -= pending
-        self._compact_after = float("-inf")
-        compactor.unreadable.tell(str(self._path))
-        _hit(failpoints.COMPACT_AFTER_SWITCH)
-        yield
-        yield from self._delete_old()
 
-    def _delete_old(self) -> Iterator[None]:
-        """What the valid snapshot has made superfluous, and what a compaction that failed has left."""
-        tables, place = self.tables, self._place
-        while tables.row("SELECT 1 FROM journal WHERE id <= ? LIMIT 1", place.covered):
-            tables.execute(
-                "DELETE FROM journal WHERE id IN (SELECT id FROM journal WHERE id <= ? ORDER BY id LIMIT ?)",
-                place.covered,
-                ROWS_PER_STEP,
-            )
-            _hit(failpoints.COMPACT_DELETE)
-            yield
-        while tables.row("SELECT 1 FROM snapshot WHERE generation != ? LIMIT 1", place.generation):
-            tables.execute(
-                "DELETE FROM snapshot WHERE (generation, position) IN "
-                "(SELECT generation, position FROM snapshot WHERE generation != ? LIMIT ?)",
-                place.generation,
-                ROWS_PER_STEP,
-            )
-            _hit(failpoints.COMPACT_DELETE)
-            yield
+        def switched(place: Place, compactor: Compactor) -> None:
+            self._place, self._live_tasks = place, compactor.tasks
+            self._new_records -= pending
+            self._compact_after = float("-inf")
+            compactor.unreadable.tell(str(self._path))
 
-
-def _hit(name: str) -> None:
-    if failpoints.armed:
-        failpoints.hit(name)
+        yield from shorten(self.tables, self._place, self._last_id, switched)

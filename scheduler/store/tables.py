@@ -5,12 +5,14 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..journal.records import DamagedJournal, unseal
+from .shelf import UNKNOWN_PARTS, Place
 
 FORMAT = 1
 BUSY_SECONDS = 5.0
+ROWS_PER_STEP = 64
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -20,16 +22,6 @@ CREATE TABLE IF NOT EXISTS snapshot (
     PRIMARY KEY (generation, position)
 );
 """
-# An older store does not say how many.
-UNKNOWN_PARTS = -1
-
-
-class Place(NamedTuple):
-    """Which snapshot is valid, how many parts it has, and up to which row it covers the journal."""
-
-    generation: int = 0
-    covered: int = 0
-    parts: int = UNKNOWN_PARTS
 
 
 class Tables:
@@ -78,6 +70,32 @@ class Tables:
 
     def set_place(self, place: Place, **others: int) -> None:
         self.set_numbers(**place._asdict(), check=_checksum(place), **others)
+
+    def put_part(self, generation: int, position: int, sealed: bytes) -> None:
+        self.execute("INSERT INTO snapshot VALUES (?, ?, ?)", generation, position, sealed)
+
+    def delete_old_rows(self, place: Place) -> bool:
+        """Some that the snapshot covers; whether there were any."""
+        if self.row("SELECT 1 FROM journal WHERE id <= ? LIMIT 1", place.covered) is None:
+            return False
+        self.execute(
+            "DELETE FROM journal WHERE id IN (SELECT id FROM journal WHERE id <= ? ORDER BY id LIMIT ?)",
+            place.covered,
+            ROWS_PER_STEP,
+        )
+        return True
+
+    def delete_old_parts(self, place: Place) -> bool:
+        """Some of other snapshots; whether there were any."""
+        if self.row("SELECT 1 FROM snapshot WHERE generation != ? LIMIT 1", place.generation) is None:
+            return False
+        self.execute(
+            "DELETE FROM snapshot WHERE (generation, position) IN "
+            "(SELECT generation, position FROM snapshot WHERE generation != ? LIMIT ?)",
+            place.generation,
+            ROWS_PER_STEP,
+        )
+        return True
 
     def snapshot(self, place: Place) -> Iterator[bytes]:
         """Row by row: a cursor held open would keep the log from being cut back."""

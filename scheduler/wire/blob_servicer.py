@@ -22,6 +22,7 @@ from ..blobs import BlobLedger, client_writer, writer_of
 from ..config import BlobConfig
 from ..core.core import Core
 from ..core.task import Task
+from .seat import Seat
 from .tenancy import Tenant
 
 Context = Any
@@ -33,10 +34,19 @@ _DATA = b"\x0a"
 class BlobServicer:
     """What clients and actors on other hosts call."""
 
-    def __init__(self, core: Core, ledger: BlobLedger, config: BlobConfig) -> None:
-        self._core = core
-        self._ledger = ledger
+    def __init__(self, seat: Seat, config: BlobConfig) -> None:
+        self._seat = seat
         self._config = config
+
+    @property
+    def _core(self) -> Core:
+        return self._seat.shell.core
+
+    @property
+    def _ledger(self) -> BlobLedger:
+        ledger = self._seat.shell.blobs
+        assert ledger is not None
+        return ledger
 
     @property
     def service(self) -> Service:

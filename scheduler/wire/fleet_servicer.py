@@ -18,6 +18,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from ..core.sessions import Hello
 from ..shell import Shell
 from . import messages
+from .seat import Seat
 
 Context = Any
 
@@ -25,8 +26,8 @@ Context = Any
 class FleetServicer:
     """What actors call."""
 
-    def __init__(self, shell: Shell) -> None:
-        self._shell = shell
+    def __init__(self, seat: Seat) -> None:
+        self._seat = seat
 
     @property
     def service(self) -> Service:
@@ -39,33 +40,36 @@ class FleetServicer:
         first = await anext(aiter(requests), None)
         if first is None:
             return
-        session = self._shell.next_session()
-        outbox = self._shell.connect(_hello(first, session, host_of(unquote(context.peer()))), first)
+        # For the whole stream: its session is of this shell, whoever leads when it ends.
+        shell = self._seat.shell
+        session = shell.next_session()
+        outbox = shell.connect(_hello(first, session, host_of(unquote(context.peer()))), first)
         try:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
-                    self._receive(session, request)
+                    _receive(shell, session, request)
                     if outbox.closed:
                         # Nothing more is taken from it until it has read why.
-                        self._shell.disconnect(session)
+                        shell.disconnect(session)
                         await writer
                 # The actor closed its side in peace; what is still unsent has no reader.
                 writer.cancel()
         finally:
-            self._shell.disconnect(session)
+            shell.disconnect(session)
 
-    def _receive(self, session: int, request: bytes) -> None:
-        """A message that cannot be taken ends the stream and counts against its node."""
-        try:
-            self._shell.receive(session, request)
-        except DecodeError:
-            error = InvalidInput(f"a message of {len(request)} bytes cannot be parsed", reason="MALFORMED_MESSAGE")
-            self._shell.strike(session, error)
-            raise error from None
-        except InvalidInput as error:
-            self._shell.strike(session, error)
-            raise
+
+def _receive(shell: Shell, session: int, request: bytes) -> None:
+    """A message that cannot be taken ends the stream and counts against its node."""
+    try:
+        shell.receive(session, request)
+    except DecodeError:
+        error = InvalidInput(f"a message of {len(request)} bytes cannot be parsed", reason="MALFORMED_MESSAGE")
+        shell.strike(session, error)
+        raise error from None
+    except InvalidInput as error:
+        shell.strike(session, error)
+        raise
 
 
 def _hello(data: bytes, session: int, host: str) -> Hello:

@@ -22,6 +22,7 @@ from ..core.trace import to_json
 from ..shell import Shell
 from . import fast_decode, fast_encode, views
 from .outbox import Outbox, messages
+from .seat import Seat
 from .tenancy import Tenant
 
 Context = Any
@@ -30,10 +31,14 @@ Context = Any
 class SchedulerServicer:
     """What users and the learner call."""
 
-    def __init__(self, shell: Shell, default_run_timeout: float, fleet_kinds: Sequence[str]) -> None:
-        self._shell = shell
+    def __init__(self, seat: Seat, default_run_timeout: float, fleet_kinds: Sequence[str]) -> None:
+        self._seat = seat
         self._fleet_kinds = frozenset(fleet_kinds)
         self._default_run_timeout = default_run_timeout
+
+    @property
+    def _shell(self) -> Shell:
+        return self._seat.shell
 
     @property
     def service(self) -> Service:
@@ -46,8 +51,8 @@ class SchedulerServicer:
             writes_encoded=("SubmitTaskStream", "WatchTasks"),
         )
 
-    def _tenant(self) -> Tenant:
-        return Tenant(self._shell.core, caller(), self._fleet_kinds)
+    def _tenant(self, shell: Shell | None = None) -> Tenant:
+        return Tenant((shell or self._shell).core, caller(), self._fleet_kinds)
 
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
@@ -58,18 +63,20 @@ class SchedulerServicer:
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
         """Reads encoded SubmitTaskStreamRequests and writes encoded SubmitTaskStreamResponses."""
-        with self._shell.receipts() as outbox, ExitStack() as followed:
+        # For the whole stream, whoever leads when it ends.
+        shell = self._shell
+        with shell.receipts() as outbox, ExitStack() as followed:
             async with asyncio.TaskGroup() as group:
                 writer = group.create_task(outbox.write_to(context))
                 async for request in requests:
-                    self._accept(request, outbox, followed)
+                    self._accept(shell, request, outbox, followed)
                     if outbox.closed:
                         # Nothing more is taken from a client that does not read what became of the last.
                         await writer
-                await self._shell.committed()
+                await shell.committed()
                 outbox.end()
 
-    def _accept(self, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
+    def _accept(self, shell: Shell, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
         """One request of a stream; its receipt is put into the outbox."""
         put, receipts = outbox.put, [fast_encode.ACCEPTED]
         try:
@@ -77,12 +84,12 @@ class SchedulerServicer:
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
             limits.SUBMITTER.check_text(follow)
-            tenant = self._tenant()
+            tenant = self._tenant(shell)
             tenant.bind(tasks)
-            self._shell.accept(tasks, tenant.owner, tenant.writer)
+            shell.accept(tasks, tenant.owner, tenant.writer)
             if follow:
-                followed.enter_context(self._shell.following(tenant.submitter(follow), outbox))
-                receipts.insert(0, self._shell.stream_terms(client_writer(caller())))
+                followed.enter_context(shell.following(tenant.submitter(follow), outbox))
+                receipts.insert(0, shell.stream_terms(client_writer(caller())))
             if patient:
                 put = outbox.put_patiently
         except DecodeError:
@@ -90,7 +97,7 @@ class SchedulerServicer:
             receipts = [fast_encode.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
         except FleetError as error:
             receipts = [fast_encode.receipt(status_from_error(error))]
-        self._shell.after_commit(partial(put, receipts))
+        shell.after_commit(partial(put, receipts))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()
@@ -102,25 +109,26 @@ class SchedulerServicer:
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
         """Writes encoded WatchTasksResponses."""
-        tenant = self._tenant()
+        shell = self._shell
+        tenant = self._tenant(shell)
         named: Sequence[str] = request.task_ids
         unknown: list[str] = []
         if request.skip_unknown and named:
             named, unknown = tenant.seen(named)
         tenant.check(named)
-        watch = self._shell.watch(named, "" if unknown else tenant.submitter(request.submitter))
+        watch = shell.watch(named, "" if unknown else tenant.submitter(request.submitter))
         try:
             # Tells the client that from here on no outcome is missed.
             await context.send_initial_metadata(())
             if unknown:
-                await self._shell.committed()
+                await shell.committed()
                 for message in messages(fast_encode.unknown(unknown)):
                     await context.write(message)
             while tasks := await watch.take():
                 for message in messages(fast_encode.outcomes(tasks)):
                     await context.write(message)
         finally:
-            self._shell.unwatch(watch)
+            shell.unwatch(watch)
 
     async def CancelTasks(self, request: pb.CancelTasksRequest, context: Context) -> pb.CancelTasksResponse:
         self._tenant().check(request.task_ids)

@@ -9,7 +9,7 @@ from tests.scheduler.conftest import Harness
 
 
 def found(harness: Harness) -> list[str]:
-    groups = json.loads(Targets(harness.core.life.fleet).page().body)
+    groups = json.loads(Targets(lambda: harness.core.life.fleet).page().body)
     return [target for group in groups for target in group["targets"]]
 
 

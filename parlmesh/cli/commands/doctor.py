@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parlmesh.addresses import split_addresses
+from parlmesh.cli.commands.store import PasswordFile
 from parlmesh.cli.connection import (
     LEARNER_DEFAULT,
     SCHEDULER_DEFAULT,
@@ -35,6 +37,7 @@ PACKAGES: Mapping[str, tuple[str, ...]] = {
 }
 METRICS_PORTS = (9101, 9102, 9103, 9104)
 PROBE_SECONDS = 2.0
+SERVES, IDLE = "serves at", "but does not serve"
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,26 @@ def doctor(
     context: typer.Context,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store",
+            metavar="URL",
+            envvar="PARLMESH_SCHEDULER__STORE__URL",
+            help="the scheduler's store.url, if it is in PostgreSQL",
+        ),
+    ] = "",
+    password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, packages, machine, ports, addresses and TLS files; exit code 1 when something is wrong."""
+    """Check Python, packages, machine, ports, addresses, TLS files, store; exit code 1 when something is wrong."""
     security = security_of(context)
     findings = [check_python(), *check_packages(), check_stubs(), check_machine(), check_folder(Path.cwd())]
     findings += check_tls(security)
-    findings += [
-        run(check_service(name, at, security)) for name, at in (("scheduler", scheduler), ("learner", learner))
-    ]
+    findings += run(check_schedulers(scheduler, security))
+    findings.append(run(check_service("learner", learner, security)))
+    if store:
+        findings.append(check_store(store, password_file))
     findings += [check_metrics_ports()]
     for finding in findings:
         if as_json:
@@ -153,6 +167,30 @@ def _loaded(name: str, file: Path, load: Callable[[], object]) -> Finding:
     return Finding(name, str(file))
 
 
+async def check_schedulers(addresses: str, security: "SecurityConfig") -> list[Finding]:
+    """Each of a list; where one serves, the others stand by."""
+    found = [await check_service("scheduler", address, security) for address in split_addresses(addresses)]
+    if not any(finding.said.startswith(SERVES) for finding in found):
+        return found
+    return [
+        Finding(finding.name, finding.said.replace(IDLE, "and stands by")) if IDLE in finding.said else finding
+        for finding in found
+    ]
+
+
+def check_store(url: str, password_file: Path | None) -> Finding:
+    """What the database does with a commit, and so what its failover can lose."""
+    from parlmesh.cli.commands.store import opened
+    from parlmesh.postgres.promises import ask
+
+    try:
+        with opened(url, password_file) as database:
+            promises = ask(database)
+    except FleetError as error:
+        return Finding("store", error.message, "correct the address and the password, or start the database")
+    return Finding("store", promises.said(), promises.advice())
+
+
 async def check_service(name: str, address: str, security: "SecurityConfig") -> Finding:
     """A fleet serves there, or the port is free for one."""
     import grpc
@@ -176,10 +214,8 @@ async def check_service(name: str, address: str, security: "SecurityConfig") -> 
         except grpc.aio.AioRpcError as error:
             return _unreached(name, address, error.code())
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
-        return Finding(
-            name, f"answers at {address} but does not serve", "look into its log: it is starting or stopping"
-        )
-    return Finding(name, f"serves at {address}")
+        return Finding(name, f"answers at {address} {IDLE}", "look into its log: it is starting or stopping")
+    return Finding(name, f"{SERVES} {address}")
 
 
 def _unreached(name: str, address: str, code: object) -> Finding:

@@ -2,7 +2,7 @@
 
 import grpc.aio
 
-from parlmesh.addresses import host_of, is_loopback
+from parlmesh.addresses import host_of, is_loopback, split_addresses
 from parlmesh.config.model import MEBIBYTE
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
@@ -10,6 +10,7 @@ from parlmesh.security import SecurityConfig
 from ..credentials import bearer_for, channel_credentials
 from ..transport import channel_options
 from .bearer_channel import BearerChannel
+from .leader_channel import LeaderChannel
 
 MOST_MESSAGE_BYTES = 1024 * MEBIBYTE
 _LAST_PORT = 65535
@@ -24,9 +25,16 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """A channel with the fleet's keepalive; connects on first use and reconnects by itself.
 
+    Several addresses with commas between them are of servers of which one leads: calls go to that one.
     What a message may hold is the server's to limit (`listen.max_message_bytes`), unless the caller wants less.
     """
-    _check(address)
+    addresses = split_addresses(address)
+    for each in addresses:
+        _check(each)
+    if len(addresses) > 1:
+        channels = [open_channel(each, security, max_message_bytes=max_message_bytes) for each in addresses]
+        return LeaderChannel(channels, addresses)
+    address = addresses[0]
     bearer = bearer_for(address, security)
     credentials = channel_credentials(security)
     options = channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))

@@ -9,23 +9,28 @@ from typing import Literal
 import pytest
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.postgres.target import Target
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
 from scheduler.core.task import Task, TaskState
 from scheduler.journal.decoding import decode
 from scheduler.journal.records import DamagedJournal, Submitted
 from scheduler.store import MemoryStore, SqliteStore, Store
+from scheduler.store.postgres import PostgresStore
 from tests.scheduler.conftest import Harness
 
 Make = Callable[[], Store]
 
 
-@pytest.fixture(params=["memory", "sqlite full", "sqlite normal"])
+@pytest.fixture(params=["memory", "sqlite full", "sqlite normal", "postgresql"])
 def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     """A store, and the same store again after a restart."""
     if request.param == "memory":
         kept = MemoryStore(compact_records=50)
         return lambda: kept
+    if request.param == "postgresql":
+        target = Target(request.getfixturevalue("postgres").database())
+        return lambda: PostgresStore(target, compact_records=50)
     synchronous: Literal["full", "normal"] = "full" if request.param == "sqlite full" else "normal"
     return lambda: SqliteStore(tmp_path / "deep" / "s.sqlite", synchronous=synchronous, compact_records=50)
 
@@ -51,7 +56,8 @@ def test_what_was_appended_is_found_in_order_after_a_restart(make_store: Make) -
     assert b"".join(batches) == b"".join(_batch(number) for number in range(20))
     store.append(_batch(20), 1)
     store.close()
-    _, batches, _ = reopen(make_store)
+    store, batches, _ = reopen(make_store)
+    store.close()
     assert b"".join(batches) == b"".join(_batch(number) for number in range(21))
 
 
@@ -100,7 +106,8 @@ def test_a_compacted_journal_rebuilds_the_same_core(make_store: Make) -> None:
     assert not store.wants_compaction()
     assert store_size(store) < before
     store.close()
-    _, batches, floor = reopen(make_store)
+    store, batches, floor = reopen(make_store)
+    store.close()
     copy = Core(SchedulerConfig(), now=harness.now, wall_time=harness.now, lease_floor=floor)
     copy.recover(batches, harness.now)
     added = copy.life.tasks.pop("t9999")
@@ -120,7 +127,8 @@ def test_compaction_may_be_abandoned_at_any_step(make_store: Make) -> None:
             if number >= steps:
                 break
         store.close()
-    _, batches, _ = reopen(make_store)
+    store, batches, _ = reopen(make_store)
+    store.close()
     assert sum(1 for batch in batches for _ in decode(batch)) == 100
 
 
@@ -217,6 +225,10 @@ def _batch(number: int, body: bytes = b"") -> bytes:
 def store_size(store: Store) -> int:
     if isinstance(store, MemoryStore):
         return sum(len(batch) for batch in store._batches)
+    if isinstance(store, PostgresStore):
+        return sum(map(len, store._rows.journal(store._place.covered + 1))) + sum(
+            map(len, store._rows.snapshot(store._place))
+        )
     assert isinstance(store, SqliteStore)
     rows = store.tables.execute("SELECT batch FROM journal UNION ALL SELECT batch FROM snapshot")
     return sum(len(row[0]) for row in rows)

@@ -6,12 +6,15 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import uvloop
 
 from parlmesh.client import PARLController, TaskRequest
+from parlmesh.testing.postgres import Cluster
 
 from ...ground.samples import percentile
 
@@ -24,9 +27,9 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 async def measure(store: str, tasks: int, trips: int, in_flight: int, awake: bool) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
+    with store_settings(store) as settings:
         scheduler = {
-            "store": {"kind": store, "path": str(Path(folder) / "scheduler.sqlite")},
+            "store": settings,
             "dispatch": {"awake_seconds": 1.0 if awake else 0.0},
         }
         async with PARLController() as controller:
@@ -43,6 +46,17 @@ async def measure(store: str, tasks: int, trips: int, in_flight: int, awake: boo
         "in_flight": in_flight,
         "workers": workers,
     }
+
+
+@contextmanager
+def store_settings(store: str) -> Iterator[dict[str, Any]]:
+    """A fresh store on this machine, each as durable as the other: fsync, and synchronous_commit=on."""
+    if store == "postgresql":
+        with Cluster(fsync=True) as cluster:
+            yield {"kind": store, "url": cluster.database()}
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield {"kind": store, "path": str(Path(folder) / "scheduler.sqlite")}
 
 
 async def run_noops(controller: PARLController, tasks: int, in_flight: int) -> float:
@@ -71,7 +85,7 @@ async def round_trips(controller: PARLController, trips: int) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--store", choices=("memory", "sqlite", "postgresql"), default="memory")
     parser.add_argument("--tasks", type=int, default=50_000)
     parser.add_argument("--trips", type=int, default=1000)
     parser.add_argument("--loop", choices=tuple(LOOPS), default="uvloop", help="the client's; the services' is uvloop")

@@ -1,0 +1,88 @@
+"""`parlmesh store`: the tables of a scheduler's PostgreSQL store, and what the database promises."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from parlmesh.cli.connection import AsJson
+from parlmesh.errors import ConfigError, Unavailable
+from parlmesh.text import visible
+
+if TYPE_CHECKING:
+    from parlmesh.postgres.database import Database
+
+app = typer.Typer(no_args_is_help=True, help="The scheduler's store in PostgreSQL.")
+
+PASSWORD_VARIABLE = "PARLMESH_SCHEDULER__STORE__PASSWORD"  # noqa: S105 - its name
+Url = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="PARLMESH_SCHEDULER__STORE__URL",
+        help="postgresql://user@host:port/name, the scheduler's store.url",
+    ),
+]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        envvar="PARLMESH_SCHEDULER__STORE__PASSWORD_FILE",
+        help=f"file with the password; else {PASSWORD_VARIABLE} has it",
+    ),
+]
+
+
+@app.command()
+def migrate(url: Url, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
+    """Make or renew the tables. Run it before schedulers of a new release start; run again, it changes nothing."""
+    from parlmesh.postgres.schema import migrate as renew
+
+    with opened(url, password_file) as database:
+        before, after = renew(database)
+        if as_json:
+            typer.echo(json.dumps({"before": before, "after": after}))
+            return
+        what = f"tables of version {after}" if before == after else f"tables renewed from version {before} to {after}"
+        typer.echo(f"{visible(str(database.target))}: {what}")
+
+
+@app.command()
+def check(url: Url, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
+    """Say who leads and what a failover of the database can lose; exit code 1 when that is something."""
+    from parlmesh.postgres.promises import ask
+
+    with opened(url, password_file) as database:
+        promises = ask(database)
+    advice = promises.advice()
+    if as_json:
+        typer.echo(json.dumps(asdict(promises) | {"ok": not advice, "advice": advice}))
+    else:
+        typer.echo(visible(f"{promises.said()}; {advice}" if advice else promises.said()))
+    if advice:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def opened(url: str, password_file: Path | None) -> "Iterator[Database]":
+    """The database, whose errors come out as sentences."""
+    from parlmesh.postgres.database import Database
+    from parlmesh.postgres.target import Target, check_url
+
+    try:
+        check_url(url)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    database = Database(Target(url, os.environ.get(PASSWORD_VARIABLE, ""), password_file), name="parlmesh-cli")
+    try:
+        yield database
+    except OSError as error:
+        raise Unavailable(str(error)) from None
+    finally:
+        database.close()

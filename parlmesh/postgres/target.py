@@ -1,0 +1,43 @@
+"""Which database, and with which password. The password is never part of what is shown."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from parlmesh.errors import ConfigError
+
+SCHEMES = ("postgresql", "postgres")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database by its address; several hosts are tried for the one that can be written."""
+
+    url: str
+    password: str = field(default="", repr=False)
+    password_file: Path | None = None
+
+    def secret(self) -> str | None:
+        """The password as it is now: a file may have been renewed. None = what libpq's own places say."""
+        if self.password_file is None:
+            return self.password or None
+        try:
+            return self.password_file.read_text().strip()
+        except OSError as error:
+            raise ConfigError(f"store.password_file {self.password_file} cannot be read: {error.strerror}") from None
+
+    def __str__(self) -> str:
+        parts = urlsplit(self.url)
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def check_url(url: str) -> None:
+    """ValueError for an address that is of no database, or that shows a password."""
+    parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ValueError(
+            f"url begins with {parts.scheme or 'no scheme'!r}; it must be postgresql://user@host:port/name"
+        )
+    user, _, _ = parts.netloc.rpartition("@")
+    if ":" in user or any(name == "password" for name, _ in parse_qsl(parts.query)):
+        raise ValueError("url has a password, which every log would show: put it into password_file")

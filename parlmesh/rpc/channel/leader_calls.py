@@ -1,0 +1,159 @@
+"""Calls of a LeaderChannel: begun once it is known who leads, and ended when another does."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+T = TypeVar("T")
+
+
+class Leaders(Protocol):
+    """What a call asks of its channel."""
+
+    async def leader(self, seconds: float | None) -> int: ...
+
+    def enter(self, call: "LeaderCall") -> None: ...
+
+    def leave(self, call: "LeaderCall") -> None: ...
+
+    def mistrust(self, index: int, error: grpc.aio.AioRpcError) -> bool: ...
+
+
+def refused(details: str) -> grpc.aio.AioRpcError:
+    """What a server that is away would be."""
+    nothing = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode.UNAVAILABLE, nothing, nothing, details=details)
+
+
+class LeaderCall:
+    """One call to whoever leads."""
+
+    def __init__(
+        self,
+        leaders: Leaders,
+        open_each: Sequence[Callable[..., Any]],
+        arguments: Sequence[Any],
+        options: Mapping[str, Any],
+    ) -> None:
+        self._leaders = leaders
+        self._open_each = open_each
+        self._arguments, self._options = arguments, dict(options)
+        self._call: Any = None
+        self._opening = asyncio.Lock()
+        self._moved_to = ""
+        self._cancelled = False
+        # The server said that it does not lead.
+        self._misdirected = False
+        self.index: int | None = None
+
+    def move(self, address: str) -> None:
+        """Another server leads: whoever waits for this one is told so."""
+        self._moved_to = address
+        if self._call is not None:
+            self._call.cancel()
+
+    def cancel(self) -> bool:
+        self._cancelled = True
+        self._leaders.leave(self)
+        return bool(self._call.cancel()) if self._call is not None else True
+
+    def done(self) -> bool:
+        return bool(self._call.done()) if self._call is not None else self._cancelled
+
+    async def code(self) -> Any:
+        return await (await self._opened()).code()
+
+    async def details(self) -> Any:
+        return await (await self._opened()).details()
+
+    async def initial_metadata(self) -> Any:
+        return await self._guarded(lambda call: call.initial_metadata())
+
+    async def trailing_metadata(self) -> Any:
+        return await self._guarded(lambda call: call.trailing_metadata())
+
+    async def wait_for_connection(self) -> None:
+        await self._guarded(lambda call: call.wait_for_connection())
+
+    async def _opened(self) -> Any:
+        async with self._opening:
+            if self._call is None:
+                if self._cancelled:
+                    raise asyncio.CancelledError
+                await self._open()
+            return self._call
+
+    async def _open(self) -> None:
+        self.index = await self._leaders.leader(self._options.get("timeout"))
+        self._call = self._open_each[self.index](*self._arguments, **self._options)
+        self._leaders.enter(self)
+        self._call.add_done_callback(lambda _: self._leaders.leave(self))
+
+    async def _guarded(self, operate: Callable[[Any], Awaitable[T]]) -> T:
+        """A call that was ended for another leader is a broken connection, and no cancellation."""
+        try:
+            return await operate(await self._opened())
+        except asyncio.CancelledError:
+            if not self._moved_to or _being_cancelled():
+                raise
+            raise refused(f"another scheduler leads, at {self._moved_to}") from None
+        except grpc.aio.AioRpcError as error:
+            if self._moved_to and error.code() is grpc.StatusCode.CANCELLED:
+                raise refused(f"another scheduler leads, at {self._moved_to}") from None
+            self._misdirected = self.index is not None and self._leaders.mistrust(self.index, error)
+            raise
+
+
+class UnaryCall(LeaderCall):
+    """One message each way. A server that says that it does not lead has done nothing: the leader is asked instead."""
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._answer().__await__()
+
+    async def _answer(self) -> Any:
+        loop, seconds = asyncio.get_running_loop(), self._options.get("timeout")
+        deadline = None if seconds is None else loop.time() + seconds
+        while True:
+            try:
+                return await self._guarded(_answered)
+            except grpc.aio.AioRpcError:
+                if not self._misdirected or (deadline is not None and loop.time() >= deadline):
+                    raise
+            # Whoever says that it serves and does not lead is about to notice.
+            await asyncio.sleep(0.05)
+            if deadline is not None:
+                self._options["timeout"] = max(0.0, deadline - loop.time())
+            self._call, self.index, self._misdirected = None, None, False
+
+
+class StreamCall(LeaderCall):
+    """Several messages in either direction, or in both."""
+
+    async def read(self) -> Any:
+        return await self._guarded(lambda call: call.read())
+
+    async def write(self, request: Any) -> None:
+        await self._guarded(lambda call: call.write(request))
+
+    async def done_writing(self) -> None:
+        await self._guarded(lambda call: call.done_writing())
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._guarded(_answered).__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+
+async def _answered(call: Any) -> Any:
+    return await call
+
+
+def _being_cancelled() -> bool:
+    """Tells a cancelled task from a cancelled call, of which grpc says the same."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,199 @@
+"""A PostgreSQL of a test's own, from the binaries of this machine: killed and started again on command."""
+
+import contextlib
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from parlmesh.postgres.database import Database
+from parlmesh.postgres.schema import migrate
+from parlmesh.postgres.target import Target
+
+from .servers import free_port
+
+_START_SECONDS = 30.0
+_USER = "parlmesh"
+_TEMPLATE = "parlmesh_template"
+_SERVER_USERS = ("postgres", "nobody")
+
+
+def binaries() -> Path | None:
+    """The folder of `initdb` and `postgres`; None where there is none, or nobody to run them."""
+    if os.geteuid() == 0 and _server_user() is None:
+        return None
+    found = shutil.which("initdb")
+    folders = [Path(found).resolve().parent] if found else []
+    folders += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    return next((folder for folder in folders if (folder / "postgres").exists()), None)
+
+
+class Cluster:
+    """One server in a temporary folder, on a port of its own; `with` owns it."""
+
+    def __init__(self, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> None:
+        """Without `fsync` it survives a kill of its processes, and not a loss of power."""
+        found = binaries()
+        if found is None:
+            raise FileNotFoundError("there are no binaries of PostgreSQL")
+        self._binaries = found
+        self._user = _server_user() if os.geteuid() == 0 else None
+        self.folder = Path(tempfile.mkdtemp(prefix="parlmesh-postgres-"))
+        self.data = self.folder / "data"
+        self.port = free_port()
+        self._settings = {"fsync": "on" if fsync else "off", "synchronous_commit": "on", **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._names = count(1)
+
+    def __enter__(self) -> Self:
+        try:
+            if self._user is not None:
+                os.chown(self.folder, self._user.pw_uid, self._user.pw_gid)
+            if not self.data.exists():
+                self.run(
+                    "initdb", "-D", self.data, "-U", _USER, "--auth=trust", "-E", "UTF8", "--no-locale", "--no-sync"
+                )
+            self.start()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Returns once it takes connections."""
+        options = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+            "max_connections": "200",
+            "logging_collector": "off",
+            **self._settings,
+        }
+        arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
+        log = (self.folder / "log").open("ab")
+        self._process = subprocess.Popen(  # noqa: S603
+            [self._binaries / "postgres", "-D", self.data, *arguments],
+            stdout=log,
+            stderr=log,
+            user=self._user.pw_uid if self._user else None,
+            group=self._user.pw_gid if self._user else None,
+            extra_groups=[] if self._user else None,
+            cwd=self.folder,
+        )
+        log.close()
+        self._until_ready()
+
+    def run(self, program: str, *arguments: object) -> None:
+        """One of PostgreSQL's programs, as the server's user."""
+        subprocess.run(  # noqa: S603
+            [self._binaries / program, *map(str, arguments)],
+            check=True,
+            capture_output=True,
+            user=self._user.pw_uid if self._user else None,
+            group=self._user.pw_gid if self._user else None,
+            extra_groups=[] if self._user else None,
+            cwd=self.folder,
+        )
+
+    def kill(self) -> None:
+        """SIGKILL to all its processes, as a machine that stops would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """A fast shutdown: connections are ended."""
+        self._end(signal.SIGINT)
+
+    def url(self, name: str, *, address: str = "") -> str:
+        """Of a database; `address` for a proxy before it."""
+        return f"postgresql://{_USER}@{address or f'127.0.0.1:{self.port}'}/{name}"
+
+    def database(self) -> str:
+        """The address of a new one with its tables."""
+        number = next(self._names)
+        if number == 1:
+            self.sql("postgres", f"CREATE DATABASE {_TEMPLATE}")
+            database = Database(Target(self.url(_TEMPLATE)))
+            migrate(database)
+            database.close()
+        name = f"parlmesh_{number}"
+        self.sql("postgres", f"CREATE DATABASE {name} TEMPLATE {_TEMPLATE}")
+        return self.url(name)
+
+    def sql(self, name: str, *statements: str) -> list[Any]:
+        """What the last one answers, row by row."""
+        return query(self.url(name), *statements)
+
+    def _until_ready(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise AssertionError(f"postgres ended: {(self.folder / 'log').read_text()[-2000:]}")
+            try:
+                self.sql("postgres", "SELECT 1")
+                return
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is None:
+            return
+        if number is signal.SIGKILL:
+            # Its children have sessions of their own, and would go on for a moment.
+            for child in _children(self._process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+        self._process.send_signal(number)
+        self._process.wait(_START_SECONDS)
+        self._process = None
+
+
+def query(url: str, *statements: str) -> list[Any]:
+    """On a connection of its own; what the last one answers, row by row."""
+    database = Database(Target(url))
+    try:
+
+        async def ask(connection: Any) -> list[Any]:
+            rows: list[Any] = []
+            for statement in statements:
+                rows = await connection.fetch(statement)
+            return rows
+
+        return database.lane().run(ask, _START_SECONDS)
+    finally:
+        database.close()
+
+
+def _children(parent: int) -> list[int]:
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            # The name in parentheses may hold anything.
+            if int(status.read_text().rpartition(")")[2].split()[1]) == parent:
+                found.append(int(status.parent.name))
+    return found
+
+
+def _server_user() -> pwd.struct_passwd | None:
+    for name in _SERVER_USERS:
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    return None

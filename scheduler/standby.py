@@ -1,0 +1,49 @@
+"""What a scheduler does while another leads: it follows the journal and waits for its turn."""
+
+import asyncio
+import contextlib
+import time
+
+from parlmesh.telemetry import get_logger
+
+from .journal.records import DamagedJournal
+from .store import Opened, SharedStore
+from .wire.seat import Seat
+
+log = get_logger("parlmesh.scheduler")
+
+# Looks in the time of one lease.
+LOOKS_PER_LEASE = 20
+
+
+class Standby:
+    """Looks at the lease again and again, in another thread: the server goes on refusing callers."""
+
+    def __init__(self, store: SharedStore, seat: Seat) -> None:
+        self._store = store
+        self._seat = seat
+        self._pause_seconds = store.lease_seconds / LOOKS_PER_LEASE
+
+    async def wait(self, stop: asyncio.Event) -> Opened | None:
+        """The store, once this scheduler leads; None when told to stop."""
+        said: str | None = None
+        failing = False
+        while not stop.is_set():
+            try:
+                opened = await asyncio.to_thread(self._store.stand_by, time.time())
+                failing = False
+            except (OSError, DamagedJournal) as error:
+                opened = None
+                # Said once; a database that stays away does not fill the log.
+                (log.debug if failing else log.error)("cannot_stand_by", error=str(error))
+                failing = True
+            if opened is not None:
+                return opened
+            self._seat.leader = self._store.leader
+            if said != self._store.leader:
+                said = self._store.leader
+                log.info("standing_by", leader=said)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_seconds):
+                    await stop.wait()
+        return None

@@ -1,0 +1,181 @@
+"""The shared journal behind the Store protocol: dense rows under an epoch, a lease, and a warm memory beforehand."""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+from parlmesh.errors import FailedPrecondition
+from parlmesh.postgres.database import Database
+from parlmesh.postgres.schema import check_version
+from parlmesh.postgres.target import Target
+from parlmesh.telemetry import get_logger
+
+from ...journal.compaction import Compactor
+from ...journal.records import DamagedJournal, count, seal
+from ..protocol import LEASES_PER_START, Deposed, Opened, new_identity
+from ..shelf import Place, shorten
+from .following import Follower
+from .leadership import Leadership, Taken
+from .rows import READ_SECONDS, Claim, Rows
+
+log = get_logger("parlmesh.scheduler")
+
+RETRY_SECONDS = 30.0
+CHECK_SECONDS = 5.0
+
+
+class PostgresStore:
+    """Survives the process and the machine: as durable as the database's commits."""
+
+    durable = True
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        synchronous: Literal["full", "normal"] = "full",
+        compact_records: int = 200_000,
+        lease_seconds: float = 2.0,
+        address: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._where = str(target)
+        self._compact_records = compact_records
+        self._clock = clock
+        self._database = Database(target, synchronous=synchronous == "full", name="parlmesh-scheduler")
+        self._rows = Rows(self._database.lane(), self._where)
+        self.lease_seconds = lease_seconds
+        self._leadership = Leadership(self._database.lane(), address=address, lease_seconds=lease_seconds)
+        self._follower: Follower | None = None
+        self._checked = False
+        self._place = Place()
+        self._last_id = 0
+        # An append failed and may have been done.
+        self._doubtful = False
+        self._new_records = 0
+        self._live_tasks = 0
+        self._compact_after = float("-inf")
+        self.leader = ""
+        self.identity = 0
+
+    def open(self, wall_time: float) -> Opened:
+        self._check_schema()
+        taken = self._leadership.take(wall_time)
+        if taken is None:
+            leader = self._leadership.look().address
+            raise FailedPrecondition(
+                f"{self._where} is led by another scheduler at {leader or 'an unknown address'}",
+                reason="STORE_IN_USE",
+                leader=leader,
+            )
+        self._lead(taken)
+        return Opened(taken.starts * LEASES_PER_START, self._read_all())
+
+    def stand_by(self, wall_time: float) -> Opened | None:
+        """Reads on, and takes over when nobody leads; to be called again and again until then."""
+        self._check_schema()
+        follower = self._follower
+        if follower is None:
+            follower = self._follower = Follower(self._rows)
+        seen = self._leadership.look()
+        self.leader = "" if seen.lapsed else seen.address
+        follower.follow(seen.covered)
+        if not seen.lapsed or not follower.caught_up:
+            return None
+        taken = self._leadership.take(wall_time)
+        if taken is None:
+            return None
+        try:
+            return self._opened_warm(taken, follower)
+        except BaseException:
+            self._leadership.release()
+            raise
+
+    def trusted(self) -> bool:
+        return self._leadership.trusted()
+
+    def keep(self, on_trust: Callable[[bool], None], on_deposed: Callable[[], None]) -> None:
+        self._leadership.keep(on_trust, on_deposed)
+
+    def append(self, batch: bytes, records: int) -> None:
+        sealed, number = seal(batch), self._last_id + 1
+        if not (self._doubtful and self._rows.settle(number, sealed)):
+            self._doubtful = True
+            try:
+                self._rows.append(number, sealed)
+            except DamagedJournal:
+                # Whoever starts from what is left is another memory, and clients send again what it lacks.
+                self._rows.renew_identity(new_identity())
+                raise
+        self._doubtful = False
+        self._last_id = number
+        self._new_records += records
+
+    def renew_identity(self) -> None:
+        identity = new_identity()
+        self._rows.renew_identity(identity)
+        self.identity = identity
+
+    def check(self) -> None:
+        """Whether the database answers; who leads is the keeper's to know."""
+        self._rows.place()
+
+    def wants_compaction(self) -> bool:
+        enough = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
+        return enough and self._clock() >= self._compact_after
+
+    def compact(self) -> Iterator[None]:
+        self._compact_after = self._clock() + RETRY_SECONDS
+        # As the database has it: a switch whose answer was lost counts.
+        self._place = self._rows.place()
+        pending = self._new_records
+
+        def switched(place: Place, compactor: Compactor) -> None:
+            self._place, self._live_tasks = place, compactor.tasks
+            self._new_records -= pending
+            self._compact_after = float("-inf")
+            compactor.unreadable.tell(self._where)
+
+        yield from shorten(self._rows, self._place, self._last_id, switched)
+
+    def step_down(self) -> None:
+        """Lets others lead; this store stands by again."""
+        self._leadership.release()
+        self._rows.claim = Claim(-1, "")
+        self._follower = None
+
+    def close(self) -> None:
+        self._leadership.release()
+        self._database.close()
+
+    def _check_schema(self) -> None:
+        if not self._checked:
+            self._database.lane().run(check_version, READ_SECONDS)
+            self._checked = True
+
+    def _lead(self, taken: Taken) -> None:
+        self._rows.claim, self.identity = taken.claim, taken.identity
+        self.leader, self._doubtful, self._new_records = self._leadership.address, False, 0
+        log.info("leading", epoch=taken.claim.epoch, store=self._where)
+
+    def _read_all(self) -> Iterator[bytes]:
+        self._place = self._rows.place()
+        yield from self._rows.snapshot(self._place)
+        self._last_id = self._place.covered
+        for batch in self._rows.journal(self._place.covered + 1):
+            yield batch
+            self._last_id += 1
+            self._new_records += count(batch)
+
+    def _opened_warm(self, taken: Taken, follower: Follower) -> Opened:
+        self._lead(taken)
+        # What the old leader wrote between the last look and the change of the epoch.
+        follower.follow(self._rows.place().covered)
+        if not follower.caught_up:
+            raise Deposed("the journal was compacted while it was taken over")
+        self._follower = None
+        self._place, self._last_id, self._new_records = follower.place, follower.last_id, follower.records
+        if follower.lost:
+            log.error("acknowledged_rows_lost", store=self._where)
+            self.renew_identity()
+        return Opened(taken.starts * LEASES_PER_START, iter(()), follower.compactor)
