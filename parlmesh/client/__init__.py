@@ -2,6 +2,7 @@
 
 from .config import ClientConfig
 from .controller import PARLController
+from .experience import Step
 from .federated import GlobalModel, PARLFederatedOrchestrator
 from .info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
 from .learner import PolicyUpdate
@@ -23,5 +24,6 @@ __all__ = [
     "Placement",
     "PolicyUpdate",
     "Priority",
+    "Step",
     "TaskRequest",
 ]

@@ -25,6 +25,7 @@ from .config import ClientConfig
 from .connection import Connection
 from .connection.pending import UnclaimedOutcomes, no_outcome
 from .connection.retry import is_temporary
+from .experience import ExperienceUploads, Step, UploadedExperience
 from .functions import Call, TaskFuture, call_of, calls_of, values_of
 from .info import PARLStats, stats_from_proto
 from .learner import PolicyUpdate, pause_run, resume_run, wait_for_policy
@@ -68,6 +69,7 @@ class PARLController(FleetOperations):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._fleet: LocalFleet | None = None
         self._learner_channel: grpc.aio.Channel | None = None
+        self._experience: dict[str, ExperienceUploads] = {}
 
     @property
     def address(self) -> str:
@@ -284,14 +286,29 @@ class PARLController(FleetOperations):
         message = await calls.call(calls.stub.GetStatistics, pb.GetStatisticsRequest())
         return stats_from_proto(message, replace(connection.counts, dropped_outcomes=self._unclaimed.dropped))
 
-    async def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:  # noqa: ASYNC109
-        """Waits until every acting worker acts with the learner's newest policy version. Needs the learner's address.
+    async def update_policy(
+        self,
+        experiences: str | Iterable[Step | Sequence[Any]] = (),
+        *,
+        run_id: str = "",
+        timeout: float = 30.0,  # noqa: ASYNC109
+    ) -> PolicyUpdate:
+        """Uploads steps that this program took itself, then waits until every acting worker acts with the learner's
+        newest policy version. Needs the learner's address. Text instead of steps is the run's id.
 
-        Learning is the learner's and never holds tasks up; this is for a program that must know who acts with what.
+        Learning is the learner's and never holds tasks up: the version that has learnt from them may be a later one.
         """
         self._connected()
         channel = self._learner_at("update_policy")
-        return await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
+        if isinstance(experiences, str):
+            experiences, run_id = (), experiences or run_id
+        steps = list(experiences)
+        uploaded = UploadedExperience()
+        if steps:
+            uploads = self._experience.setdefault(run_id, ExperienceUploads(channel, run_id))
+            uploaded = await uploads.add(steps, seconds=timeout)
+        update = await wait_for_policy(channel, self.list_actors, run_id=run_id, seconds=timeout)
+        return replace(update, trajectories=uploaded.trajectories, waiting_steps=uploaded.waiting_steps)
 
     async def pause_run(self, run_id: str = "") -> None:
         """A training stops until it is resumed; empty = the learner's only one. Needs the learner's address."""

@@ -28,6 +28,10 @@ class PolicyUpdate:
     """READY actors that act with a policy: all of them with this version or a newer one."""
     seconds: float
     """How long it took, from the call."""
+    trajectories: int = 0
+    """Of the experience given with the call, so many were uploaded and taken."""
+    waiting_steps: int = 0
+    """Steps given that do not fill a trajectory yet; later ones come behind them."""
 
 
 async def wait_for_policy(

@@ -24,6 +24,7 @@ from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, P, PARLController, R
+from .experience import Step
 from .functions import call_of
 from .info import ActorInfo, PARLStats
 from .learner import PolicyUpdate
@@ -347,9 +348,11 @@ class Controller:
         """See `PARLController.rebalance_load`."""
         return self._thread.run(self._controller.rebalance_load())
 
-    def update_policy(self, run_id: str = "", *, timeout: float = 30.0) -> PolicyUpdate:
+    def update_policy(
+        self, experiences: str | Iterable[Step | Sequence[Any]] = (), *, run_id: str = "", timeout: float = 30.0
+    ) -> PolicyUpdate:
         """See `PARLController.update_policy`."""
-        return self._thread.run(self._controller.update_policy(run_id, timeout=timeout))
+        return self._thread.run(self._controller.update_policy(experiences, run_id=run_id, timeout=timeout))
 
     def pause_run(self, run_id: str = "") -> None:
         """See `PARLController.pause_run`."""

@@ -4,13 +4,15 @@ import asyncio
 import hashlib
 
 import grpc
+import gymnasium
 import numpy as np
 import pytest
 
 from learner.build import build_run, build_runs, build_services
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState
-from parlmesh.errors import FailedPrecondition, Unavailable
+from parlmesh.client.experience import ExperienceUploads, Step
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
@@ -30,6 +32,7 @@ WAIT = 10.0
 class Fixture:
     def __init__(self, runs, channel, stopping):
         self.runs = runs
+        self.channel = channel
         self.stopping = stopping
         self.live = runs.get("").live
         self.run = self.live.run
@@ -84,6 +87,46 @@ async def test_an_upload_stream_is_answered_and_ended_when_the_learner_stops(lea
         await call.read()
     error = error_from_rpc(caught.value)
     assert (type(error), error.reason) == (Unavailable, "STOPPING")
+
+
+def own_steps(count):
+    """CartPole, played at random by a program that is no actor."""
+    world, rng = gymnasium.make("CartPole-v1"), np.random.default_rng(0)
+    seen, _ = world.reset(seed=0)
+    for _ in range(count):
+        action = int(rng.integers(2))
+        following, reward, terminated, truncated, _ = world.step(action)
+        yield Step(seen, action, reward, following, terminated, truncated, -0.6931)
+        seen = world.reset()[0] if terminated or truncated else following
+
+
+async def test_steps_of_a_program_of_ones_own_become_trajectories_of_the_run(learner):
+    uploads, steps = ExperienceUploads(learner.channel, "run"), list(own_steps(60))
+    first = await uploads.add(steps[:20], seconds=WAIT)
+    assert (first.trajectories, first.waiting_steps, len(learner.run.queue)) == (0, 20, 0)
+    second = await uploads.add(steps[20:], seconds=WAIT)
+    ended = sum(step.terminated for step in steps)
+    assert ended >= 1
+    assert (second.trajectories, second.policy_version) == ((60 + ended) // 32, 1)
+    taken = learner.run.queue.take(second.trajectories, 1)
+    columns = taken[0].fragment.columns
+    # Environment by environment the steps in their order, the resets between them left out.
+    observations = np.concatenate([columns["observation"][:-1, env][columns["valid"][:, env]] for env in range(4)])
+    np.testing.assert_array_equal(observations, [step.observation for step in steps[: len(observations)]])
+    assert 32 - ended <= len(observations) <= 32
+    # Whatever follows a step is in the row below it.
+    below = np.concatenate([columns["observation"][1:, env][columns["valid"][:, env]] for env in range(4)])
+    np.testing.assert_array_equal(below, [step.next_observation for step in steps[: len(below)]])
+
+
+async def test_steps_that_do_not_fit_are_refused_with_the_learners_reason(learner):
+    uploads = ExperienceUploads(learner.channel, "run")
+    steps = [step._replace(reward=1e30) for step in own_steps(40)]
+    with pytest.raises(InvalidInput, match="column reward must lie within"):
+        await uploads.add(steps, seconds=WAIT)
+    assert learner.run.queue.dropped["OUT_OF_BOUNDS"] == 1
+    with pytest.raises(InvalidInput, match="the observation of a step is not finite"):
+        await uploads.add([steps[0]._replace(observation=np.full(4, np.nan))], seconds=WAIT)
 
 
 def spoil(name, array):

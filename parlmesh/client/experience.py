@@ -1,0 +1,192 @@
+"""Experience of a program's own: steps that it took itself, uploaded to a run as whole trajectories."""
+
+import itertools
+import uuid
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import grpc.aio
+import numpy as np
+
+from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.rpc import error_from_rpc, error_from_status
+from parlmesh.types import (
+    ACTION,
+    LOG_PROB,
+    OBSERVATION,
+    REWARD,
+    TERMINATED,
+    TRUNCATED,
+    VALID,
+    Array,
+    Episode,
+    Fragment,
+)
+from parlmesh.v1 import experience_service_pb2 as pb
+from parlmesh.v1 import training_service_pb2
+from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+from parlmesh.wire import struct_from_proto, trajectory_to_proto
+
+_MOST_WAITING = 1_000_000
+
+
+class Step(NamedTuple):
+    """One step of one environment. The action is the policy's, before it is scaled or squashed to the environment's
+    bounds; `log_prob` is asked for by PPO alone."""
+
+    observation: Any
+    action: Any
+    reward: float
+    next_observation: Any
+    terminated: bool
+    truncated: bool = False
+    log_prob: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class UploadedExperience:
+    """What became of the steps that were given so far in one call."""
+
+    trajectories: int = 0
+    """Accepted in this call."""
+    waiting_steps: int = 0
+    """Kept until they fill a trajectory."""
+    policy_version: int = 0
+    """Newest of the run, as last told."""
+
+
+class _Row(NamedTuple):
+    step: Step
+    valid: bool
+
+
+class ExperienceUploads:
+    """Steps of one environment in order, cut into trajectories of the run's shape. A step that does not begin where the
+    last one ended begins an episode of its own."""
+
+    def __init__(self, channel: grpc.aio.Channel, run_id: str) -> None:
+        self._channel = channel
+        self._run_id = run_id
+        self._actor_id = f"client-{uuid.uuid4().hex[:12]}"
+        self._sequences = itertools.count(1)
+        self._rows: list[_Row] = []
+        self._earned, self._length = 0.0, 0
+        self._episodes: list[Episode] = []
+
+    async def add(self, steps: Iterable[Any], *, seconds: float) -> UploadedExperience:
+        """Uploads what fills trajectories; raises the learner's reason where one is refused, which is then gone."""
+        for given in steps:
+            self._keep(_step(given))
+        training = await self._training(seconds)
+        settings = struct_from_proto(training.configuration)
+        length, width = int(settings["trajectory_steps"]), int(settings["num_envs"])
+        version, accepted = training.progress.policy_version, 0
+        while len(self._rows) >= length * width:
+            taken, self._rows = self._rows[: length * width], self._rows[length * width :]
+            fragment = Fragment(_columns(taken, length, width), self._episodes)
+            self._episodes = []
+            version = await self._upload(fragment, training, version, seconds)
+            accepted += 1
+        return UploadedExperience(accepted, sum(row.valid for row in self._rows), version)
+
+    def _keep(self, step: Step) -> None:
+        if len(self._rows) >= _MOST_WAITING:
+            raise InvalidInput(f"{_MOST_WAITING:,} steps wait for a trajectory; that is the limit", reason="TOO_MANY")
+        if (
+            self._rows
+            and self._rows[-1].valid
+            and not np.array_equal(self._rows[-1].step.next_observation, step.observation)
+        ):
+            self._rows[-1] = _Row(self._rows[-1].step._replace(truncated=True), valid=True)
+            self._end()
+        self._rows.append(_Row(step, valid=True))
+        self._earned, self._length = self._earned + step.reward, self._length + 1
+        if step.terminated or step.truncated:
+            self._end()
+
+    def _end(self) -> None:
+        """The row after an end only resets, and counts for nothing."""
+        last = self._rows[-1].step
+        reset = last._replace(observation=last.next_observation, reward=0.0, terminated=False, truncated=False)
+        self._rows.append(_Row(reset, valid=False))
+        self._episodes.append(Episode(self._earned, self._length))
+        self._earned, self._length = 0.0, 0
+
+    async def _training(self, seconds: float) -> training_service_pb2.Training:
+        request = training_service_pb2.GetTrainingRequest(run_id=self._run_id)
+        try:
+            answer = await TrainingServiceStub(self._channel).GetTraining(request, timeout=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        if not answer.training.run_uid:
+            raise FailedPrecondition(f"run {answer.training.run_id!r} has not started", reason="NOT_STARTED")
+        return answer.training
+
+    async def _upload(
+        self, fragment: Fragment, training: training_service_pb2.Training, version: int, seconds: float
+    ) -> int:
+        message = trajectory_to_proto(
+            fragment,
+            run_id=training.run_id,
+            run_uid=training.run_uid,
+            actor_id=self._actor_id,
+            incarnation=1,
+            sequence=next(self._sequences),
+            policy_version=version,
+        )
+        call = ExperienceServiceStub(self._channel).UploadTrajectories(timeout=seconds)
+        try:
+            await call.write(pb.UploadTrajectoriesRequest(trajectory=message))
+            await call.done_writing()
+            receipt = await call.read()
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        finally:
+            call.cancel()
+        if not isinstance(receipt, pb.UploadTrajectoriesResponse):
+            raise Unavailable("the learner ended the stream without a receipt")
+        if receipt.status.code:
+            raise error_from_status(receipt.status)
+        return int(receipt.policy_version)
+
+
+def _step(given: Any) -> Step:
+    step = given if isinstance(given, Step) else Step(*given)
+    numbers = {"observation": step.observation, "action": step.action, "next_observation": step.next_observation}
+    for name, value in numbers.items():
+        if not np.isfinite(np.asarray(value, np.float64)).all():
+            raise InvalidInput(f"the {name} of a step is not finite", reason="NOT_FINITE")
+    if np.shape(step.observation) != np.shape(step.next_observation):
+        shapes = f"{np.shape(step.observation)} and {np.shape(step.next_observation)}"
+        raise InvalidInput(f"the observations of a step have the shapes {shapes}", reason="SHAPE")
+    return step._replace(reward=float(step.reward), terminated=bool(step.terminated), truncated=bool(step.truncated))
+
+
+def _columns(rows: list[_Row], length: int, width: int) -> dict[str, Array]:
+    """Consecutive stretches side by side; each has the observation that follows its last step as its last row."""
+
+    def column(values: list[Any], dtype: str | None = None) -> Array:
+        found = _narrow(np.asarray(values), dtype)
+        return np.ascontiguousarray(found.reshape(width, length, *found.shape[1:]).swapaxes(0, 1))
+
+    steps = [row.step for row in rows]
+    seen = column([step.observation for step in steps])
+    following = _narrow(np.asarray([step.next_observation for step in steps[length - 1 :: length]]), None)
+    return {
+        OBSERVATION: np.concatenate((seen, following[None].astype(seen.dtype))),
+        ACTION: column([step.action for step in steps]),
+        LOG_PROB: column([step.log_prob for step in steps], "float32"),
+        REWARD: column([step.reward for step in steps], "float32"),
+        TERMINATED: column([step.terminated for step in steps], "bool"),
+        TRUNCATED: column([step.truncated for step in steps], "bool"),
+        VALID: column([row.valid for row in rows], "bool"),
+    }
+
+
+def _narrow(values: Array, dtype: str | None) -> Array:
+    """As collectors have them: whole numbers of 64 bits, others of 32; bytes stay."""
+    if dtype is None:
+        dtype = {"f": "float32", "i": "int64", "u": str(values.dtype), "b": "bool"}.get(values.dtype.kind, "float32")
+    return values.astype(dtype, copy=False)
