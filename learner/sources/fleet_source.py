@@ -131,8 +131,23 @@ class FleetSource:
         self._failures.forgive(trajectory.actor_id)
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
-        """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back."""
-        return evaluation_of(version, await self._outcome(self._evaluation(version, seed, seconds), seconds))
+        """Submits one task, as urgent as rollouts, and waits for it; one that takes too long is taken back.
+
+        Nodes evaluate in turn, so that no single one says alone that a goal is reached.
+        """
+        spec = self._evaluation(version, seed, seconds)
+        judge = self._actors.judge()
+        if judge:
+            spec.placement.node_id = judge
+            spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))
+        try:
+            outcome = await self._outcome(spec, seconds)
+        except FleetError as error:
+            if error.reason != "QUEUE_TIMEOUT":
+                raise
+            # It has left, or has no slot for it: whoever has one.
+            outcome = await self._outcome(self._evaluation(version, seed, seconds), seconds)
+        return evaluation_of(version, outcome)
 
     async def match(self, version: int, opponent: int, seed: int, seconds: float) -> MatchResult:
         """As an evaluation: one task."""

@@ -15,6 +15,7 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 log = get_logger("parlmesh.learner")
 
 _CALL_SECONDS = 10.0
+_EVALUATE = "evaluate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,10 @@ class RolloutActors:
         self._stub = SchedulerServiceStub(channel)
         self._kind = kind
         self._turns: Iterator[int] = itertools.count()
+        self._evaluations: Iterator[int] = itertools.count()
         self.members: Sequence[RolloutActor] = ()
         self._nodes: Mapping[str, str] = {}
+        self._judges: Sequence[str] = ()
 
     @property
     def slots(self) -> int:
@@ -63,6 +66,12 @@ class RolloutActors:
             RolloutActor(actor.actor_id, actor.node_id, actor.slots) for actor in actors if self._kind in actor.kinds
         ]
         self._nodes = {actor.actor_id: actor.node_id for actor in actors}
+        self._judges = sorted({actor.node_id for actor in actors if _EVALUATE in actor.kinds})
+
+    def judge(self) -> str:
+        """The node whose turn it is to evaluate: no single one shall say alone that a goal is reached. Empty when there
+        are no two."""
+        return self._judges[next(self._evaluations) % len(self._judges)] if len(self._judges) > 1 else ""
 
     def node_without(self, avoided: Collection[str]) -> str:
         """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""

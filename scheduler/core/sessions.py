@@ -238,16 +238,20 @@ class Sessions:
         if now < actor.scan_at:
             return
         actor.scan_at = now + self._config.heartbeat_seconds
+        overdue = 0
         for position, task in enumerate(list(actor.leases.values())):
             if task.expires_at <= now:
                 self._life.revoke(actor, task.lease)
                 self._let_go(task, position < actor.slots, now)
                 self.unsettled[actor] = None
             elif position < actor.slots and task.expires_at != NOT_BEGUN:
-                self._enforce_run_timeout(actor, task, now)
+                overdue += self._enforce_run_timeout(actor, task, now)
+        # Only now: a quarantine takes all leases of the node.
+        for _ in range(min(overdue, self._life.config.strikes.limit)):
+            self.quarantine.strike(actor.node_id, "it did not stop a task after its run_timeout", now)
 
-    def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> None:
-        """The actor stops what runs too long; this is for an actor that does not."""
+    def _enforce_run_timeout(self, actor: Actor, task: Task, now: float) -> bool:
+        """The actor stops what runs too long; this is for an actor that does not. Whether it had to be stopped."""
         if not task.started_at:
             task.started_at = now
         limit = task.run_timeout or self._life.config.retries.run_timeout_seconds
@@ -256,6 +260,8 @@ class Sessions:
             message = f'actor "{actor.actor_id}" did not stop it after its run_timeout of {limit} s'
             self._life.fail_attempt(task, Failure("DEADLINE_EXCEEDED", message, retryable=True), now)
             self.unsettled[actor] = None
+            return True
+        return False
 
     def _give_away(self, actor: Actor, now: float) -> None:
         for position, task in enumerate(list(actor.leases.values())):

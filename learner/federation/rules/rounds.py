@@ -6,7 +6,7 @@ node that has answered is asked again at once, and every `buffer_size` updates m
 """
 
 import enum
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 
 from parlmesh.errors import AlreadyExists
@@ -502,7 +502,10 @@ class Rounds:
             needed = f"{fewest} updates" + (f" of {votes} voters" if votes > 1 else "")
             count, voters = (len(closing.counted), closing.voters) if closing is not None else (0, 0)
             had = f"{count}" + (f" of {voters}" if votes > 1 else "")
+            refused = Counter(update.refusal for update in record.updates if update.refusal)
+            why = ", ".join(f"{number} {word}" for word, number in sorted(refused.items()))
             text = f"{self._abandoned_in_a_row} rounds in a row had fewer than {needed}, the last {had}"
+            text += f" (left out: {why})" if why else ""
             if reason:
                 text = f"{self._abandoned_in_a_row} rounds in a row were abandoned, the last because {reason}"
             return self._end(FederationState.FAILED, text)

@@ -16,6 +16,7 @@ from parlmesh.cli.connection import (
     security_of,
 )
 from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table
+from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Actors of a running fleet.")
 
-ActorIds = Annotated[list[str], typer.Argument(metavar="ACTOR_ID…", help="ids as `actors list` shows them")]
+ActorIds = Annotated[list[str] | None, typer.Argument(metavar="[ACTOR_ID…]", help="ids as `actors list` shows them")]
+Nodes = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help="all actors of a node; repeatable")]
 
 
 @app.command("list")
@@ -48,60 +50,65 @@ def list_actors(
 @app.command()
 def pause(
     context: typer.Context,
-    actor_ids: ActorIds,
+    actor_ids: ActorIds = None,
+    nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Let actors finish what they have and take nothing more until resumed."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_PAUSE
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))), as_json=as_json)
+    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
 def resume(
     context: typer.Context,
-    actor_ids: ActorIds,
+    actor_ids: ActorIds = None,
+    nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Let paused actors, and those of nodes in quarantine, take tasks again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESUME, scheduler, security_of(context))), as_json=as_json)
+    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESUME, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
 def reset(
     context: typer.Context,
-    actor_ids: ActorIds,
+    actor_ids: ActorIds = None,
+    nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Let actors drop their environments, caches and running tasks and start afresh."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)
+    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
 def drain(
     context: typer.Context,
-    actor_ids: ActorIds,
+    actor_ids: ActorIds = None,
+    nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
     """Let actors finish what they have and leave; one that is supervised comes back afresh."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_DRAIN
 
-    show_actors(run(_command(actor_ids, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))), as_json=as_json)
+    show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))), as_json=as_json)
 
 
 @app.command()
 def quarantine(
     context: typer.Context,
-    actor_ids: ActorIds,
     reason: Annotated[str, typer.Option(help="why, in a sentence; `actors list` shows it")],
+    actor_ids: ActorIds = None,
+    nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -109,12 +116,14 @@ def quarantine(
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
 
     show_actors(
-        run(_command(actor_ids, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)), as_json=as_json
+        run(_command(actor_ids, nodes, ACTOR_COMMAND_QUARANTINE, scheduler, security_of(context), reason)),
+        as_json=as_json,
     )
 
 
 async def _command(
-    actor_ids: list[str],
+    actor_ids: list[str] | None,
+    nodes: list[str] | None,
     command: "ActorCommand.ValueType",
     address: str,
     security: "SecurityConfig",
@@ -122,8 +131,10 @@ async def _command(
 ) -> "Sequence[Actor]":
     from parlmesh.v1.scheduler_service_pb2 import UpdateActorsRequest
 
+    if not actor_ids and not nodes:
+        raise InvalidInput("name actors, or a node with --node")
     async with scheduler_at(address, security) as stub:
-        request = UpdateActorsRequest(actor_ids=actor_ids, command=command, reason=reason)
+        request = UpdateActorsRequest(actor_ids=actor_ids, node_ids=nodes, command=command, reason=reason)
         return (await stub.UpdateActors(request, timeout=CALL_SECONDS)).actors
 
 

@@ -160,3 +160,28 @@ def test_more_slots_than_a_run_can_keep_busy_are_said_with_the_number_that_helps
     assert "3 slots could collect, and this run keeps at most 2 busy" in crowded(3, config)
     assert crowded(3, config).endswith("set batch_trajectories to 2 to use them all")
     assert crowded(4, TrainingConfig(max_policy_lag=1, batch_trajectories=2)) == ""
+
+
+async def test_nodes_evaluate_in_turn_and_another_one_does_when_its_turn_passes():
+    async with fleet() as (source, _, _clock):
+        source._actors._judges = ["n1", "n2"]
+        found = []
+        for reason in ("", "", "QUEUE_TIMEOUT", ""):
+            evaluating = asyncio.ensure_future(source.evaluate(1, 0, 30.0))
+            for why in dict.fromkeys((reason, "")):
+                for _ in range(5):
+                    await asyncio.sleep(0)
+                (task_id,) = source._evaluations
+                found.append(source._dispatcher._unsent[-1].placement.node_id)
+                answer = {f"{name}_return": 1.0 for name in ("mean", "min", "max")} | {"episodes": 1}
+                done = pb.Outcome(task_id=task_id, state=pb.TASK_STATE_SUCCEEDED, result=payload_to_proto(answer))
+                source._dispatcher._settle(failed(task_id, why) if why else done)
+                await asyncio.sleep(0)
+            assert (await evaluating).mean_return == 1.0
+        assert found == ["n1", "n2", "n1", "", "n2"]
+
+
+async def test_where_there_is_one_node_it_evaluates():
+    async with fleet() as (source, _, _clock):
+        source._actors._judges = ["n1"]
+        assert source._actors.judge() == ""

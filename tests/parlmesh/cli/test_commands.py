@@ -98,7 +98,8 @@ def test_what_the_scheduler_refuses_comes_out_as_its_own_sentence(
 
 def test_actors_are_paused_and_resumed(scheduler: str) -> None:
     assert "paused" in output("actors", "pause", "ada", "--scheduler", scheduler)
-    (paused,) = objects("actors", "pause", "ada", "--scheduler", scheduler)
+    (known,) = objects("actors", "list", "--scheduler", scheduler)
+    (paused,) = objects("actors", "pause", "--node", known["node_id"], "--scheduler", scheduler)
     assert paused["state"] == "ACTOR_STATE_PAUSED"
     (actor,) = objects("actors", "list", "--scheduler", scheduler)
     assert actor["state"] == "ACTOR_STATE_PAUSED"

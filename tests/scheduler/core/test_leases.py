@@ -220,6 +220,20 @@ def test_an_actor_that_ignores_the_run_timeout_loses_the_task(harness: Harness) 
     assert [lease.task_id for lease in harness.revoked["a"]] == ["t"]
 
 
+def test_a_node_that_holds_tasks_past_their_time_gets_no_more_under_whatever_ids(harness: Harness) -> None:
+    """Its heartbeats keep the leases alive, and it answers nothing."""
+    sessions = [harness.connect(f"a-{number}", node_id="silent", slots=2) for number in range(3)]
+    harness.submit(*(noop(f"t-{number}", run_timeout=5.0) for number in range(6)))
+    harness.pass_time(20, alive=sessions)
+    actors = [harness.core.actor(f"a-{number}") for number in range(3)]
+    assert [actor.quarantined for actor in actors] == [True] * 3
+    assert not any(actor.leases for actor in actors)
+    well = harness.connect("b", slots=6)
+    harness.pass_time(5, alive=[*sessions, well])
+    assert set(harness.states(*(f"t-{number}" for number in range(6)))) == {"RUNNING"}
+    assert len(harness.core.actor("b").leases) == 6
+
+
 def test_an_assignment_that_was_taken_back_before_it_was_sent_is_unreadable_and_costs_no_credit(
     harness: Harness,
 ) -> None:
