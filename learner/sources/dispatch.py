@@ -1,4 +1,7 @@
-"""The learner as the scheduler's client: submits tasks, follows their outcomes, outlives the scheduler's restarts."""
+"""The learner as the scheduler's client: submits tasks, follows their outcomes, outlives the scheduler's restarts.
+
+Why not by `parlmesh.client`: docs/decisions/0041-a-service-that-submits.md.
+"""
 
 import asyncio
 import functools
@@ -11,7 +14,7 @@ import grpc
 import grpc.aio
 
 from parlmesh.errors import FleetError, NotFound
-from parlmesh.rpc import Backoff, error_from_rpc
+from parlmesh.rpc import Backoff, error_from_rpc, pages
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
 from parlmesh.v1 import task_pb2 as pb
@@ -99,14 +102,11 @@ class Dispatcher:
         self._unsent = self._unsent[_TASKS_PER_REQUEST:]
         self._sending = {spec.task_id for spec in request.tasks}
         # Safe to repeat: the tasks carry ids.
-        await self._retried(functools.partial(self._submit, request), "submit")
+        await self._retried(functools.partial(self._stub.SubmitTasks, request, timeout=_CALL_SECONDS), "submit")
         self._sending = set()
         unwanted, self._unwanted = sorted(self._unwanted), set()
         if unwanted:
             await self._cancel(unwanted)
-
-    async def _submit(self, request: scheduler_pb.SubmitTasksRequest) -> None:
-        await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
 
     async def _watch(self) -> None:
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
@@ -150,16 +150,12 @@ class Dispatcher:
 
     async def _cancel_leftovers(self) -> None:
         """Tasks of this submitter's life before a restart ask for policies that are gone."""
-        listing = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
-        while True:
-            answer = await self._stub.ListTasks(listing, timeout=_CALL_SECONDS)
-            old = [task.spec.task_id for task in answer.tasks if self.is_leftover(task.spec.task_id)]
+        request = scheduler_pb.ListTasksRequest(states=_UNFINISHED, page_size=1_000)
+        async for page in pages(functools.partial(self._stub.ListTasks, timeout=_CALL_SECONDS), request):
+            old = [task.spec.task_id for task in page.tasks if self.is_leftover(task.spec.task_id)]
             if old:
                 await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=old), timeout=_CALL_SECONDS)
                 log.info("leftovers_cancelled", tasks=len(old))
-            listing.page_token = answer.next_page_token
-            if not listing.page_token:
-                return
 
     def is_leftover(self, task_id: str) -> bool:
         """Whether a task is of this submitter's life before a restart."""
@@ -175,7 +171,7 @@ class Dispatcher:
                 # One odd answer must not end the watch over all others.
                 log.exception("outcome_unusable", error, task_id=outcome.task_id)
 
-    async def _retried(self, call: Callable[[], Awaitable[None]], name: str) -> None:
+    async def _retried(self, call: Callable[[], Awaitable[object]], name: str) -> None:
         """Repeats a call until the scheduler takes it: whatever it refuses today may be right tomorrow, when an actor
         with the kind is back or a limit was raised."""
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
