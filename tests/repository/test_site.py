@@ -52,7 +52,7 @@ def test_the_reference_has_every_setting_command_and_method() -> None:
 
 
 def test_every_block_of_the_first_pages_is_run_or_marked_as_output() -> None:
-    for name in ("tutorial", "concepts", "grpcurl", "index", "troubleshooting", "upgrade"):
+    for name in ("tutorial", "concepts", "grpcurl", "index", "troubleshooting", "upgrading"):
         page = (ROOT / "docs" / f"{name}.md").read_text()
         assert set(re.findall(r"^```(\w*)\n(?:.|\n)*?^```$", page, re.MULTILINE)) <= {"sh", "python", "text"}, name
 
