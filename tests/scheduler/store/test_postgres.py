@@ -11,7 +11,8 @@ from parlmesh.postgres.promises import ask
 from parlmesh.postgres.schema import VERSION, migrate
 from parlmesh.postgres.target import Target
 from parlmesh.testing.postgres import Cluster, query
-from scheduler.journal.records import DamagedJournal, Submitted, decode
+from scheduler.journal.decoding import decode
+from scheduler.journal.records import DamagedJournal, Submitted
 from scheduler.store import Deposed
 from scheduler.store.postgres import PostgresStore
 from tests.scheduler.store.test_stores import _batch
