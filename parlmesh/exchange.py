@@ -3,7 +3,6 @@
 import asyncio
 import os
 import secrets
-import tempfile
 from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from hashlib import sha256
@@ -14,6 +13,7 @@ import grpc.aio
 import xxhash
 
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
+from parlmesh.blobs.folder import place_for_blobs, usable_bytes
 from parlmesh.errors import FleetError, NotFound, Unavailable
 from parlmesh.rpc import error_from_rpc
 from parlmesh.telemetry import get_logger
@@ -22,7 +22,6 @@ from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsReq
 log = get_logger("parlmesh.blobs")
 
 _CHUNK_BYTES = 1 << 20
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of one's own is made in it
 
 
 class Exchange:
@@ -131,7 +130,7 @@ class Exchange:
 
     async def _download(self, folder: BlobFolder, reference: Reference, task_id: str) -> None:
         _, digest = check_name(reference.name)
-        _make_room(folder.path, self._cache_bytes - reference.nbytes)
+        _make_room(folder.path, min(self._cache_bytes, usable_bytes(folder.path)) - reference.nbytes)
         temporary = folder.path / f".{secrets.token_hex(8)}"
         descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         try:
@@ -165,8 +164,7 @@ async def _pieces(folder: BlobFolder, reference: Reference) -> AsyncIterator[Put
 
 def _cache_folder(address: str) -> Path:
     """One for all processes of this host and user that use a scheduler."""
-    parent = _SHARED_MEMORY if _SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-    folder = parent / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
+    folder = place_for_blobs() / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise FleetError(f"{folder} belongs to somebody else", reason="BLOB_FOLDER")

@@ -14,6 +14,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
+from parlmesh.blobs.folder import place_for_blobs, usable_bytes
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.security import Identity
@@ -33,7 +34,6 @@ _RESULT = b"$result"
 _SWEEP_SECONDS = 1.0
 _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
-_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of one's own is made in it
 
 
 @dataclass(slots=True)
@@ -60,6 +60,7 @@ class BlobLedger:
         self._inputs: dict[str, tuple[str, ...]] = {}
         self._needed: dict[str, int] = {}
         self._next_sweep = self._next_listing = 0.0
+        self._limit = config.max_bytes
 
     def terms(self, writer: str) -> BlobTerms:
         """What one who connects is told."""
@@ -84,6 +85,7 @@ class BlobLedger:
         folder = self.folder.path
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / PROOF).write_text(self.proof)
+        self._limit = min(self._config.max_bytes, usable_bytes(folder))
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until)
@@ -129,16 +131,16 @@ class BlobLedger:
 
     def check_room(self, size: int) -> None:
         """Results that nobody has taken go first, those that ended the longest ago before the others."""
-        if self.bytes + size > self._config.max_bytes:
+        if self.bytes + size > self._limit:
             results = [pair for pair in self._blobs.items() if pair[1].task_id and not pair[1].users]
             for name, blob in sorted(results, key=lambda pair: pair[1].kept_until):
-                if self.bytes + size <= self._config.max_bytes:
+                if self.bytes + size <= self._limit:
                     break
                 self._remove_if_free(name, blob, math.inf)
-        if self.bytes + size > self._config.max_bytes:
+        if self.bytes + size > self._limit:
             raise ResourceExhausted(
                 f"blobs of {self.bytes} bytes are kept, and there is no room for {size} more; the limit is "
-                f"{self._config.max_bytes} (blobs.max_bytes)",
+                f"{self._limit} (blobs.max_bytes, or the room there is)",
                 reason="BLOBS_FULL",
                 retry_after_seconds=_RETRY_SECONDS,
             )
@@ -312,10 +314,7 @@ def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
         "postgresql": store.address and store.url + store.address,
     }
     own = sha256(place[store.kind].encode()).hexdigest()[:16] if place[store.kind] else None
-    name = f"parlmesh-{os.getuid()}-{own or secrets.token_hex(8)}"
-    if _SHARED_MEMORY.is_dir():
-        return _SHARED_MEMORY / name
-    return store.path.with_suffix(".blobs")
+    return place_for_blobs() / f"parlmesh-{os.getuid()}-{own or secrets.token_hex(8)}"
 
 
 def _references(payload: Payload) -> dict[str, int]:

@@ -110,15 +110,16 @@ class BlobConfig(Config):
     """Large arrays beside tasks: files that processes of this host share. Nothing of them is in the store."""
 
     folder: Path | None = None
-    """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or beside the store where there is
-    none. Only processes of the same user share it; others, and other hosts, are sent what they need."""
+    """Where they are kept; unset = a folder of this scheduler's own in /dev/shm, or among the temporary files where
+    that has less than 1 GiB. Only processes of the same user share it; others, and other hosts, are sent what they
+    need."""
     least_bytes: int = Field(default=64 * 1024, ge=0)
     """Arrays of fewer bytes travel inside messages; 0 = all do."""
     largest_bytes: int = Field(default=4 * 1024**3, ge=1)
     """Largest blob that is taken."""
     max_bytes: int = Field(default=8 * 1024**3, ge=1)
-    """Bytes of all blobs kept at once; a task that would exceed it is refused with a retry hint. Results that nobody
-    has taken go before that, the oldest first."""
+    """Bytes of all blobs kept at once, and at most 80 % of their file system; a task that would exceed it is refused
+    with a retry hint. Results that nobody has taken go before that, the oldest first."""
     lease_seconds: float = Field(default=60.0, gt=0)
     """How long a blob is kept that its client no longer asks for, and no unfinished task needs."""
     retention_seconds: float = Field(default=600.0, gt=0)

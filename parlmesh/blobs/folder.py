@@ -4,6 +4,7 @@ import mmap
 import os
 import secrets
 import stat
+import tempfile
 import threading
 from collections import OrderedDict
 from pathlib import Path
@@ -15,8 +16,27 @@ from parlmesh.types import Array
 
 from .references import MARK, check_name, digest_of
 
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - folders of one's own are made in it
+# A container's usual 64 MiB hold no arrays worth the name.
+_LEAST_SHARED_BYTES = 1 << 30
+_USABLE = 0.8
 _WRITE_BYTES = 1 << 30
 _MAPPED_BYTES = 256 << 20
+# The digest reads every page: one fault for all of them instead of one for a few.
+_AT_ONCE = getattr(mmap, "MAP_POPULATE", 0)
+
+
+def place_for_blobs() -> Path:
+    """Shared memory, or the folder of temporary files where there is little of it."""
+    if _SHARED_MEMORY.is_dir() and usable_bytes(_SHARED_MEMORY) >= _USABLE * _LEAST_SHARED_BYTES:
+        return _SHARED_MEMORY
+    return Path(tempfile.gettempdir())
+
+
+def usable_bytes(folder: Path) -> int:
+    """As much of its file system as blobs may take."""
+    found = os.statvfs(folder)
+    return int(found.f_blocks * found.f_frsize * _USABLE)
 
 
 class _Mapping(mmap.mmap):
@@ -88,7 +108,7 @@ class BlobFolder:
             held = os.fstat(descriptor).st_size
             if held != size:
                 raise InvalidInput(f"{name} has {held} bytes, and {size} are asked for", reason="BLOB_SIZE")
-            mapping = _Mapping(descriptor, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ)
+            mapping = _Mapping(descriptor, size, flags=mmap.MAP_SHARED | _AT_ONCE, prot=mmap.PROT_READ)
         finally:
             os.close(descriptor)
         mapping.name = name

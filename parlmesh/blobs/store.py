@@ -15,6 +15,7 @@ from .references import Reference, check_name, name_of
 
 Tensors: TypeAlias = Mapping[str, Array | Reference]
 PROOF = ".proof"
+NO_ROOM = "BLOB_FOLDER"
 _NUMBERS = "biuf"
 
 
@@ -71,7 +72,16 @@ class Blobs:
         """Large arrays as references, their bytes in the folder; the others as they are."""
         if self.folder is None or not any(map(self._is_large, tensors.values())):
             return tensors
-        return {name: self.keep(each, life) if self._is_large(each) else each for name, each in tensors.items()}
+        return {name: self._kept(each, life) if self._is_large(each) else each for name, each in tensors.items()}
+
+    def _kept(self, array: Array, life: str) -> Array | Reference:
+        """Where there is no room an array goes inside the message, as long as it fits there."""
+        try:
+            return self.keep(array, life)
+        except InvalidInput as error:
+            if error.reason != NO_ROOM:
+                raise
+            return array
 
     def _is_large(self, given: object) -> TypeGuard[Array]:
         """What is no array of numbers is left to the codec, which says so."""
@@ -98,7 +108,7 @@ class Blobs:
                 self.folder.write(name, data)
             except OSError as error:
                 text = f"an array of {array.nbytes} bytes cannot be kept in {self.folder.path}: {error.strerror}"
-                raise InvalidInput(text, reason="BLOB_FOLDER") from error
+                raise InvalidInput(text, reason=NO_ROOM) from error
         return Reference(name, array.dtype, array.shape)
 
     def load(self, reference: Reference) -> Array:

@@ -91,6 +91,9 @@ class BlobServicer:
             if found.hexdigest() != digest:
                 raise InvalidInput(f"the bytes of {first.name} are not those of its digest", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(first.name))
+        except OSError as error:
+            text = f"{first.name} of {size} bytes cannot be kept: {error.strerror}"
+            raise ResourceExhausted(text, reason="BLOBS_FULL", retry_after_seconds=1.0) from error
         finally:
             os.close(descriptor)
             temporary.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import parlmesh
+from parlmesh.client.sync import Controller
 from parlmesh.types import Array
 
 WORKERS = 2
@@ -74,7 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the tasks")
     arguments = parser.parse_args()
-    with parlmesh.fleet(workers=WORKERS) as fleet:
+    with Controller() as fleet:
+        fleet.initialize(WORKERS, processes=WORKERS)
         found = measure(fleet, arguments.scale)
     print(json.dumps(found | peak_megabytes()), flush=True)
 
