@@ -9,8 +9,8 @@ from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from . import admission
 from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
+from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
-from .quarantine import NodeQuarantine
 from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseName, Task
 
 # Labels with such names are the operator's word, not the actor's.

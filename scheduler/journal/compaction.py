@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
-from ..core.quarantine import MAX_NODES
+from ..core.node_quarantine import MAX_NODES
 from .decoding import decode, split
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
 from .unreadable import UnreadableRecords

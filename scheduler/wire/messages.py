@@ -12,8 +12,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.blob_service_pb2 import BlobTerms
 
+from ..core.node_quarantine import Strikes
 from ..core.placement import Actor
-from ..core.quarantine import Strikes
 from ..core.sessions import Hello
 from ..core.task import ANYWHERE, NO_RESULT, NORMAL, AttemptEnd, Failure, LeaseName, Placement, Task
 from . import fast_encode

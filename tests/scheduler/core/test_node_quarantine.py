@@ -4,8 +4,8 @@ import pytest
 
 from parlmesh.errors import InvalidInput, NotFound
 from scheduler.config import StrikeConfig
+from scheduler.core.node_quarantine import MAX_NODES, Strikes
 from scheduler.core.placement import ActorCommand, ActorState
-from scheduler.core.quarantine import MAX_NODES, Strikes
 from scheduler.core.task import NO_RESULT, Placement, Task
 from tests.scheduler.conftest import Harness, ids, noop
 from tests.scheduler.journal.test_recovery import rebuilt
