@@ -19,7 +19,7 @@ from .. import metrics
 from ..experience.opponents import OpponentPool, Share
 from .registry import PolicyRegistry
 
-_RECORDS = "records.json"
+_RECORDS, _MATCHES = "records.json", "matches.json"
 _MOST_MATCHES = 1_000
 # No rollout ends more games than this.
 _MOST_GAMES = 1_000_000
@@ -41,6 +41,7 @@ class League:
 
     def recall(self) -> None:
         """Takes up what an earlier life has left; a version whose file is damaged or gone is no opponent any more."""
+        self._recall_matches()
         try:
             state = json.loads((self._folder / _RECORDS).read_bytes())
             there = {version: counts for version, counts in state.items() if self._file(int(version)).exists()}
@@ -52,6 +53,17 @@ class League:
             self.pool.restore({})
         for version in self.pool.versions:
             self._registry.recall(version, self._file(version).read_bytes())
+
+    def _recall_matches(self) -> None:
+        try:
+            found = json.loads((self._folder / _MATCHES).read_bytes())
+            self._matches = {
+                (int(one), int(other)): (int(won), int(drawn), int(lost)) for one, other, won, drawn, lost in found
+            }
+        except FileNotFoundError:
+            return
+        except (ValueError, TypeError, OSError) as error:
+            log.error("matches_damaged", path=str(self._folder), error=repr(error), advice="ratings start anew")
 
     def due(self, version: int) -> bool:
         """Whether this version becomes an opponent."""
@@ -118,6 +130,12 @@ class League:
         self._matches[version, opponent] = (won, drawn, lost)
         while len(self._matches) > _MOST_MATCHES:
             del self._matches[next(iter(self._matches))]
+
+    def save_matches(self) -> None:
+        """Returns when all matches are on disk: ratings after a restart are of the same games."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        found = [[*pair, *counts] for pair, counts in list(self._matches.items())]
+        replace_file(self._folder / _MATCHES, json.dumps(found).encode())
 
     def rating(self, version: int) -> Rating | None:
         """Elo above the oldest version that was matched; None when this one was not."""

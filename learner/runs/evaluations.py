@@ -123,6 +123,7 @@ class Evaluations:
                 continue
             self._league.rate(version, opponent, found.won, found.drawn, found.lost)
             log.info("matched", version=version, opponent=opponent, won=found.won, drawn=found.drawn, lost=found.lost)
+            await self._disk.write(self._league.save_matches)
 
     def give_up(self) -> None:
         """Nobody waits for it any more: it is due again when the run goes on."""

@@ -44,7 +44,12 @@ class CollectGames:
             seed = np.random.SeedSequence(entropy)
             self._collector = Collector(parameters["environment"], int(parameters["num_envs"]), seed)
             self._key = key
-        fragment = self._collector.collect(policy, int(parameters["steps"]), [Opponent(NEWEST, policy)])
+        try:
+            fragment = self._collector.collect(policy, int(parameters["steps"]), [Opponent(NEWEST, policy)])
+        except BaseException:
+            # Games that broke off in the middle of a move are not gone on with.
+            self._collector = None
+            raise
         told = {"steps": fragment.valid_steps, "games": games_by_opponent(self._collector.finished())}
         return Result(told, dict(fragment.columns))
 

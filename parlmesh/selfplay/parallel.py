@@ -17,45 +17,21 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from pydantic import Field, ValidationError
 
 from parlmesh.client import ActorInfo, Outcome
 from parlmesh.client.sync import Controller
-from parlmesh.config import Config
-from parlmesh.environments import environment_spec
-from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput
 from parlmesh.files import replace_file
-from parlmesh.policies import PolicySpec, pack_policy
+from parlmesh.policies import pack_policy
 from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.telemetry import get_logger
 from parlmesh.types import VALID, Array
 
 from .collecting import KIND
+from .parallel_config import environment_of, read_config, spec_of
+from .serial_worker import SerialWorker
 
-# Games of one worker that are stepped together, at most.
-_MOST_GAMES = 256
-
-
-class ParallelConfig(Config):
-    """The keys of the configuration."""
-
-    num_workers: int = Field(default=4, ge=1, le=256)
-    """Worker processes."""
-    games_per_worker: int = Field(default=10, ge=1, le=_MOST_GAMES)
-    """Games that one worker steps together."""
-    max_game_length: int = Field(default=200, ge=1, le=10_000)
-    """Most moves of a game."""
-    experience_batch_size: int = Field(default=64, ge=1, le=1_000_000)
-    """Steps of one batch, at least; a batch has as many steps of every game of its worker."""
-    model_sync_interval: int = Field(default=100, ge=1)
-    """For the loop: collections between two calls of sync_model_to_workers."""
-    worker_reset_interval: int = Field(default=1000, ge=1)
-    """For the loop: collections between two calls of reset_workers."""
-    timeout: float = Field(default=30.0, gt=0.0, le=3600.0)
-    """Longest wait of a collection; a worker that takes longer for one batch hangs and is replaced."""
-    compression_enabled: bool = True
-    """Weights go to workers of the same machine as a file, which needs none; kept so that configurations are taken."""
-    seed: int = Field(default=0, ge=0, lt=1 << 31)
-    """Decides the first weights and, with the tasks, the games."""
+log = get_logger("parlmesh.selfplay")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,39 +58,43 @@ class ParallelManager:
         model_config: Mapping[str, Any] | None = None,
         parallel_config: Mapping[str, Any] | None = None,
     ) -> None:
-        try:
-            self.config = ParallelConfig.model_validate(dict(parallel_config or {}))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            message = f"parallel_config {where}: {first['msg']}, got {first.get('input')!r}"
-            raise InvalidInput(message, reason="CONFIGURATION") from error
-        self._environment = _environment(dict(env_config or {}), self.config)
-        self.spec = _spec(self._environment, dict(model_config or {}))
+        self.config = read_config(parallel_config)
+        self.environment = environment_of(dict(env_config or {}), self.config)
+        self.spec = spec_of(self.environment, dict(model_config or {}))
         self.weights = DenseActorCritic(self.spec, np.random.default_rng(self.config.seed)).named_weights()
         self.version = 0
         self._controller: Controller | None = None
+        self._serial: SerialWorker | None = None
         self._folder: Path | None = None
         self._digest = ""
         self._outstanding: deque[tuple[str, int]] = deque()
         self._counts = {"batches": 0, "steps": 0, "failed": 0}
 
     def start_workers(self) -> int:
-        """Starts the workers and gives them the model; how many are ready."""
-        if self._controller is not None:
+        """Starts the workers and gives them the model; how many are ready. Where none can be started this process does
+        their work, which the log and `get_status` say."""
+        if self._folder is not None:
             raise FailedPrecondition("the workers were started before; stop them first", reason="STARTED")
         self._folder = Path(tempfile.mkdtemp(prefix="parlmesh-selfplay-"))
         self.sync_model_to_workers()
+        if not self.config.serial:
+            try:
+                return self._start_fleet()
+            except (FleetError, OSError) as error:
+                log.warning("workers_not_started", error=str(error), advice="this process collects instead, in series")
+                self._end_fleet()
+            except BaseException:
+                self.stop_workers()
+                raise
+        self._serial = SerialWorker()
+        return 1
+
+    def _start_fleet(self) -> int:
         self._controller = Controller()
         actor = {"handlers": {KIND: "parlmesh.selfplay.collecting:CollectGames"}, "limits": {"prefetch": 0}}
         scheduler = {"listen": {"max_message_bytes": 1 << 28}}
-        try:
-            return self._controller.initialize(
-                self.config.num_workers, actor=actor, scheduler=scheduler, processes=self.config.num_workers
-            )
-        except BaseException:
-            self.stop_workers()
-            raise
+        count = self.config.num_workers
+        return self._controller.initialize(count, actor=actor, scheduler=scheduler, processes=count)
 
     def sync_model_to_workers(self, weights: Mapping[str, Array] | None = None) -> int:
         """Batches that are asked for from here on are of these weights, `self.weights` when none are given."""
@@ -133,9 +113,15 @@ class ParallelManager:
 
     def collect_experiences(self, target: int = 1, timeout: float | None = None) -> list[Experience]:
         """Batches with `target` steps or more, or what came within the timeout. Never waits without a deadline."""
-        controller = self._started()
         deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
         found: list[Experience] = []
+        if self._serial is not None:
+            while (
+                not self._serial.paused and sum(each.steps for each in found) < target and time.monotonic() < deadline
+            ):
+                self._add(found, "serial", self.version, *self._serial.collect(self._parameters()))
+            return found
+        controller = self._started()
         while sum(each.steps for each in found) < target:
             while len(self._outstanding) < self.config.num_workers:
                 self._outstanding.append((self._submit(controller), self.version))
@@ -150,39 +136,55 @@ class ParallelManager:
 
     def pause_workers(self, workers: Sequence[int] | None = None) -> None:
         """They finish what they have and take nothing."""
+        if self._serial is not None:
+            self._serial.paused = True
+            return
         self._started().pause(self._names(workers))
 
     def resume_workers(self, workers: Sequence[int] | None = None) -> None:
         """They take work again."""
+        if self._serial is not None:
+            self._serial.paused = False
+            return
         self._started().resume(self._names(workers))
 
     def reset_workers(self, workers: Sequence[int] | None = None) -> None:
         """They drop their games and start afresh."""
+        if self._serial is not None:
+            self._serial.reset()
+            return
         self._started().reset(self._names(workers))
 
     def get_status(self) -> dict[str, Any]:
         """Workers, what is under way, and counts since the start."""
-        actors = self._actors()
-        states = {str(index): str(actor.state) for index, actor in enumerate(actors)}
+        if self._serial is not None:
+            states = {"0": "paused" if self._serial.paused else "ready"}
+        else:
+            states = {str(index): str(actor.state) for index, actor in enumerate(self._actors())}
         return {
             "active_workers": sum(state == "ready" for state in states.values()),
             "workers": states,
             "queue_info": {"outstanding": len(self._outstanding)},
             "version": self.version,
+            "serial": self._serial is not None,
             **self._counts,
         }
 
     def stop_workers(self) -> None:
         """Ends every process; again is harmless."""
-        controller, self._controller = self._controller, None
         folder, self._folder = self._folder, None
-        self._outstanding.clear()
+        self._serial = None
         try:
-            if controller is not None:
-                controller.close()
+            self._end_fleet()
         finally:
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _end_fleet(self) -> None:
+        controller, self._controller = self._controller, None
+        self._outstanding.clear()
+        if controller is not None:
+            controller.close()
 
     def __enter__(self) -> Self:
         return self
@@ -192,18 +194,20 @@ class ParallelManager:
     ) -> None:
         self.stop_workers()
 
-    def _submit(self, controller: Controller) -> str:
+    def _parameters(self) -> dict[str, Any]:
         config = self.config
-        parameters = {
-            "environment": self._environment,
+        return {
+            "environment": self.environment,
             "num_envs": config.games_per_worker,
             "steps": -(-config.experience_batch_size // config.games_per_worker),
             "seed": config.seed,
             "policy": str(self._file(self.version)),
             "digest": self._digest,
         }
+
+    def _submit(self, controller: Controller) -> str:
         # A lost worker's batch is asked of another; one that hangs is killed by then.
-        return controller.submit_task(KIND, parameters, run_timeout=config.timeout, max_attempts=3)
+        return controller.submit_task(KIND, self._parameters(), run_timeout=self.config.timeout, max_attempts=3)
 
     def _take(self, outcome: Outcome, version: int, found: list[Experience]) -> None:
         if not outcome.ok:
@@ -211,8 +215,12 @@ class ParallelManager:
             if isinstance(outcome.error, InvalidInput):
                 raise outcome.error
             return
-        value = outcome.value or {}
-        found.append(Experience(outcome.actor_id, version, outcome.tensors, value.get("games", {})))
+        self._add(found, outcome.actor_id, version, outcome.value or {}, outcome.tensors)
+
+    def _add(
+        self, found: list[Experience], worker: str, version: int, value: Mapping[str, Any], columns: Mapping[str, Array]
+    ) -> None:
+        found.append(Experience(worker, version, columns, value.get("games", {})))
         self._counts["batches"] += 1
         self._counts["steps"] += found[-1].steps
 
@@ -234,24 +242,3 @@ class ParallelManager:
     def _file(self, version: int) -> Path:
         assert self._folder is not None
         return self._folder / f"policy-{version}.safetensors"
-
-
-def _environment(given: dict[str, Any], config: ParallelConfig) -> dict[str, Any]:
-    """A game by `id` and `kwargs`, or shogi as {board_size: 9, max_moves: …} says it."""
-    if "id" in given:
-        return {"id": given["id"], "kwargs": dict(given.get("kwargs") or {})}
-    if given.get("board_size", 9) != 9:
-        raise InvalidInput(f"env_config board_size must be 9, which is shogi, got {given['board_size']}", reason="GAME")
-    plies = min(int(given.get("max_moves", config.max_game_length)), config.max_game_length)
-    return {"id": "games/shogi", "kwargs": {"options": {"form": "flat", "max_plies": plies}}}
-
-
-def _spec(environment: Mapping[str, Any], given: dict[str, Any]) -> PolicySpec:
-    """A perceptron; sizes that are named must be those of the game."""
-    seen = environment_spec(environment)
-    hidden = (int(given.get("hidden_dim", 512)),) * int(given.get("num_layers", 2))
-    spec = PolicySpec.for_environment(seen, hidden=hidden)
-    for name, size in (("input_dim", spec.observation_size), ("action_dim", spec.action.outputs)):
-        if given.get(name, size) != size:
-            raise InvalidInput(f"model_config {name} must be {size} for this game, got {given[name]}", reason="MODEL")
-    return spec

@@ -1,5 +1,6 @@
 """One game in the terminal: people, policies or players written by hand on either side."""
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol, TextIO
@@ -73,11 +74,25 @@ class RandomSitter:
 
 
 def policy_from(path: Path, plugins: Sequence[str]) -> Policy:
-    """The policy in a file; the networks for boards are known without being named."""
+    """The policy in a file, or the promoted model in the folder of a run; the networks for boards are known without
+    being named."""
     load_plugins(["selfplay", *plugins])
+    if path.is_dir():
+        path = _promoted(path)
     if not path.is_file():
         raise NotFound(f"there is no file {path}: a run writes policy.safetensors, `parlmesh models export` any model")
     return load_policy(path.read_bytes())
+
+
+def _promoted(run: Path) -> Path:
+    """Of a run in which none is promoted, the policy that it ended with."""
+    try:
+        version = int(json.loads((run / "models" / "promoted.json").read_bytes())["version"])
+    except FileNotFoundError:
+        return run / "policy.safetensors"
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{run / 'models' / 'promoted.json'} cannot be read: {error!r}", reason="MODEL") from error
+    return run / "models" / f"v{version:08d}.safetensors"
 
 
 def player_from(path: Path | None, plugins: Sequence[str], seed: int, simulations: int = 0) -> Sitter:

@@ -1,4 +1,4 @@
-"""What self-play learns, by the presets and without search: long, and measured against players written by hand."""
+"""What self-play learns by the presets: long, and measured against players written by hand."""
 
 import subprocess
 import sys
@@ -11,6 +11,7 @@ from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate, play_match
 from parlmesh.selfplay.games import Verdict
 from parlmesh.selfplay.games.tictactoe import TicTacToe
+from parlmesh.types import Search
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
@@ -41,6 +42,10 @@ def test_connect_four_beats_random_and_who_wins_at_once(tmp_path, seed):
     print(found)
     assert found["random"] >= 0.95
     assert found["one_ply"] >= 0.8
+    environment = {"id": "games/connect_four", "kwargs": {"opponent": "win_and_block", "opening_plies": 2}}
+    searched = float((evaluate(last, environment, 200, 1, search=Search(32)) > 0).mean())
+    print({"win_and_block with 32 simulations": searched})
+    assert searched >= found["win_and_block"] - 0.05
     games = play_match(last, first, {"id": "games/connect_four", "kwargs": {"opening_plies": 2}}, 400, 1)
     assert sum(game.result for game in games) > 200
 
@@ -64,8 +69,9 @@ def losses(policy, seat, moves=()):
     return [lost for move in replies for lost in losses(policy, seat, (*moves, move))]
 
 
-def test_tictactoe_never_loses_whatever_is_replied(tmp_path):
-    _, last = trained(tmp_path, "selfplay-tictactoe", 0)
+@pytest.mark.parametrize("seed", range(3))
+def test_tictactoe_never_loses_whatever_is_replied(tmp_path, seed):
+    _, last = trained(tmp_path, "selfplay-tictactoe", seed)
     assert losses(last, 0) == []
     assert losses(last, 1) == []
 

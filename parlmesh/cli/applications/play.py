@@ -8,7 +8,10 @@ import typer
 
 from parlmesh.errors import InvalidInput
 
-ModelFile = Annotated[Path, typer.Option(metavar="FILE", help="policy.safetensors of a run, or an exported model")]
+ModelFile = Annotated[
+    Path,
+    typer.Option(metavar="FILE", help="policy.safetensors or an exported model; of a run's folder the promoted one"),
+]
 Saved = Annotated[
     list[Path] | None, typer.Option("--save", metavar="FILE", help="shogi: .kif, .csa, .usi, .svg; repeatable")
 ]
@@ -20,7 +23,9 @@ Simulations = Annotated[
 
 def play(
     game: Annotated[str, typer.Argument(help="connect_four, tictactoe or shogi")],
-    model: Annotated[Path | None, typer.Option(metavar="FILE", help="whom to play; random when left out")] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="whom to play, a file or a run's folder; random when left out")
+    ] = None,
     other: Annotated[Path | None, typer.Option(metavar="FILE", help="a second model: watch the two")] = None,
     second: Annotated[bool, typer.Option("--second", help="let the model begin")] = False,
     seed: Annotated[int, typer.Option(min=0, help="decides what is drawn at random")] = 0,

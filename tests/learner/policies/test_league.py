@@ -110,3 +110,18 @@ def test_without_matches_nobody_is_met_and_without_a_gate_nobody_promoted(tmp_pa
     assert not found.passes(2)
     with pytest.raises(ValidationError, match="match_games"):
         OpponentsConfig(gate=True)
+
+
+def test_ratings_outlive_the_learner_and_damaged_ones_start_anew(tmp_path):
+    found = league(tmp_path, match_games=10)
+    found.rate(2, 1, 7, 2, 1)
+    found.rate(3, 2, 6, 0, 4)
+    found.save_matches()
+    again = league(tmp_path, match_games=10)
+    again.recall()
+    assert again.rating(3) == found.rating(3)
+    assert again.rating(3) is not None
+    (tmp_path / "matches.json").write_text("[[1, 2]]")
+    anew = league(tmp_path, match_games=10)
+    anew.recall()
+    assert anew.rating(3) is None

@@ -6,7 +6,11 @@ import pytest
 from rsshogi.record import Record
 
 from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.plugins import load_plugins
+from parlmesh.policies import PolicySpec, pack_policy
+from parlmesh.policies.network import ActorCritic
 from parlmesh.selfplay.sitting import Person, RandomSitter, Sitting, player_from
+from parlmesh.types import ActionSpec
 
 
 def test_a_person_wins_after_a_move_that_was_not_legal(capsys):
@@ -43,6 +47,22 @@ def test_a_game_of_shogi_is_written_as_other_programs_read_it(tmp_path):
     assert "<svg" in (tmp_path / "game.svg").read_text()
     with pytest.raises(InvalidInput, match="kif"):
         sitting.write(tmp_path / "game.txt")
+
+
+def test_of_a_runs_folder_the_promoted_model_plays_and_searches(tmp_path):
+    load_plugins(["selfplay"])
+    spec = PolicySpec((2, 3, 3), ActionSpec("discrete", (9,)), network="board", hidden=(4,), masked=True)
+    weights = ActorCritic(spec).named_weights()
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "v00000007.safetensors").write_bytes(pack_policy(spec, weights))
+    with pytest.raises(NotFound, match=r"policy\.safetensors"):
+        player_from(tmp_path, [], 0)
+    (tmp_path / "models" / "promoted.json").write_text('{"version": 7}')
+    sitting = Sitting("tictactoe", [player_from(tmp_path, [], 0, 16), RandomSitter(0)], seed=0)
+    assert "wins" in list(sitting.play())[-1] or sitting.winner is None
+    (tmp_path / "models" / "promoted.json").write_text("[]")
+    with pytest.raises(InvalidInput, match=r"promoted\.json cannot be read"):
+        player_from(tmp_path, [], 0)
 
 
 def test_a_model_that_is_not_there_and_a_game_that_is_none_are_named(tmp_path):

@@ -1,0 +1,29 @@
+"""A worker that is this very process, where no other can be started or is wanted."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from parlmesh.handlers import Context
+from parlmesh.types import Array
+
+from .collecting import CollectGames
+
+
+class SerialWorker:
+    """Runs what workers run, in the caller's thread."""
+
+    def __init__(self) -> None:
+        self.paused = False
+        self._handler = CollectGames()
+        self._numbers = itertools.count(1)
+
+    def collect(self, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Array]]:
+        """What was told and the columns of one batch."""
+        context = Context(task_id=f"serial-{next(self._numbers)}", attempt=1, actor_id="serial", slot=0)
+        result = self._handler.run(dict(parameters), {}, context)
+        return dict(result.parameters), result.tensors
+
+    def reset(self) -> None:
+        """Drops the games."""
+        self._handler = CollectGames()

@@ -1,0 +1,147 @@
+"""Games that hang or crash and workers that are killed: the pool goes on, its counts agree, and nothing is left."""
+
+import os
+import signal
+import socket
+import sys
+import time
+
+import psutil
+import pytest
+
+from parlmesh.selfplay.parallel import ParallelManager
+
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
+
+MODEL = {"input_dim": 18, "hidden_dim": 16, "action_dim": 9}
+POOL = {"num_workers": 2, "games_per_worker": 4, "experience_batch_size": 16, "timeout": 5.0}
+
+# One worker of the pool takes the flag away and does what it says; all others play on.
+FAULTY = """
+import os, time
+from functools import partial
+import gymnasium
+from parlmesh.selfplay.environment import GameEnvironments
+from parlmesh.selfplay.games.tictactoe import TicTacToe
+
+FOLDER = os.path.dirname(__file__)
+
+class Faulty(TicTacToe):
+    def play(self, which, moves):
+        for fault in ("hang", "crash", "raise"):
+            try:
+                os.rename(f"{FOLDER}/{fault}.flag", f"{FOLDER}/{fault}.done")
+            except FileNotFoundError:
+                continue
+            if fault == "hang":
+                time.sleep(3600)
+            if fault == "crash":
+                os._exit(7)
+            raise RuntimeError("planted")
+        return super().play(which, moves)
+
+gymnasium.register(id="faulty/tictactoe", vector_entry_point=partial(GameEnvironments, make=Faulty),
+                   disable_env_checker=True, order_enforce=False)
+"""
+
+
+def children():
+    return psutil.Process().children(recursive=True)
+
+
+def ports(processes):
+    found = set()
+    for process in processes:
+        try:
+            found |= {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+class Books:
+    """What was handed out, beside what the pool says of it."""
+
+    def __init__(self, manager):
+        self._manager = manager
+        self.steps = self.batches = 0
+
+    def collect(self, target):
+        """Until so many more steps came; a collection that hangs would end the test by its timeout."""
+        wanted, deadline = self.steps + target, time.monotonic() + 120.0
+        while self.steps < wanted:
+            assert time.monotonic() < deadline, "nothing comes any more"
+            found = self._manager.collect_experiences(target=16)
+            self.steps += sum(each.steps for each in found)
+            self.batches += len(found)
+        return self._agree()
+
+    def _agree(self):
+        status = self._manager.get_status()
+        assert (status["steps"], status["batches"]) == (self.steps, self.batches)
+        return status
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    (tmp_path / "faulty_games.py").write_text(FAULTY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    yield {"id": "faulty_games:faulty/tictactoe"}
+    sys.modules.pop("faulty_games", None)
+
+
+def ended(before, listening):
+    _, alive = psutil.wait_procs([each for each in children() if each.pid not in before], timeout=10)
+    assert not alive
+    for port in listening:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("fault", ["hang", "crash", "raise"])
+def test_a_game_that_fails_costs_its_batch_and_nothing_else(faulty, fault, tmp_path):
+    before = {process.pid for process in children()}
+    with ParallelManager(faulty, MODEL, POOL) as manager:
+        assert manager.start_workers() == 2
+        books = Books(manager)
+        books.collect(32)
+        (tmp_path / f"{fault}.flag").touch()
+        books.collect(200)
+        assert (tmp_path / f"{fault}.done").exists(), "the fault did not take place"
+        status = books.collect(64)
+        assert status["active_workers"] == 2 or fault != "raise"
+        listening = ports(children())
+        assert listening
+        stopping = time.monotonic()
+        manager.stop_workers()
+        print(f"stopped after {time.monotonic() - stopping:.1f} s")
+    ended(before, listening)
+
+
+def test_workers_that_are_killed_twenty_times_are_replaced():
+    before = {process.pid for process in children()}
+    with ParallelManager({"id": "games/tictactoe"}, MODEL, POOL) as manager:
+        manager.start_workers()
+        books, killed = Books(manager), 0
+        while killed < 20:
+            books.collect(32)
+            name = f"local-{killed % 2}"
+            found = [
+                each for each in children() if each.pid not in before and any(name in part for part in _command(each))
+            ]
+            for victim in found[:1]:
+                os.kill(victim.pid, signal.SIGKILL)
+                killed += 1
+        status = books.collect(64)
+        assert status["queue_info"]["outstanding"] <= 2
+        listening = ports(children())
+    ended(before, listening)
+
+
+def _command(process):
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
