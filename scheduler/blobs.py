@@ -24,6 +24,7 @@ from parlmesh.v1.fleet_service_pb2 import Assignment
 from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.tensors import reference_from_proto
 
+from . import metrics
 from .config import BlobConfig, StoreConfig
 from .core.task import AttemptEnd, Failure, Task
 
@@ -136,7 +137,7 @@ class BlobLedger:
             for name, blob in sorted(results, key=lambda pair: pair[1].kept_until):
                 if self.bytes + size <= self._limit:
                     break
-                self._remove_if_free(name, blob, math.inf)
+                self._remove_if_free(name, blob, math.inf, "room")
         if self.bytes + size > self._limit:
             raise ResourceExhausted(
                 f"blobs of {self.bytes} bytes are kept, and there is no room for {size} more; the limit is "
@@ -233,6 +234,7 @@ class BlobLedger:
         if now < self._next_sweep:
             return
         self._next_sweep = now + _SWEEP_SECONDS
+        metrics.BLOB_BYTES.set(self.bytes)
         for name, blob in list(self._blobs.items()):
             self._remove_if_free(name, blob, now)
         if now >= self._next_listing:
@@ -256,11 +258,12 @@ class BlobLedger:
         self.check_room(size)
         return self._add(name, size, self._clock())
 
-    def _remove_if_free(self, name: str, blob: _Blob, now: float) -> None:
+    def _remove_if_free(self, name: str, blob: _Blob, now: float, reason: str = "free") -> None:
         if not blob.users and blob.kept_until <= now and blob.task_id not in self._needed:
             del self._blobs[name]
             self.bytes -= blob.size
             self.folder.remove(name)
+            metrics.BLOBS_REMOVED.labels(reason).inc()
 
     def _remove_untold(self) -> None:
         oldest = time.time() - self._config.retention_seconds
@@ -269,6 +272,7 @@ class BlobLedger:
                 try:
                     if entry.stat(follow_symlinks=False).st_mtime < oldest:
                         Path(entry.path).unlink()
+                        metrics.BLOBS_REMOVED.labels("untold").inc()
                 except FileNotFoundError:
                     pass
 

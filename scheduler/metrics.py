@@ -56,6 +56,13 @@ UNREADABLE_RECORDS = Counter(
     "parlmesh_scheduler_unreadable_records_total", "Records of the journal that could not be read and were left out."
 )
 
+BLOB_BYTES = Gauge("parlmesh_scheduler_blob_bytes", "Bytes of large arrays that are kept beside the tasks.")
+BLOBS_REMOVED = Counter(
+    "parlmesh_scheduler_blobs_removed_total",
+    "Large arrays that were removed: needed no more, for room, or never named by a task.",
+    ["reason"],
+)
+
 
 class CountedElsewhere(Collector):
     """A histogram that the core counts itself, because an observation per task would cost more than the task."""
