@@ -75,8 +75,8 @@ class RuleConfig(Config):
 class ServerConfig(Config):
     """What the server does with the joint update."""
 
-    optimiser: Literal["fedavg", "fedavgm", "fedadam", "fedyogi"] = "fedavg"
-    """fedavg takes the plain step; the others have moments."""
+    optimiser: Literal["fedavg", "fedavgm", "nesterov", "fedadam", "fedyogi"] = "fedavg"
+    """fedavg takes the plain step; the others have moments. nesterov is DiLoCo's."""
     learning_rate: float = Field(default=1.0, ge=0.0, le=100.0)
     """Share of the joint update that is applied."""
     momentum: float = Field(default=0.9, ge=0.0, lt=1.0)

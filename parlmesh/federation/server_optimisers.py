@@ -43,6 +43,17 @@ def fedavgm(learning_rate: float = 1.0, momentum: float = 0.9) -> ServerOptimise
     return ServerOptimiser(("mean",), step)
 
 
+def nesterov(learning_rate: float = 0.7, momentum: float = 0.9) -> ServerOptimiser:
+    """m = β m + Δ, w += η (Δ + β m): the outer step of DiLoCo (Douillard et al. 2023, arXiv:2311.08105)."""
+
+    def step(joint: Array, moments: Moments) -> Array:
+        mean = momentum * moments["mean"].astype(np.float64) + joint
+        moments["mean"][...] = mean
+        return learning_rate * (joint + momentum * mean)
+
+    return ServerOptimiser(("mean",), step)
+
+
 def fedadam(learning_rate: float, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> ServerOptimiser:
     """m = β₁ m + (1 − β₁) Δ, v = β₂ v + (1 − β₂) Δ², w += η m / (√v + τ)."""
 
@@ -65,17 +76,19 @@ def fedyogi(learning_rate: float, beta1: float = 0.9, beta2: float = 0.99, tau: 
 
 
 def server_optimiser(name: str, *, learning_rate: float, momentum: float, beta2: float, tau: float) -> ServerOptimiser:
-    """One of the four by name."""
+    """One of them by name."""
     match name:
         case "fedavg":
             return fedavg(learning_rate)
         case "fedavgm":
             return fedavgm(learning_rate, momentum)
+        case "nesterov":
+            return nesterov(learning_rate, momentum)
         case "fedadam":
             return fedadam(learning_rate, momentum, beta2, tau)
         case "fedyogi":
             return fedyogi(learning_rate, momentum, beta2, tau)
-    raise InvalidInput(f"server optimiser must be fedavg, fedavgm, fedadam or fedyogi, got {name!r}")
+    raise InvalidInput(f"server optimiser must be fedavg, fedavgm, nesterov, fedadam or fedyogi, got {name!r}")
 
 
 def _adaptive(joint: Array, square: Array, moments: Moments, learning_rate: float, beta1: float, tau: float) -> Array:

@@ -1,12 +1,33 @@
 """Perceptrons that classify, trained by plain gradient descent in numpy: small enough for a thousand nodes."""
 
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from parlmesh.policies.dense import DenseNetwork
 from parlmesh.types import Array
+
+
+class AdamW:
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv:1711.05101)."""
+
+    def __init__(self, learning_rate: float, weight_decay: float) -> None:
+        self._learning_rate, self._decay = np.float32(learning_rate), np.float32(1.0 - learning_rate * weight_decay)
+        self._count = 0
+        self._mean = self._square = np.zeros(0, np.float32)
+
+    def step(self, parameters: Array, gradient: Array) -> None:
+        """Changes the parameters in place."""
+        if not self._count:
+            self._mean, self._square = np.zeros_like(gradient), np.zeros_like(gradient)
+        self._count += 1
+        self._mean += np.float32(0.1) * (gradient - self._mean)
+        self._square += np.float32(0.001) * (gradient * gradient - self._square)
+        mean, square = self._mean / (1.0 - 0.9**self._count), self._square / (1.0 - 0.999**self._count)
+        parameters *= self._decay
+        parameters -= self._learning_rate * mean / (np.sqrt(square) + np.float32(1e-8))
 
 
 class Classifier:
@@ -50,26 +71,43 @@ class Classifier:
         proximal: float,
         rng: np.random.Generator,
         check: Callable[[], None],
+        adamw: AdamW | None = None,
+        steps: int = 0,
+        seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> float:
         """Epochs of minibatches (0 = the whole set at once); the mean loss of the last one.
+
+        `steps` are instead of epochs. After `seconds` (0 = never) no further step is made.
 
         FedProx (Li et al. 2020, arXiv:1812.06127) adds proximal/2 · |w − w₀|² to the loss, w₀ being the model it
         started from; 0 is FedAvg.
         """
         start = self._parameters.copy() if proximal else None
         size = batch or len(labels)
+        left = steps or epochs * -(-len(labels) // size)
+        deadline = clock() + seconds if seconds else None
         loss = 0.0
-        for _ in range(epochs):
+        while left > 0:
             check()
             order = rng.permutation(len(labels)) if size < len(labels) else np.arange(len(labels))
-            total = 0.0
+            total, seen = 0.0, 0
             for begin in range(0, len(labels), size):
                 rows = order[begin : begin + size]
                 total += self._step(inputs[rows], labels[rows]) * len(rows)
+                seen += len(rows)
                 if start is not None:
                     self._gradient += np.float32(proximal) * (self._parameters - start)
-                self._parameters -= np.float32(learning_rate) * self._gradient
-            loss = total / len(labels)
+                if adamw is not None:
+                    adamw.step(self._parameters, self._gradient)
+                else:
+                    self._parameters -= np.float32(learning_rate) * self._gradient
+                left -= 1
+                if deadline is not None and clock() >= deadline:
+                    left = 0
+                if left <= 0:
+                    break
+            loss = total / seen
         return loss
 
     def judge(self, inputs: Array, labels: Array) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from parlmesh.types import Array
 
 from ..learning import FirstModel, Fitted, Judged, Part
 from ..partition import partition
-from .classifier import Classifier
+from .classifier import AdamW, Classifier
 from .settings import parse_settings
 
 _TEST_SHARE = 0.2
@@ -31,6 +31,14 @@ class LocalTrainingSettings(Config):
     """Step size."""
     proximal: float = Field(default=0.0, ge=0.0)
     """Pull back to the round's model (FedProx's mu); 0 = none."""
+    optimiser: Literal["sgd", "adamw"] = "sgd"
+    """sgd is plain gradient descent; adamw starts anew in every round."""
+    weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Of adamw: share of the weights that every step takes off, times the step size."""
+    steps: int = Field(default=0, ge=0, le=1_000_000)
+    """Gradient steps in one round, whatever the number of the node's samples; 0 = as `epochs` says."""
+    seconds: float = Field(default=0.0, ge=0.0, le=86_400.0)
+    """A node that is slower stops after so long, with at least one step; 0 = never. Then a round is not repeatable."""
 
 
 class DigitsSettings(LocalTrainingSettings):
@@ -101,6 +109,9 @@ def fit_classifier(
         batch=settings.batch,
         learning_rate=settings.learning_rate,
         proximal=settings.proximal,
+        adamw=AdamW(settings.learning_rate, settings.weight_decay) if settings.optimiser == "adamw" else None,
+        steps=settings.steps,
+        seconds=settings.seconds,
         rng=np.random.default_rng([part.seed, part.number, part.round]),
         check=part.check,
     )

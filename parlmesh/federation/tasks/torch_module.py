@@ -5,7 +5,7 @@ server.
 """
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import torch
@@ -33,15 +33,17 @@ class TorchTask:
         batch: int = 32,
         learning_rate: float = 0.1,
         proximal: float = 0.0,
+        optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
     ) -> None:
+        """`optimiser` makes another than plain gradient descent, such as `lambda ps: torch.optim.AdamW(ps, 1e-3)`."""
         self._make_module = make_module
         self._training = training
         self._judging = judging
         self._loss = loss
         self._epochs = epochs
         self._batch = batch
-        self._learning_rate = learning_rate
         self._proximal = proximal
+        self._optimiser = optimiser or (lambda parameters: torch.optim.SGD(parameters, lr=learning_rate))
 
     def first(self, seed: int) -> FirstModel:
         """The module's own initialisation, by the seed."""
@@ -57,7 +59,7 @@ class TorchTask:
         module = self._load(tensors).train()
         start = copy.deepcopy(list(module.parameters()))
         inputs, targets = self._training(part)
-        optimiser = torch.optim.SGD(module.parameters(), lr=self._learning_rate)
+        optimiser = self._optimiser(module.parameters())
         rng = np.random.default_rng([part.seed, part.number, part.round])
         loss = torch.zeros(())
         for _ in range(self._epochs):

@@ -9,6 +9,7 @@ from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.learning import BUILT_IN, LearningTask, Part, make_task
 from parlmesh.federation.model_file import model_header, read_model
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.federation.tasks.classifier import AdamW, Classifier
 from parlmesh.federation.tasks.torch_module import TorchTask
 from parlmesh.federation.tasks.varied_cart_pole import NAME
 from parlmesh.federation.updates import MemoryUpdates
@@ -163,3 +164,34 @@ def test_federated_digits_of_ten_uneven_nodes_come_within_two_points_of_one():
     theirs = accuracy(central, rounds_of(central, 1, 50), 1)
     assert theirs > 0.95
     assert ours >= theirs - 0.02
+
+
+def test_steps_are_made_whatever_the_number_of_samples_and_adamw_is_torchs():
+    rng = np.random.default_rng(0)
+    ours = rng.standard_normal(50).astype(np.float32)
+    theirs = nn.Parameter(torch.from_numpy(ours.copy()))
+    adamw, torchs = AdamW(1e-2, 0.1), torch.optim.AdamW([theirs], 1e-2, weight_decay=0.1)
+    for _ in range(20):
+        gradient = rng.standard_normal(50).astype(np.float32)
+        adamw.step(ours, gradient)
+        theirs.grad = torch.from_numpy(gradient.copy())
+        torchs.step()
+    assert np.allclose(ours, theirs.detach().numpy(), atol=1e-5)
+
+
+def test_a_slow_node_stops_in_time_with_at_least_one_step():
+    ticks = iter(range(1_000))
+
+    def trained(**options):
+        model = Classifier((4, 2))
+        model.first(np.random.default_rng(0))
+        inputs, labels = np.eye(4, dtype=np.float32), np.array([0, 1, 0, 1])
+        settings = {"epochs": 1, "batch": 2, "learning_rate": 0.1, "proximal": 0.0}
+        model.train(inputs, labels, rng=np.random.default_rng(0), check=lambda: None, **settings, **options)
+        return model.tensors()["0.weight"]
+
+    one, three = trained(steps=1), trained(steps=3)
+    assert not np.array_equal(one, three)
+    # The clock goes on by a second with each look: one at the start, one after every step.
+    assert np.array_equal(trained(steps=500, seconds=0.5, clock=lambda: next(ticks)), one)
+    assert np.array_equal(trained(steps=500, seconds=3.0, clock=lambda: next(ticks)), three)

@@ -22,14 +22,14 @@ from parlmesh.wire import struct_to_proto
 LONGEST_SECONDS = 240.0
 
 
-async def measure(parameters: int, nodes: int, rounds: int) -> dict[str, Any]:
+async def measure(parameters: int, nodes: int, rounds: int, secure: bool) -> dict[str, Any]:
     config = UpConfig(
         actors=nodes,
         ports=PortsConfig(scheduler=0, learner=0, metrics=0),
         learner={"mode": "federation"},
-        actor={"virtual_nodes": 1, "kinds": ["federated_fit", "federated_evaluate"]},
+        actor={"virtual_nodes": 1, "kinds": ["federated_fit", "federated_evaluate", "federated_mask"]},
     )
-    configuration = {
+    configuration: dict[str, Any] = {
         "task": "drift",
         "settings": {"parameters": parameters},
         "rounds": rounds,
@@ -37,6 +37,8 @@ async def measure(parameters: int, nodes: int, rounds: int) -> dict[str, Any]:
         "selection": {"min_nodes": nodes, "virtual_nodes": 1},
         "evaluation": {"interval_rounds": 0},
     }
+    if secure:
+        configuration |= {"secure": {"enabled": True}, "gate": {"max_samples": 1000}}
     with tempfile.TemporaryDirectory() as folder:
         async with Supervisor(note=lambda _: None) as supervisor, asyncio.timeout(LONGEST_SECONDS):
             fleet = UpFleet(config, RunPaths(Path(folder)), supervisor)
@@ -99,8 +101,9 @@ def main() -> None:
     parser.add_argument("--parameters", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=20)
-    arguments = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(arguments.parameters, arguments.nodes, arguments.rounds))))
+    parser.add_argument("--secure", action="store_true", help="with secure sums")
+    given = parser.parse_args()
+    print(json.dumps(asyncio.run(measure(given.parameters, given.nodes, given.rounds, given.secure))))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,11 @@
 
 # mypy: ignore-errors
 
+import os
+
 import numpy as np
 from flwr.client import ClientApp, NumPyClient
+from flwr.client.mod import secaggplus_mod
 
 
 class Node(NumPyClient):
@@ -18,4 +21,4 @@ def make(context):
     return Node().to_client()
 
 
-app = ClientApp(client_fn=make)
+app = ClientApp(client_fn=make, mods=[secaggplus_mod] if os.environ.get("FLOWER_SECURE") else [])
