@@ -21,6 +21,7 @@ _EXTRAS: Mapping[str, str] = {
     "jwt": "security",
     "kubernetes": "kubernetes",
     "matplotlib": "charts",
+    "minari": "offline",
     "networkx": "mesh",
     "onnx": "export",
     "optuna": "tune",

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from parlmesh.environments import single_environment
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
@@ -44,25 +45,20 @@ def evaluate_policy(
     sampled: bool = False,
 ) -> Evaluation:
     """Plays whole episodes, each in an environment of its own; `environment` where the policy does not know its own."""
-    return Evaluation(evaluate(policy.policy, _known(policy, environment), episodes, seed, sampled=sampled))
+    return Evaluation(evaluate(policy.policy, known_environment(policy, environment), episodes, seed, sampled=sampled))
 
 
 def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str = "", *, seed: int = 0) -> int:
     """One episode as an animated GIF, or as MP4 where there is an encoder, at most 2,000 frames; how many they are."""
-    import gymnasium
-
     if file.suffix not in (".gif", ".mp4"):
         raise InvalidInput(f"{file} must end in .gif or .mp4", reason="INVALID_FILE")
     if file.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
         raise FailedPrecondition(
             f"{file} needs an encoder: pip install imageio-ffmpeg, or write a .gif", reason="NOT_INSTALLED"
         )
-    described = _known(policy, environment)
-    name, arguments = str(described.get("id")), {**(described.get("kwargs") or {}), "render_mode": "rgb_array"}
-    try:
-        world: Any = gymnasium.make(name.rpartition(":")[2], **arguments)
-    except (gymnasium.error.Error, TypeError) as error:
-        raise InvalidInput(f"{name} cannot be drawn: {error}", reason="ENVIRONMENT") from error
+    described = known_environment(policy, environment)
+    name = str(described.get("id"))
+    world: Any = single_environment(described, render_mode="rgb_array")
     policy.reset()
     try:
         observation, _ = world.reset(seed=seed)
@@ -104,7 +100,8 @@ def _write_mp4(file: Path, frames: list[Array], rate: float) -> None:
         writer.close()
 
 
-def _known(policy: TrainedPolicy, environment: Mapping[str, Any] | str) -> Mapping[str, Any]:
+def known_environment(policy: TrainedPolicy, environment: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    """What to play in: the one named, or the policy's own; InvalidInput when there is none."""
     found = {"id": environment} if isinstance(environment, str) and environment else environment or policy.environment
     if not isinstance(found, Mapping) or not found:
         raise InvalidInput(

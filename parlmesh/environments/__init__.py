@@ -1,5 +1,5 @@
 """Environments by their id: many at once, as a collector steps them, with any spaces and one player or two."""
 
-from .vector import WRAPPERS, Environments, Seen, environment_spec, spaces_of
+from .vector import WRAPPERS, Environments, Seen, environment_spec, single_environment, spaces_of
 
-__all__ = ["WRAPPERS", "Environments", "Seen", "environment_spec", "spaces_of"]
+__all__ = ["WRAPPERS", "Environments", "Seen", "environment_spec", "single_environment", "spaces_of"]

@@ -171,6 +171,16 @@ class _Stack:
         return self._last.reshape(len(seen), *self.shape)
 
 
+def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymnasium.Env[Any, Any]:
+    """One of them as gymnasium has it, its wrappers included; `arguments` come besides those of its constructor."""
+    name, given = str(environment.get("id", "")), {**(environment.get("kwargs") or {}), **arguments}
+    wrappers = _wrappers(environment.get("wrappers") or {})
+    try:
+        return _single(_registered(name), wrappers, given)
+    except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
+        raise InvalidInput(f"environment {name!r} cannot be made: {error}", reason="ENVIRONMENT") from error
+
+
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
     """Shapes of an environment, read from one that is made and closed."""
     envs = Environments(environment, 1)

@@ -20,6 +20,9 @@ def evaluate(
     video: Annotated[
         Path | None, typer.Option(metavar="FILE", help="one more episode, as a .gif, or .mp4 with imageio-ffmpeg")
     ] = None,
+    dataset: Annotated[
+        str, typer.Option(metavar="NAME", help="as many more episodes, kept as a Minari data set, e.g. taxi/good-v0")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Play whole episodes with a model and say what they return, with a 95 % interval.
@@ -44,3 +47,8 @@ def evaluate(
     if video is not None:
         frames = film(policy, video, seed=seed)
         say(f"{video}: {frames} frames", to_stderr=as_json)
+    if dataset:
+        from parlmesh.api.offline_data import record_episodes
+
+        steps = record_episodes(policy, dataset, episodes=episodes, seed=seed, sampled=sampled)
+        say(f"{dataset}: {episodes} episodes, {steps:,} steps", to_stderr=as_json)
