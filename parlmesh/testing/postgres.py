@@ -20,7 +20,9 @@ from parlmesh.postgres.target import Target
 
 from .servers import free_port
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
+_STARTS = 5
+_AGAIN_SECONDS = 0.5
 _USER = "parlmesh"
 _TEMPLATE = "parlmesh_template"
 _SERVER_USERS = ("postgres", "nobody")
@@ -28,7 +30,7 @@ _SERVER_USERS = ("postgres", "nobody")
 
 def binaries() -> Path | None:
     """The folder of `initdb` and `postgres`; None where there is none, or nobody to run them."""
-    if os.geteuid() == 0 and _server_user() is None:
+    if os.geteuid() == 0 and (_server_user() is None or shutil.which("setpriv") is None):
         return None
     found = shutil.which("initdb")
     folders = [Path(found).resolve().parent] if found else []
@@ -74,7 +76,15 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Returns once it takes connections."""
+        """Returns once it takes connections. What a kill has left of the last one may be in its way for a moment."""
+        for _ in range(_STARTS - 1):
+            with contextlib.suppress(ChildProcessError):
+                self._start()
+                return
+            time.sleep(_AGAIN_SECONDS)
+        self._start()
+
+    def _start(self) -> None:
         options = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -86,12 +96,9 @@ class Cluster:
         arguments = [part for name, value in options.items() for part in ("-c", f"{name}={value}")]
         log = (self.folder / "log").open("ab")
         self._process = subprocess.Popen(  # noqa: S603
-            [self._binaries / "postgres", "-D", self.data, *arguments],
+            [*self._as_user(), self._binaries / "postgres", "-D", self.data, *arguments],
             stdout=log,
             stderr=log,
-            user=self._user.pw_uid if self._user else None,
-            group=self._user.pw_gid if self._user else None,
-            extra_groups=[] if self._user else None,
             cwd=self.folder,
         )
         log.close()
@@ -100,12 +107,9 @@ class Cluster:
     def run(self, program: str, *arguments: object) -> None:
         """One of PostgreSQL's programs, as the server's user."""
         subprocess.run(  # noqa: S603
-            [self._binaries / program, *map(str, arguments)],
+            [*self._as_user(), self._binaries / program, *map(str, arguments)],
             check=True,
             capture_output=True,
-            user=self._user.pw_uid if self._user else None,
-            group=self._user.pw_gid if self._user else None,
-            extra_groups=[] if self._user else None,
             cwd=self.folder,
         )
 
@@ -137,12 +141,20 @@ class Cluster:
         """What the last one answers, row by row."""
         return query(self.url(name), *statements)
 
+    def _as_user(self) -> list[str]:
+        """PostgreSQL refuses to run as root. Not Popen's own `user`: that forks, which a process with gRPC's threads
+        does not survive now and then."""
+        if self._user is None:
+            return []
+        return ["setpriv", f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups", "--"]
+
     def _until_ready(self) -> None:
         deadline = time.monotonic() + _START_SECONDS
         while True:
             assert self._process is not None
             if self._process.poll() is not None:
-                raise AssertionError(f"postgres ended: {(self.folder / 'log').read_text()[-2000:]}")
+                code, self._process = self._process.returncode, None
+                raise ChildProcessError(f"postgres ended with {code}: {(self.folder / 'log').read_text()[-2000:]}")
             try:
                 self.sql("postgres", "SELECT 1")
                 return
@@ -155,7 +167,8 @@ class Cluster:
         if self._process is None:
             return
         if number is signal.SIGKILL:
-            # Its children have sessions of their own, and would go on for a moment.
+            # It starts no others meanwhile; its children have sessions of their own, and would go on for a moment.
+            self._process.send_signal(signal.SIGSTOP)
             for child in _children(self._process.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(child, number)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, cast
 
 from parlmesh.errors import FleetError
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
@@ -24,7 +24,7 @@ from ..core.core import Core
 from ..core.placement import ActorCommand
 from ..core.task import Task
 from ..shell import Shell
-from ..store import SqliteStore
+from ..store import SqliteStore, Store
 from ..store.committer import Committer
 from ..wire import messages
 from .invariants import Violation, check_whole
@@ -38,19 +38,50 @@ KINDS = ("noop", "echo")
 State = dict[str, tuple[Any, ...]]
 
 
-class LockedStore(SqliteStore):
-    """Stands still between two calls while somebody copies its files: a crash happens at one moment."""
+class Ground(Protocol):
+    """Where a store keeps things, and what is there at one moment."""
 
-    def __init__(self, path: Path, compact_records: int) -> None:
-        super().__init__(path, synchronous="normal", compact_records=compact_records)
+    def store(self, compact_records: int) -> Store:
+        """The one that runs."""
+
+    def freeze(self, number: int) -> Callable[[], Store]:
+        """Another one, which has what is kept now."""
+
+
+class Files:
+    """SQLite's: a crash is a copy of them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def store(self, compact_records: int) -> Store:
+        path = self._folder / "live" / "s.sqlite"
+        return SqliteStore(path, synchronous="normal", compact_records=compact_records)
+
+    def freeze(self, number: int) -> Callable[[], Store]:
+        folder = self._folder / f"crash-{number}"
+        shutil.copytree(self._folder / "live", folder)
+        return lambda: SqliteStore(folder / "s.sqlite")
+
+
+class StillStore:
+    """Stands still between two calls while somebody copies what it keeps: a crash happens at one moment."""
+
+    durable = True
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self.still = threading.RLock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
     def append(self, batch: bytes, records: int) -> None:
         with self.still:
-            super().append(batch, records)
+            self._store.append(batch, records)
 
     def compact(self) -> Iterator[None]:
-        steps = super().compact()
+        steps = self._store.compact()
         while True:
             with self.still:
                 try:
@@ -63,8 +94,8 @@ class LockedStore(SqliteStore):
 class NotingCommitter(Committer):
     """Says when a decision was given to be recorded: by then the core has changed as a whole."""
 
-    def __init__(self, store: SqliteStore, on_record: Callable[[int], None]) -> None:
-        super().__init__(store, on_health=lambda healthy: None)
+    def __init__(self, store: StillStore, on_record: Callable[[int], None]) -> None:
+        super().__init__(cast(Store, store), on_health=lambda healthy: None)
         self._on_record = on_record
 
     def add(self, persist: Persist) -> None:
@@ -73,21 +104,21 @@ class NotingCommitter(Committer):
 
 
 class Crash:
-    """The disk at one moment, and how far decisions and acknowledgements had come."""
+    """What was kept at one moment, and how far decisions and acknowledgements had come."""
 
-    def __init__(self, folder: Path, told: int, decided: int) -> None:
-        self.folder, self.told, self.decided = folder, told, decided
+    def __init__(self, reopen: Callable[[], Store], told: int, decided: int) -> None:
+        self.reopen, self.told, self.decided = reopen, told, decided
 
 
 class CrashSchedule:
     """One seed and one failpoint; `crashes` are checked by `run`."""
 
-    def __init__(self, seed: int, place: str, folder: Path) -> None:
+    def __init__(self, seed: int, place: str, ground: Ground) -> None:
         self._rng = random.Random(f"{place}-{seed}")  # noqa: S311 - must replay
         # A thread of its own, because the committer's thread crashes too.
         self._crash_rng = random.Random(f"crash-{place}-{seed}")  # noqa: S311 - must replay
         self._place = place
-        self._folder = folder
+        self._ground = ground
         self._now = 1000.0
         rng = self._rng
         self._config = SchedulerConfig.model_validate(
@@ -97,7 +128,7 @@ class CrashSchedule:
                 "retries": {"first_delay_seconds": 0.0},
             }
         )
-        self._store = LockedStore(folder / "live" / "s.sqlite", compact_records=rng.choice((3, 10)))
+        self._store = StillStore(ground.store(compact_records=rng.choice((3, 10))))
         self._states: dict[int, State] = {}
         self._told = 0
         self._actors: dict[str, int] = {}
@@ -142,10 +173,10 @@ class CrashSchedule:
             self._crash()
 
     def _crash(self) -> None:
-        told, folder = self._told, self._folder / f"crash-{len(self.crashes)}"
+        told = self._told
         with self._store.still:
-            shutil.copytree(self._folder / "live", folder)
-            self.crashes.append(Crash(folder, told, self._committer._given + 1))
+            reopen = self._ground.freeze(len(self.crashes))
+            self.crashes.append(Crash(reopen, told, self._committer._given + 1))
 
     def _operate(self) -> None:
         self._now += self._rng.expovariate(2.0)
@@ -234,7 +265,7 @@ class CrashSchedule:
             self._shell._perform()
 
     def _check(self, crash: Crash) -> None:
-        store = SqliteStore(crash.folder / "s.sqlite")
+        store = crash.reopen()
         try:
             opened = store.open(self._now)
             core = Core(self._config, now=self._now, wall_time=self._now, lease_floor=opened.lease_floor)
@@ -265,6 +296,11 @@ def run_crashes(seed: int, place: str, folder: Path) -> int:
     """Crashes of one schedule, each survived; the folder is left empty."""
     folder.mkdir(parents=True)
     try:
-        return asyncio.run(CrashSchedule(seed, place, folder).run())
+        return crash_on(Files(folder), seed, place)
     finally:
         shutil.rmtree(folder)
+
+
+def crash_on(ground: Ground, seed: int, place: str) -> int:
+    """Crashes of one schedule, each survived."""
+    return asyncio.run(CrashSchedule(seed, place, ground).run())

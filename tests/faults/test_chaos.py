@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from parlmesh.testing.postgres import Cluster, binaries
 from tools.faults import memory, shim
 from tools.faults.chaos import run_chaos
 from tools.faults.memory import Sample
@@ -36,6 +37,17 @@ async def live_through(seed: int, seconds: float, folder: Path) -> None:
 @pytest.mark.parametrize("seed", SHORT_SEEDS)
 async def test_no_promise_is_broken_in_a_minute_of_faults(tmp_path: Path, seed: int) -> None:
     await live_through(seed, 60.0, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_no_promise_is_broken_in_three_minutes_of_faults_on_postgresql(tmp_path: Path) -> None:
+    if binaries() is None:
+        pytest.skip("there are no binaries of PostgreSQL")
+    with Cluster(fsync=True) as database:
+        report = await run_chaos(make_plan(5, 180.0, store="postgresql"), tmp_path / "fleet", database)
+    assert not report.problems, f"{report.text()}\n" + "\n".join(report.problems[:20])
+    assert any(name.endswith("_database") for name in report.faults), "the faults of the database took place"
 
 
 def test_the_two_short_runs_have_every_fault_between_them() -> None:

@@ -1,17 +1,20 @@
 """A crash at every failpoint, in many seeded schedules: what a restart finds is what was acknowledged."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from parlmesh.postgres.target import Target
+from parlmesh.testing.postgres import Cluster, query
 from scheduler import failpoints
 from scheduler.simulation import Violation
-from scheduler.simulation.crashes import run_crashes
-from scheduler.store import SqliteStore
+from scheduler.simulation.crashes import crash_on, run_crashes
+from scheduler.store import SqliteStore, Store
 from scheduler.store.committer import Committer
+from scheduler.store.postgres import PostgresStore
 
 FEW, MANY = 20, 200
 PLACES = (*failpoints.RECORDING, *failpoints.COMPACTION)
@@ -47,6 +50,47 @@ def test_a_crash_at_any_step_of_recording_leaves_what_was_acknowledged(place: st
 @pytest.mark.parametrize("place", PLACES)
 def test_two_hundred_schedules_of_crashes_leave_what_was_acknowledged(place: str, folder: Path) -> None:
     crash_often(place, MANY, 1000, folder)
+
+
+class Tables:
+    """PostgreSQL's: a crash is a copy of the rows."""
+
+    NAMES = ("leader", "journal", "snapshot")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._live, self._copy = cluster.database(), cluster.database()
+
+    def store(self, compact_records: int) -> Store:
+        return PostgresStore(Target(self._live), compact_records=compact_records, lease_seconds=60.0)
+
+    def freeze(self, number: int) -> Callable[[], Store]:
+        (kept,) = query(
+            self._live,
+            "SELECT " + ", ".join(f"(SELECT json_agg({name}) FROM parlmesh.{name}) AS {name}" for name in self.NAMES),
+        )
+
+        def reopen() -> Store:
+            statements = [f"TRUNCATE {', '.join(f'parlmesh.{name}' for name in self.NAMES)}"]
+            for name in self.NAMES:
+                rows = (kept[name] or "[]").replace("'", "''")
+                source = f"json_populate_recordset(NULL::parlmesh.{name}, '{rows}')"
+                statements.append(f"INSERT INTO parlmesh.{name} SELECT * FROM {source}")
+            # Nobody waits for the lease of the dead.
+            query(self._copy, *statements, "UPDATE parlmesh.leader SET until = '-infinity'")
+            return PostgresStore(Target(self._copy))
+
+        return reopen
+
+
+@pytest.mark.parametrize("place", [failpoints.BEFORE_COMMIT, failpoints.COMPACT_AFTER_SWITCH])
+def test_a_crash_leaves_what_was_acknowledged_in_postgresql(place: str, postgres: Cluster) -> None:
+    assert crash_on(Tables(postgres), 1, place) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", PLACES)
+def test_twenty_schedules_of_crashes_leave_what_was_acknowledged_in_postgresql(place: str, postgres: Cluster) -> None:
+    assert sum(crash_on(Tables(postgres), seed, place) for seed in range(FEW)) > 0
 
 
 def crash_until_noticed(place: str, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Schedulers on one PostgreSQL: whoever leads is killed, stopped or cut off under load, and another goes on."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -13,7 +14,7 @@ from parlmesh.testing import wait_until_async
 from parlmesh.testing.postgres import Cluster
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
-from tools.faults.takeovers import FAULTS, Schedulers, under_load
+from tools.faults.takeovers import FAULTS, SECONDS, Schedulers, under_load
 
 # Leases that end soon, so that a test of their end is short.
 SHORT = {"store.lease_seconds": 0.8, "leases.heartbeat_seconds": 0.5}
@@ -48,17 +49,18 @@ async def test_three_schedulers_take_turns_over_thirty_faults(postgres: Cluster,
 
 @pytest.mark.e2e
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_a_database_that_is_killed_and_comes_back_has_all_that_was_acknowledged(tmp_path: Path) -> None:
     with Cluster(fsync=True) as cluster:
         async with Schedulers(cluster, tmp_path / "fleet") as schedulers, under_load(schedulers) as takeovers:
             loader = takeovers.loader
             for _ in range(5):
-                cluster.kill()
+                await asyncio.to_thread(cluster.kill)
                 failed = loader.failed
-                await wait_until_async(partial(_more, lambda: loader.failed, failed), 30.0)
-                cluster.start()
+                await wait_until_async(partial(_more, lambda: loader.failed, failed), SECONDS)
+                await asyncio.to_thread(cluster.start)
                 known = len(loader.acknowledged)
-                await wait_until_async(partial(_more, lambda: len(loader.acknowledged), known), 30.0)
+                await wait_until_async(partial(_more, lambda: len(loader.acknowledged), known), SECONDS)
         assert takeovers.violations() == []
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parlmesh.testing.history import History, Journal, now
 from parlmesh.testing.history_rules import Limits, Violation, check
+from parlmesh.testing.postgres import Cluster
 
 from . import memory
 from .clients import RawClient, SdkClient, StalledReader
@@ -67,11 +68,11 @@ class Report:
         ]
 
 
-async def run_chaos(plan: Plan, folder: Path) -> Report:
+async def run_chaos(plan: Plan, folder: Path, database: Cluster | None = None) -> Report:
     """Runs the plan in an empty folder; the report says whether every promise was kept."""
     report = Report(plan.seed, kept_tasks=plan.scheduler["retention.max_tasks"])
     start = now()
-    async with ChaosFleet(plan, folder) as fleet:
+    async with ChaosFleet(plan, folder, database=database) as fleet:
         with Journal(fleet.history / "clients.jsonl") as journal:
             await _live_through(fleet, journal, report)
         report.starts = {name: member.starts for name, member in fleet.members.items()}

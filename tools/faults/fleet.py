@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parlmesh.testing import Process, free_port
+from parlmesh.testing.postgres import Cluster
 from parlmesh.testing.proxy import Proxy
 
 from .handlers import KINDS, VARIABLE
@@ -91,8 +92,10 @@ class Member:
 class ChaosFleet:
     """A scheduler, a learner and actors, by a plan; `async with` owns them."""
 
-    def __init__(self, plan: Plan, folder: Path, *, learner: bool = True) -> None:
+    def __init__(self, plan: Plan, folder: Path, *, learner: bool = True, database: Cluster | None = None) -> None:
+        """With a `database` the scheduler's store is in it, over a link of its own."""
         self.plan = plan
+        self.database = database
         self._with_learner = learner
         self.folder = folder
         self.history = folder / "history"
@@ -103,6 +106,7 @@ class ChaosFleet:
         self.links: dict[str, Proxy] = {}
         self._scheduler, self._learner = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
         self.learner_metrics = free_port()
+        self._store: dict[str, Any] = {"store.path": self.disk / "scheduler" / "scheduler.sqlite"}
         self._stack = AsyncExitStack()
 
     @property
@@ -120,6 +124,11 @@ class ChaosFleet:
 
     async def __aenter__(self) -> "ChaosFleet":
         self.links["client"] = await self._stack.enter_async_context(Proxy(self._scheduler))
+        if self.database is not None:
+            link = await self._stack.enter_async_context(Proxy(f"127.0.0.1:{self.database.port}"))
+            self.links["database"] = link
+            name = self.database.database().rpartition("/")[2]
+            self._store = {"store.url": self.database.url(name, address=link.address), "store.address": self._scheduler}
         self._add("scheduler", "scheduler", self._scheduler_settings(), "serving")
         if self._with_learner:
             self._add("learner", "learner", self._learner_settings(), "serving")
@@ -151,7 +160,7 @@ class ChaosFleet:
             "listen.port": _port(self._scheduler),
             "listen.drain_seconds": 1,
             "metrics.port": "null",
-            "store.path": self.disk / "scheduler" / "scheduler.sqlite",
+            **self._store,
             **self.plan.scheduler,
         }
 

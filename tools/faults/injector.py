@@ -36,6 +36,7 @@ class Injector:
         self.performed: Counter[str] = Counter()
         self.findings: list[str] = []
         self.starved_seconds = 0.0
+        self._database_busy = asyncio.Lock()
 
     async def run(self) -> None:
         """Until the last planned fault is over."""
@@ -78,6 +79,9 @@ class Injector:
         what, _, _ = fault.name.rpartition("_")
         if fault.target == "client":
             await self._on_client(fault, what)
+            return
+        if fault.target == "database":
+            await self._on_database(fault, what)
             return
         member = self._fleet.members[fault.target]
         async with member.busy:
@@ -153,6 +157,19 @@ class Injector:
         if link.cuts + link.up.held + link.down.held + link.up.slowed + link.down.slowed > before:
             self._note(fault)
         return _SETTLING_SECONDS
+
+    async def _on_database(self, fault: PlannedFault, what: str) -> None:
+        """Excuses nothing, as a disk does not."""
+        if what != "kill":
+            await self._on_link(fault, what)
+            return
+        database = self._fleet.database
+        assert database is not None
+        async with self._database_busy:
+            await asyncio.to_thread(database.kill)
+            self._note(fault)
+            await asyncio.sleep(fault.seconds)
+            await asyncio.to_thread(database.start)
 
     async def _on_client(self, fault: PlannedFault, what: str) -> None:
         if fault.name == "stalled_reader":

@@ -37,6 +37,13 @@ FAULTS: dict[str, tuple[str, int]] = {
     "hold_down_client": ("client", 1),
     "stalled_reader": ("client", 1),
 }
+# In place of the scheduler's disk, where its store is in PostgreSQL.
+DATABASE_FAULTS: dict[str, tuple[str, int]] = {
+    "kill_database": ("database", 3),
+    "cut_database": ("database", 2),
+    "hold_database": ("database", 2),
+    "delay_database": ("database", 1),
+}
 _FIRST_FAULT_SECONDS = 2.0
 
 
@@ -67,7 +74,17 @@ class Plan:
     faults: tuple[PlannedFault, ...] = field(repr=False)
 
 
-def make_plan(seed: int, seconds: float, *, names: Sequence[str] = (), gap_seconds: float = 2.5) -> Plan:
+def faults_of(store: str) -> dict[str, tuple[str, int]]:
+    """All there are for a fleet whose scheduler has this store."""
+    if store != "postgresql":
+        return FAULTS
+    disks = ("slow_disk_scheduler", "full_disk_scheduler", "broken_disk_scheduler", "short_writes_scheduler")
+    return {name: fault for name, fault in FAULTS.items() if name not in disks} | DATABASE_FAULTS
+
+
+def make_plan(
+    seed: int, seconds: float, *, names: Sequence[str] = (), gap_seconds: float = 2.5, store: str = "sqlite"
+) -> Plan:
     """The same for the same arguments, for ever."""
     rng = random.Random(f"chaos-{seed}")  # noqa: S311 - must replay
     scheduler = {
@@ -80,7 +97,13 @@ def make_plan(seed: int, seconds: float, *, names: Sequence[str] = (), gap_secon
         "retries.quarantine_losses": rng.choice((3, 10)),
     }
     actors = tuple(_actor(index, rng) for index in range(rng.randint(2, 4)))
-    return Plan(seed, seconds, scheduler, actors, tuple(_faults(rng, seconds, len(actors), names, gap_seconds)))
+    return Plan(
+        seed,
+        seconds,
+        scheduler,
+        actors,
+        tuple(_faults(rng, seconds, len(actors), names, gap_seconds, faults_of(store))),
+    )
 
 
 def _actor(index: int, rng: random.Random) -> dict[str, Any]:
@@ -91,18 +114,23 @@ def _actor(index: int, rng: random.Random) -> dict[str, Any]:
 
 
 def _faults(
-    rng: random.Random, seconds: float, actors: int, names: Sequence[str], gap_seconds: float
+    rng: random.Random,
+    seconds: float,
+    actors: int,
+    names: Sequence[str],
+    gap_seconds: float,
+    faults: dict[str, tuple[str, int]],
 ) -> list[PlannedFault]:
-    chosen = list(names) or list(FAULTS)
-    unknown = [name for name in chosen if name not in FAULTS]
+    chosen = list(names) or list(faults)
+    unknown = [name for name in chosen if name not in faults]
     if unknown:
-        raise ValueError(f"there is no fault {unknown[0]!r}; there are {', '.join(FAULTS)}")
-    weights = [FAULTS[name][1] for name in chosen]
+        raise ValueError(f"there is no fault {unknown[0]!r}; there are {', '.join(faults)}")
+    weights = [faults[name][1] for name in chosen]
     found: list[PlannedFault] = []
     at = _FIRST_FAULT_SECONDS
     while (at := at + rng.expovariate(1 / gap_seconds)) < seconds:
         name = rng.choices(chosen, weights)[0]
-        target = FAULTS[name][0]
+        target = faults[name][0]
         if target == "actor":
             target = f"actor-{rng.randrange(actors)}"
         found.append(PlannedFault(round(at, 3), name, target, round(_lasts(name, rng), 3), _amount(name, rng)))
