@@ -27,6 +27,7 @@ _EXTRAS: Mapping[str, str] = {
     "optuna": "tune",
     "prometheus_client": "server",
     "psutil": "mapek",
+    "ray": "ray",
     "rich": "cli",
     "safetensors": "actor",
     "scipy": "worlds",

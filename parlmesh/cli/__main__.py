@@ -10,7 +10,7 @@ import typer
 from parlmesh.cli.applications import job, mapek, mesh, orchestration, placement
 from parlmesh.cli.applications.play import play, usi
 from parlmesh.cli.applications.tune import tune
-from parlmesh.cli.commands import actors, bench, certs, deploy, federation, models, store, tasks, train
+from parlmesh.cli.commands import actors, bench, certs, deploy, federation, models, ray, store, tasks, train
 from parlmesh.cli.commands.dashboard import dashboard
 from parlmesh.cli.commands.doctor import doctor
 from parlmesh.cli.commands.evaluate import evaluate
@@ -57,6 +57,7 @@ app.add_typer(bench.app, name="bench")
 app.add_typer(certs.app, name="certs")
 app.add_typer(store.app, name="store")
 app.add_typer(deploy.app, name="deploy")
+app.add_typer(ray.app, name="ray")
 give_examples(app)
 
 

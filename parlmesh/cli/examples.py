@@ -49,6 +49,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "placement fit": ("parlmesh placement fit placement.yaml --csv metrics.csv",),
     "placement recommend": ("parlmesh placement recommend --live live.yaml",),
     "play": ("parlmesh play connect_four", "parlmesh play shogi --model policy.safetensors --second"),
+    "ray down": ("parlmesh ray down",),
+    "ray status": ("parlmesh ray status --json",),
     "status": ("parlmesh status", "parlmesh status --scheduler hub:50051 --json"),
     "store check": ("parlmesh store check --url postgresql://parlmesh@db.example/parlmesh",),
     "store migrate": ("parlmesh store migrate --url postgresql://parlmesh@db.example/parlmesh --password-file pw",),

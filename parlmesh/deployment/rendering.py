@@ -5,7 +5,7 @@ from pathlib import Path
 
 from parlmesh.errors import AlreadyExists, InvalidInput
 
-from . import compose, grafana, helm, kustomize, prometheus, slurm, systemd
+from . import compose, grafana, helm, kustomize, prometheus, ray, slurm, systemd
 from .certificates import write_certificates
 from .settings import DeploySettings
 
@@ -18,6 +18,7 @@ TARGETS: Mapping[str, Callable[[DeploySettings], Files]] = {
     "helm/parlmesh": helm.files,
     "kubernetes": kustomize.files,
     "prometheus": prometheus.files,
+    "ray": ray.files,
     "slurm": slurm.files,
     "systemd": systemd.files,
 }

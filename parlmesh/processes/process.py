@@ -35,6 +35,10 @@ class Process:
         """Nothing happens when it has ended."""
         self._process.send_signal(number)
 
+    def poll(self) -> int | None:
+        """The return code, or None while it runs."""
+        return self._process.poll()
+
     def reap(self) -> int:
         """The return code of one that was killed; for whoever has no loop."""
         return self._process.wait()

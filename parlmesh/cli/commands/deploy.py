@@ -11,7 +11,8 @@ from parlmesh.cli.screen.tables import print_object
 app = typer.Typer(no_args_is_help=True, help="Files for containers, Kubernetes, systemd, Slurm and Prometheus.")
 
 Kind = Annotated[
-    str, typer.Argument(help="compose, grafana, helm, kubernetes, prometheus, slurm, systemd or all", metavar="KIND")
+    str,
+    typer.Argument(help="compose, grafana, helm, kubernetes, prometheus, ray, slurm, systemd or all", metavar="KIND"),
 ]
 
 

@@ -19,6 +19,7 @@ from parlmesh.cli.connection import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from parlmesh.security import SecurityConfig
     from parlmesh.v1.training_service_pb2 import Training
 
 _LOOK_SECONDS = 1.0
@@ -156,37 +157,44 @@ def wait(
 
     A learner that starts or restarts meanwhile is waited for, as a job of a batch system needs it.
     """
-    from parlmesh.cli.screen.fleet_view import FINAL_STATES
-    from parlmesh.v1.training_service_pb2 import GetTrainingRequest, TrainingState
+    say_training(run(ended(learner, security_of(context), run_id, timeout)), as_json=as_json)
 
-    async def ask() -> "Training":
-        import asyncio
 
-        import grpc
+def say_training(training: "Training", *, as_json: bool) -> None:
+    """What came of a run that has ended; exit code 1 unless it reached its goal or used its budget."""
+    from parlmesh.v1.training_service_pb2 import TrainingState
 
-        from parlmesh.errors import DeadlineExceeded
-
-        last = ""
-        try:
-            async with asyncio.timeout(timeout), learner_at(learner, security_of(context)) as stub:
-                while True:
-                    try:
-                        answer = await stub.GetTraining(GetTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)
-                        if answer.training.state in FINAL_STATES:
-                            return answer.training
-                        last = f"it is at {answer.training.progress.steps:,} steps"
-                    except grpc.aio.AioRpcError as error:
-                        if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                            raise
-                        last = f"no learner answers at {learner}"
-                    await asyncio.sleep(_LOOK_SECONDS)
-        except TimeoutError:
-            raise DeadlineExceeded(f"the run had not ended after {timeout:g} s; {last}") from None
-
-    training = run(ask())
     _say(training, as_json=as_json)
     if training.state != TrainingState.TRAINING_STATE_FINISHED:
         raise typer.Exit(1)
+
+
+async def ended(learner: str, security: "SecurityConfig", run_id: str, seconds: float) -> "Training":
+    """The run once it has ended; DeadlineExceeded when that takes longer."""
+    import asyncio
+
+    import grpc
+
+    from parlmesh.cli.screen.fleet_view import FINAL_STATES
+    from parlmesh.errors import DeadlineExceeded
+    from parlmesh.v1.training_service_pb2 import GetTrainingRequest
+
+    last = ""
+    try:
+        async with asyncio.timeout(seconds), learner_at(learner, security) as stub:
+            while True:
+                try:
+                    answer = await stub.GetTraining(GetTrainingRequest(run_id=run_id), timeout=CALL_SECONDS)
+                    if answer.training.state in FINAL_STATES:
+                        return answer.training
+                    last = f"it is at {answer.training.progress.steps:,} steps"
+                except grpc.aio.AioRpcError as error:
+                    if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                        raise
+                    last = f"no learner answers at {learner}"
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        raise DeadlineExceeded(f"the run had not ended after {seconds:g} s; {last}") from None
 
 
 def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:
