@@ -1,16 +1,26 @@
 """A core rebuilt from its journal goes on where the dead one stopped."""
 
+import shutil
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from parlmesh.errors import FailedPrecondition
+from scheduler.config import SchedulerConfig
 from scheduler.core.actions import Notify
 from scheduler.core.core import Core
 from scheduler.core.placement import ActorCommand, ActorState
+from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
 from scheduler.journal.compaction import Compactor
+from scheduler.store import SqliteStore
 from tests.scheduler.conftest import Harness
+
+# Written by the scheduler of the release before, which was killed over it: four tasks that ended, three that slept or
+# waited for a slot, one of them more urgent, and one that depends on the last.
+PREVIOUS = Path(__file__).parent / "previous" / "journal.db"
 
 
 def rebuilt(harness: Harness, *, wall_jump: float = 0.0, **settings: Any) -> Harness:
@@ -379,3 +389,28 @@ def test_a_parent_that_was_forgotten_had_succeeded(harness: Harness) -> None:
     harness._collect()
     copy = rebuilt(harness)
     assert copy.states("child") == ["QUEUED"]
+
+
+def test_nothing_of_the_last_releases_journal_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.sqlite"
+    shutil.copy(PREVIOUS, path)
+    store = SqliteStore(path)
+    opened = store.open(2e9)
+    core = Core(SchedulerConfig(), now=0.0, wall_time=2e9, lease_floor=opened.lease_floor)
+    unreadable = core.recover(opened.batches, 0.0)
+    store.close()
+    assert unreadable.described == []
+    names = [f"client-701bdc8b-{number}" for number in range(1, 9)]
+    tasks = [core.task(name) for name in names]
+    states = Counter(task.state.name for task in tasks)
+    assert states["SUCCEEDED"] == 4
+    assert states["WAITING"] == 1
+    assert states["RUNNING"] + states["QUEUED"] == 3
+    assert [task.kind for task in tasks] == ["echo"] * 3 + ["sleep"] * 4 + ["echo"]
+    assert tasks[4].priority == Priority.HIGH
+    assert tasks[7].dependencies == (names[6],)
+    # And they can be given out.
+    core.connect(Hello(1, "a", slots=8, kinds=("echo", "sleep")), 100.0)
+    core.report(1, 100.0, credits=8)
+    core.tick(200.0, 2e9 + 200.0)
+    assert core.take_actions()
