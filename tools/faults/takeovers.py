@@ -237,10 +237,14 @@ class Takeovers:
         again = await asyncio.to_thread(schedulers.lead_row)
         if again != after:
             self.findings.append(f"{fault}: the old leader came back and changed {after} to {again}")
-        self._journal.add(Fault("scheduler", "kill", start, now()))
+        self.note_change(start)
         turn = Turn(fault, leader, found, round(led, 3), round(acknowledged, 3))
         self.turns.append(turn)
         return turn
+
+    def note_change(self, start: float) -> None:
+        """Another scheduler may have come to lead since: first attempts of the old one's last moment may run again."""
+        self._journal.add(Fault("scheduler", "kill", start, now()))
 
     async def _inject(self, fault: str, leader: int) -> None:
         process = self.schedulers.process(leader)
