@@ -13,12 +13,10 @@ FILES = sorted(
 # Named after what several modules of the folder do together.
 BEHAVIOURS = {
     "scheduler/core": {"allowances", "commands", "dispatch", "leases", "state_machine"},
-    "scheduler/journal": {"previous_release"},
     "scheduler/simulation": {"simulation"},
     "scheduler/store": {"damage", "stores"},
     "learner/experience": {"experience"},
     "learner/federation": {"canaries", "liars", "steering"},
-    "learner/ranks": {"ranks"},
     "learner/runs": {"differing_play", "resume"},
     "actor/federation": {"model_watch"},
     "actor/worker": {"messages", "running"},
