@@ -2,13 +2,14 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation import aggregators, updates
 from parlmesh.federation.aggregators import joint_update
-from parlmesh.federation.server_optimisers import fedadam, fedavg, fedavgm, fedyogi, server_optimiser
+from parlmesh.federation.server_optimisers import fedadam, fedavg, fedavgm, fedyogi, nesterov, server_optimiser
 from parlmesh.federation.updates import MemoryUpdates
 from parlmesh.federation.weights import counted_samples, middle, staleness_factors
 
@@ -57,7 +58,7 @@ def test_samples_weigh(seed, nodes):
 def test_unchanged_updates_leave_the_model_bit_exact():
     base = rows(3, 1)["n00"]
     by_node = {node: np.zeros(40, np.float32) for node in ("a", "b", "c")}
-    for step in (fedavg(), fedavgm(), fedadam(0.1), fedyogi(0.1)):
+    for step in (fedavg(), fedavgm(), nesterov(), fedadam(0.1), fedyogi(0.1)):
         moved = base + step.step(mean_of(by_node, {"a": 1.0, "b": 7.0, "c": 2.0}), step.initial(40))
         assert np.array_equal(moved.astype(np.float32), base)
 
@@ -274,3 +275,17 @@ def test_the_geometric_median_of_points_that_mostly_coincide_is_that_point():
     lied = {**same, "z0": np.full(5, 1e30, np.float32), "z1": np.zeros(5, np.float32)}
     found = joint_update(MemoryUpdates(lied), aggregators.geometric_median(MemoryUpdates(lied), [1.0] * 5))
     assert found.tolist() == [2.0] * 5
+
+
+def test_the_outer_step_of_diloco_is_torchs_nesterov_on_the_negative_difference():
+    rng = np.random.default_rng(0)
+    weights = torch.nn.Parameter(torch.zeros(8, dtype=torch.float64))
+    theirs = torch.optim.SGD([weights], lr=0.7, momentum=0.9, nesterov=True)
+    step = server_optimiser("nesterov", learning_rate=0.7, momentum=0.9, beta2=0.99, tau=1e-3)
+    moments, ours = step.initial(8), np.zeros(8)
+    for _ in range(5):
+        joint = rng.standard_normal(8)
+        weights.grad = torch.from_numpy(-joint)
+        theirs.step()
+        ours += step.step(joint, moments)
+    assert np.allclose(ours, weights.detach().numpy(), atol=1e-5)
