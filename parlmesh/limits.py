@@ -31,9 +31,10 @@ class Limit(NamedTuple):
             raise self._refusal(amount, self.field, owner)
 
     def check_text(self, text: str, owner: str = "") -> None:
-        if not self.least <= len(text) <= self.most:
+        size = len(text) if self.unit == "characters" else len(text.encode(errors="replace"))
+        if not self.least <= size <= self.most:
             shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
-            raise self._refusal(len(text), f'{self.field} "{shown}"', owner)
+            raise self._refusal(size, f'{self.field} "{shown}"', owner)
         if not text.isprintable():
             subject = f"{self.field} {text!a}" + (f" of {owner}" if owner else "")
             raise InvalidInput(
@@ -66,14 +67,16 @@ class Limit(NamedTuple):
 
 
 TASK_ID = Limit("task_id", "task", 0, 256, "characters", "NAME_TOO_LONG")
-KIND = Limit("kind", "task, actor", 1, 256, "characters", "NAME_TOO_LONG")
+KIND = Limit("kind", "task, actor", 1, 128, "bytes", "NAME_TOO_LONG")
 SUBMITTER = Limit("submitter", "task, stream", 0, 256, "characters", "NAME_TOO_LONG")
 NODE_ID = Limit("node_id", "placement, actor", 0, 128, "characters", "NAME_TOO_LONG")
 ACTOR_ID = Limit("actor_id", "actor", 1, 256, "characters", "NAME_TOO_LONG")
-LABEL_NAME = Limit("label name", "placement, actor", 0, 256, "characters", "NAME_TOO_LONG")
-LABEL_VALUE = Limit("label value", "placement, actor", 0, 256, "characters", "NAME_TOO_LONG")
+LABEL_NAME = Limit("label name", "placement, actor", 0, 128, "bytes", "NAME_TOO_LONG")
+LABEL_VALUE = Limit("label value", "placement, actor", 0, 128, "bytes", "NAME_TOO_LONG")
 LABELS = Limit("labels", "placement, actor", 0, 64, "entries", "TOO_MANY_LABELS")
 KINDS = Limit("kinds", "actor", 1, 256, "entries", "TOO_MANY_KINDS")
+# A list of a thousand actors is then read in seconds.
+ABILITIES = Limit("kinds and labels", "actor", 1, 16_384, "bytes", "HELLO_TOO_LARGE")
 TASKS = Limit("tasks", "request", 0, 10_000, "entries", "TOO_MANY_TASKS")
 TASK_IDS = Limit("task_ids", "request", 0, 10_000, "entries", "TOO_MANY_NAMES")
 ACTOR_IDS = Limit("actor_ids", "request", 1, 10_000, "entries", "TOO_MANY_NAMES")

@@ -34,6 +34,7 @@ def build_store(config: StoreConfig) -> Store:
         synchronous=config.synchronous,
         repair=config.repair,
         compact_records=config.compact_records,
+        compact_bytes=config.compact_bytes,
     )
 
 
@@ -49,6 +50,7 @@ def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
         Target(config.url, password, config.password_file),
         synchronous=config.synchronous,
         compact_records=config.compact_records,
+        compact_bytes=config.compact_bytes,
         lease_seconds=config.lease_seconds,
         address=config.address or join_address(socket.gethostname(), scheduler.listen.port),
     )

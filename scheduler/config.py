@@ -100,6 +100,8 @@ class RetentionConfig(Config):
     """Payload and result bytes of finished tasks kept."""
     actor_seconds: float = Field(default=300.0, ge=0)
     """How long a lost actor is listed."""
+    actors_per_node: int = Field(default=100, ge=0)
+    """Lost actors of one node that are listed; of more the first to be lost are forgotten."""
     kind_seconds: float = Field(default=86_400.0, ge=0)
     """How long a kind is known after the last actor announced it."""
     trace_events: int = Field(default=100_000, ge=0)
@@ -152,6 +154,8 @@ class StoreConfig(Config):
     """Start without what is damaged, or missing, in the journal, and say in the log what was left out."""
     compact_records: int = Field(default=200_000, ge=1)
     """Journal records after which the journal is compacted; at least twice what is alive."""
+    compact_bytes: int = Field(default=128 * 1024**2, ge=1)
+    """The same in bytes: few large records fill a disk as well."""
 
     @property
     def where(self) -> str:

@@ -106,7 +106,7 @@ class Hello(_message.Message):
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Handler kinds it can run. At most 256."""
+        """Handler kinds it can run, together with the labels in 16 KiB. At most 256."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

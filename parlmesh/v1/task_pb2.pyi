@@ -150,7 +150,7 @@ class Placement(_message.Message):
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Every pair must be among the actor's labels. A name that begins with "attested/" asks for what the scheduler's
-        operator says of the node, whatever its actors claim. At most 64 labels.
+        operator says of the node, whatever its actors claim. At most 64 labels, names and values of 128 bytes each.
         """
 
     def __init__(
@@ -188,7 +188,7 @@ class TaskSpec(_message.Message):
     changes nothing and answers with the same id, so a retry after a lost answer is safe. At most 256 characters.
     """
     kind: _builtins.str
-    """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 256 characters."""
+    """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 128 bytes."""
     priority: Global___Priority.ValueType
     max_attempts: _builtins.int
     """The task fails when this many of its attempts have failed. An attempt whose actor was lost does not count.

@@ -18,6 +18,8 @@ from .task import ANYWHERE, Task
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
 LOWEST, HIGHEST = limits.PRIORITY.least, limits.PRIORITY.most
 NAMED_KINDS = 50
+# A status travels in headers, which have little room.
+NAMED_CHARACTERS = 1000
 SHORTEST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 30.0
 # When nothing was finished lately, so that nothing is known.
@@ -68,12 +70,16 @@ def check_kinds(new: Mapping[str, Task], known: Collection[str], fleet: Fleet, c
     for task in new.values():
         if task.kind not in known and task.kind not in fleet.present_kinds():
             raise FailedPrecondition(
-                f'no actor has the kind "{task.kind}" of task "{task.task_id}"; '
-                f"known kinds: {', '.join(sorted(islice(known, NAMED_KINDS)))}",
+                f'no actor has the kind "{task.kind}" of task "{task.task_id}"; known kinds: {_listed(known)}',
                 reason="UNKNOWN_KIND",
                 kind=task.kind,
                 task_id=task.task_id,
             )
+
+
+def _listed(kinds: Collection[str]) -> str:
+    text = ", ".join(sorted(islice(kinds, NAMED_KINDS)))
+    return text if len(text) <= NAMED_CHARACTERS else f"{text[:NAMED_CHARACTERS]}…"
 
 
 def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:

@@ -1,11 +1,15 @@
 """What a restart must know of actors, nodes and kinds. Part of the core: no I/O."""
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 
 from .actions import Decided, Dismissed, Introduced, Kinds, Paused, Standing
 from .placement import Actor, Fleet
 
-MOST_KINDS = 10_000
+# With what one name may have, half a megabyte.
+MOST_KINDS = 4096
+# Of those that only one node has announced: no node alone makes others' forgotten.
+MOST_OWN_KINDS = 1024
 
 
 class KnownKinds(Collection[str]):
@@ -13,6 +17,9 @@ class KnownKinds(Collection[str]):
 
     def __init__(self) -> None:
         self._announced: dict[str, float] = {}
+        # Those that one node alone has announced, in the same order; after a restart nobody is known to have.
+        self._own: dict[str, dict[str, None]] = {}
+        self._owner: dict[str, str] = {}
 
     def __contains__(self, kind: object) -> bool:
         return kind in self._announced
@@ -23,15 +30,23 @@ class KnownKinds(Collection[str]):
     def __len__(self) -> int:
         return len(self._announced)
 
-    def announce(self, kinds: Iterable[str], now: float) -> tuple[list[str], list[str]]:
+    def announce(self, kinds: Iterable[str], now: float, node_id: str | None = None) -> tuple[list[str], list[str]]:
         """(those that were not known, those that are forgotten to make room)."""
         announced = self._announced
         fresh = []
-        for kind in kinds:
+        for kind in dict.fromkeys(kinds):
+            owner = node_id
             if announced.pop(kind, None) is None:
                 fresh.append(kind)
+            elif self._disown(kind) != node_id:
+                owner = None
             announced[kind] = now
-        return fresh, self._forget(list(announced)[: max(0, len(announced) - MOST_KINDS)])
+            if owner is not None:
+                self._own.setdefault(owner, {})[kind] = None
+                self._owner[kind] = owner
+        own = self._own.get(node_id, {}) if node_id is not None else {}
+        forgotten = self._forget(list(islice(own, max(0, len(own) - MOST_OWN_KINDS))))
+        return fresh, forgotten + self._forget(list(islice(announced, max(0, len(announced) - MOST_KINDS))))
 
     def expire(self, before: float, used: Collection[str]) -> list[str]:
         """Forgets those that were last announced before that and that nobody has now; returns them."""
@@ -46,7 +61,18 @@ class KnownKinds(Collection[str]):
     def _forget(self, kinds: list[str]) -> list[str]:
         for kind in kinds:
             del self._announced[kind]
+            self._disown(kind)
         return kinds
+
+    def _disown(self, kind: str) -> str | None:
+        """Whose it was alone."""
+        owner = self._owner.pop(kind, None)
+        if owner is not None:
+            own = self._own[owner]
+            del own[kind]
+            if not own:
+                del self._own[owner]
+        return owner
 
 
 class Roster:
@@ -77,9 +103,9 @@ class Roster:
         """Notes how a node stands."""
         self._decided.actors.append(standing)
 
-    def announce_kinds(self, kinds: Iterable[str], now: float) -> None:
-        """An actor offers these."""
-        fresh, forgotten = self.kinds.announce(kinds, now)
+    def announce_kinds(self, actor: Actor, now: float) -> None:
+        """An actor offers what it can do."""
+        fresh, forgotten = self.kinds.announce(sorted(actor.kinds), now, actor.node_id)
         self._note_kinds(True, fresh)
         self._note_kinds(False, forgotten)
 

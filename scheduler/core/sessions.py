@@ -1,6 +1,7 @@
 """Actors' streams and their leases: who is connected, what is renewed, what expires. Part of the core: no I/O."""
 
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from parlmesh import limits
@@ -84,7 +85,7 @@ class Sessions:
             actor.run_seconds, actor.slowness, actor.depth, actor.even = 0.0, 1.0, actor.slots, False
         self.by_number[hello.session] = actor
         fleet.place(actor, hello.kinds, self._labels(hello), self._life.queue.classes.values())
-        self._life.roster.announce_kinds(hello.kinds, now)
+        self._life.roster.announce_kinds(actor, now)
         if before != (actor.node_id, actor.incarnation, actor.slots):
             self._life.roster.introduce(actor)
         self.quarantine.apply_to(actor)
@@ -152,20 +153,29 @@ class Sessions:
 
     def expire(self, now: float) -> None:
         """Gives away leases that were not renewed, and all leases of actors that did not come back."""
-        actors = self._life.fleet.actors
+        actors, retention = self._life.fleet.actors, self._life.config.retention
         self.quarantine.expire(now)
         forgotten = []
+        # By node, those of which nothing but the name is kept.
+        idle: dict[str, list[Actor]] = {}
         for actor in actors.values():
             if actor.session:
                 self._expire_connected(actor, now)
             elif actor.leases:
                 if now >= actor.kept_until:
                     self._give_away(actor, now)
-            elif now >= actor.lost_at + self._life.config.retention.actor_seconds:
-                forgotten.append(actor.actor_id)
-        for actor_id in forgotten:
-            if not actors[actor_id].paused:
-                self._life.roster.dismiss(actor_id)
+            elif actor.paused:
+                continue
+            elif now >= actor.lost_at + retention.actor_seconds:
+                forgotten.append(actor)
+            else:
+                idle.setdefault(actor.node_id, []).append(actor)
+        for lost in idle.values():
+            if len(lost) > retention.actors_per_node:
+                lost.sort(key=lambda actor: actor.lost_at)
+                forgotten += lost[: len(lost) - retention.actors_per_node]
+        for actor in forgotten:
+            self._life.roster.dismiss(actor.actor_id)
 
     def follow_policy(self, now: float) -> None:
         """Ends the measurement once every connected user of policies has the newest."""
@@ -322,6 +332,8 @@ def _check(hello: Hello) -> None:
     for kind in hello.kinds:
         limits.KIND.check_text(kind, owner)
     admission.check_labels(hello.labels, owner)
+    size = sum(len(text.encode()) for text in (*hello.kinds, *chain.from_iterable(hello.labels)))
+    limits.ABILITIES.check(size, owner)
     for name, _ in hello.labels:
         if name.startswith(ATTESTED):
             raise InvalidInput(

@@ -36,8 +36,10 @@ class Shelf(Protocol):
     def delete_old_parts(self, place: Place) -> bool: ...
 
 
-def shorten(shelf: Shelf, place: Place, covered: int, switched: Callable[[Place, Compactor], None]) -> Iterator[None]:
-    """In short steps. `switched` hears of the snapshot that is valid from then on."""
+def shorten(
+    shelf: Shelf, place: Place, covered: int, switched: Callable[[Place, Compactor, int], None]
+) -> Iterator[None]:
+    """In short steps. `switched` hears of the snapshot that is valid from then on, and of its bytes."""
     _hit(failpoints.COMPACT_BEGIN)
     yield from _delete_old(shelf, place)
     generation, compactor = place.generation + 1, Compactor()
@@ -46,16 +48,17 @@ def shorten(shelf: Shelf, place: Place, covered: int, switched: Callable[[Place,
             compactor.read(batch)
             _hit(failpoints.COMPACT_READ)
             yield
-    parts = 0
+    parts = size = 0
     for batch in compactor.write(SNAPSHOT_BATCH_BYTES):
         shelf.put_part(generation, parts, seal(batch))
         parts += 1
+        size += len(batch)
         _hit(failpoints.COMPACT_WRITE)
         yield
     _hit(failpoints.COMPACT_BEFORE_SWITCH)
     place = Place(generation, covered, parts)
     shelf.set_place(place)
-    switched(place, compactor)
+    switched(place, compactor, size)
     _hit(failpoints.COMPACT_AFTER_SWITCH)
     yield
     yield from _delete_old(shelf, place)

@@ -39,12 +39,14 @@ class SqliteStore:
         synchronous: Literal["full", "normal"] = "full",
         repair: bool = False,
         compact_records: int = 200_000,
+        compact_bytes: int = 128 << 20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._synchronous = synchronous
         self._repair = repair
         self._compact_records = compact_records
+        self._compact_bytes = compact_bytes
         self._clock = clock
         self._custody = Custody(path)
         self._witness = Witness(path)
@@ -52,7 +54,9 @@ class SqliteStore:
         self._place = Place()
         self._last_id = 0
         self._new_records = 0
-        self._live_tasks = 0
+        self._new_bytes = 0
+        # Of the valid snapshot; its bytes are known once this process has read or written it.
+        self._live_tasks = self._live_bytes = 0
         self._compact_after = float("-inf")
         self.identity = 0
 
@@ -90,6 +94,7 @@ class SqliteStore:
                     raise
         self._last_id += 1
         self._new_records += records
+        self._new_bytes += len(batch)
         self._witness.note(self._last_id)
 
     def renew_identity(self) -> None:
@@ -102,8 +107,9 @@ class SqliteStore:
         self._custody.check()
 
     def wants_compaction(self) -> bool:
-        enough = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
-        return enough and self._clock() >= self._compact_after
+        many = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
+        large = self._new_bytes >= max(self._compact_bytes, 2 * self._live_bytes)
+        return (many or large) and self._clock() >= self._compact_after
 
     def compact(self) -> Iterator[None]:
         # Until it has ended well: what it leaves half done is removed by the next.
@@ -143,21 +149,25 @@ class SqliteStore:
     def _read_all(self, seen: Seen | None) -> Iterator[bytes]:
         tables = self.tables
         with tables.errors():
-            yield from tables.snapshot(self._place)
+            for batch in tables.snapshot(self._place):
+                self._live_bytes += len(batch)
+                yield batch
             self._last_id = self._place.covered
             for batch in tables.journal(self._place.covered + 1):
                 yield batch
                 self._last_id += 1
                 self._new_records += count(batch)
+                self._new_bytes += len(batch)
         check_length(self._path, self._last_id, seen)
         self._witness.begin(self.identity, self._last_id)
 
     def _compact(self) -> Iterator[None]:
-        pending = self._new_records
+        pending, pending_bytes = self._new_records, self._new_bytes
 
-        def switched(place: Place, compactor: Compactor) -> None:
-            self._place, self._live_tasks = place, compactor.tasks
+        def switched(place: Place, compactor: Compactor, size: int) -> None:
+            self._place, self._live_tasks, self._live_bytes = place, compactor.tasks, size
             self._new_records -= pending
+            self._new_bytes -= pending_bytes
             self._compact_after = float("-inf")
             compactor.unreadable.tell(str(self._path))
 

@@ -29,7 +29,13 @@ def test_both_ends_are_allowed_and_what_lies_beyond_is_not(limit: limits.Limit) 
 def test_a_refusal_names_field_owner_value_and_range() -> None:
     with pytest.raises(InvalidInput) as caught:
         limits.KIND.check_text("k" * 300, 'task "t"')
-    assert caught.value.message == f'kind "{"k" * 40}…" of task "t" has 300 characters; it must have 1 to 256'
+    assert caught.value.message == f'kind "{"k" * 40}…" of task "t" has 300 bytes; it must have 1 to 128'
+
+
+def test_names_that_are_kept_for_long_are_measured_in_bytes() -> None:
+    limits.KIND.check_text("ü" * 64)
+    with pytest.raises(InvalidInput, match=r"has 130 bytes"):
+        limits.LABEL_VALUE.check_text("ü" * 65)
 
 
 def test_a_text_that_is_cut_is_as_long_as_allowed() -> None:

@@ -32,19 +32,30 @@ Nodes = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help=
 
 @app.command("list")
 def list_actors(
-    context: typer.Context, scheduler: SchedulerAddress = SCHEDULER_DEFAULT, as_json: AsJson = False
+    context: typer.Context,
+    limit: Annotated[int, typer.Option(min=1, help="at most so many")] = 1_000,
+    scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
+    as_json: AsJson = False,
 ) -> None:
-    """List the actors, the recently lost ones included."""
+    """List the actors by their ids, the recently lost ones included."""
 
     async def ask() -> "Sequence[Actor]":
         from parlmesh.rpc import pages
         from parlmesh.v1.scheduler_service_pb2 import ListActorsRequest
 
+        actors: list[Actor] = []
         async with scheduler_at(scheduler, security_of(context)) as stub:
-            listing = pages(partial(stub.ListActors, timeout=CALL_SECONDS), ListActorsRequest())
-            return [actor async for page in listing for actor in page.actors]
+            request = ListActorsRequest(page_size=min(limit + 1, 1_000))
+            async for page in pages(partial(stub.ListActors, timeout=CALL_SECONDS), request):
+                actors += page.actors
+                if len(actors) > limit:
+                    break
+        return actors
 
-    show_actors(run(ask()), as_json=as_json)
+    actors = run(ask())
+    show_actors(actors[:limit], as_json=as_json)
+    if len(actors) > limit:
+        typer.echo(f"there are more than {limit}: --limit shows them", err=True)
 
 
 @app.command()

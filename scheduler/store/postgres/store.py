@@ -35,12 +35,14 @@ class PostgresStore:
         *,
         synchronous: Literal["full", "normal"] = "full",
         compact_records: int = 200_000,
+        compact_bytes: int = 128 << 20,
         lease_seconds: float = 2.0,
         address: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._where = str(target)
         self._compact_records = compact_records
+        self._compact_bytes = compact_bytes
         self._clock = clock
         self._database = Database(target, synchronous=synchronous == "full", name="parlmesh-scheduler")
         self._rows = Rows(self._database.lane(), self._where)
@@ -53,7 +55,9 @@ class PostgresStore:
         # An append failed and may have been done.
         self._doubtful = False
         self._new_records = 0
-        self._live_tasks = 0
+        # Of this term; who takes over counts anew.
+        self._new_bytes = 0
+        self._live_tasks = self._live_bytes = 0
         self._compact_after = float("-inf")
         self.leader = ""
         self.identity = 0
@@ -110,6 +114,7 @@ class PostgresStore:
         self._doubtful = False
         self._last_id = number
         self._new_records += records
+        self._new_bytes += len(batch)
 
     def renew_identity(self) -> None:
         identity = new_identity()
@@ -121,18 +126,20 @@ class PostgresStore:
         self._rows.place()
 
     def wants_compaction(self) -> bool:
-        enough = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
-        return enough and self._clock() >= self._compact_after
+        many = self._new_records >= max(self._compact_records, 2 * self._live_tasks)
+        large = self._new_bytes >= max(self._compact_bytes, 2 * self._live_bytes)
+        return (many or large) and self._clock() >= self._compact_after
 
     def compact(self) -> Iterator[None]:
         self._compact_after = self._clock() + RETRY_SECONDS
         # As the database has it: a switch whose answer was lost counts.
         self._place = self._rows.place()
-        pending = self._new_records
+        pending, pending_bytes = self._new_records, self._new_bytes
 
-        def switched(place: Place, compactor: Compactor) -> None:
-            self._place, self._live_tasks = place, compactor.tasks
+        def switched(place: Place, compactor: Compactor, size: int) -> None:
+            self._place, self._live_tasks, self._live_bytes = place, compactor.tasks, size
             self._new_records -= pending
+            self._new_bytes -= pending_bytes
             self._compact_after = float("-inf")
             compactor.unreadable.tell(self._where)
 

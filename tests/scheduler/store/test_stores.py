@@ -115,6 +115,28 @@ def test_a_compacted_journal_rebuilds_the_same_core(make_store: Make) -> None:
     assert summary(copy) == summary(harness.core)
 
 
+def test_few_large_records_want_a_compaction_too_and_what_is_alive_counts_twice(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "s.sqlite", compact_bytes=10_000)
+    list(store.open(1.0).batches)
+    assert _appended_until_full(store, 0) == 4
+    list(store.compact())
+    assert _appended_until_full(store, 4) == 8
+    store.close()
+    list(store.open(2.0).batches)
+    assert store.wants_compaction()
+    list(store.compact())
+    assert _appended_until_full(store, 12) == 24
+    store.close()
+
+
+def _appended_until_full(store: Store, first: int) -> int:
+    number = first
+    while not store.wants_compaction():
+        store.append(_batch(number, b"x" * 3_000), 1)
+        number += 1
+    return number - first
+
+
 def test_compaction_may_be_abandoned_at_any_step(make_store: Make) -> None:
     store, _, _ = reopen(make_store)
     for number in range(100):
