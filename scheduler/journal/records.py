@@ -176,6 +176,13 @@ def unseal(sealed: bytes, where: str) -> bytes:
     return batch
 
 
+def unsealed_beginning(sealed: bytes, where: str) -> bytes:
+    """What there is of a sealed batch that was cut: nothing says that it is what was written."""
+    if len(sealed) < _SEAL.size or _SEAL.unpack_from(sealed)[0] != VERSION:
+        raise DamagedJournal(f"{where} has nothing that can be read", where=where)
+    return sealed[_SEAL.size :]
+
+
 def _rare(persist: Persist) -> list[bytes]:
     """Heads and bodies of what is seldom written."""
     parts: list[bytes] = []

@@ -17,8 +17,9 @@ class UnreadableRecords:
         self.count = 0
         self.described: list[str] = []
 
-    def add(self, what: str) -> None:
-        self.count += 1
+    def add(self, what: str, count: int = 1) -> None:
+        """`count` is how many are left out by it, as far as is known."""
+        self.count += count
         if len(self.described) < DESCRIBED:
             self.described.append(what)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Compactor
-from ..journal.records import DamagedJournal, seal, unseal
+from ..journal.records import DamagedJournal, seal, unseal, unsealed_beginning
 from ..journal.unreadable import UnreadableRecords
 from .protocol import new_identity
 from .shelf import SNAPSHOT_BATCH_BYTES, UNKNOWN_PARTS, Place
@@ -23,6 +23,8 @@ log = get_logger("parlmesh.scheduler")
 
 # After this many unreadable rows in a row nothing more is expected.
 MOST_UNREADABLE_ROWS = 10_000
+# Less than a page, so that only what is gone is left out.
+PIECE_BYTES = 64
 
 
 def repair(path: Path, seen: Seen | None) -> bool:
@@ -36,7 +38,8 @@ def repair(path: Path, seen: Seen | None) -> bool:
     compactor = Compactor(unreadable)
     last_id = _Salvage(path, unreadable).read_into(compactor)
     if seen is not None and seen.last_id > last_id:
-        unreadable.add(f"{seen.last_id - last_id} batches after row {last_id}, which were acknowledged and are gone")
+        gone = seen.last_id - last_id
+        unreadable.add(f"{gone} batches after row {last_id}, which were acknowledged and are gone", gone)
         last_id = seen.last_id
     fresh = path.with_name(path.name + ".repaired")
     _remove(fresh)
@@ -44,7 +47,14 @@ def repair(path: Path, seen: Seen | None) -> bool:
     kept = _move_aside(path)
     fresh.rename(path)
     unreadable.tell(str(path))
-    log.error("journal_repaired", path=str(path), damage=why, tasks=compactor.tasks, damaged_copy=str(kept))
+    log.error(
+        "journal_repaired",
+        path=str(path),
+        damage=why,
+        tasks=compactor.tasks,
+        left_out=unreadable.count,
+        damaged_copy=str(kept),
+    )
     return True
 
 
@@ -109,6 +119,8 @@ class _Salvage:
             return 0
         try:
             database = sqlite3.connect(self._path, isolation_level=None)
+            # Else SQLite refuses all of a file that is shorter than it says.
+            database.execute("PRAGMA writable_schema = ON")
         except sqlite3.Error as error:
             self._unreadable.add(f"all of {self._path}: {error}")
             return 0
@@ -141,40 +153,73 @@ class _Salvage:
         while place.parts == UNKNOWN_PARTS or position < place.parts:
             where = f"snapshot {place.generation}, part {position}"
             try:
-                row = database.execute(
-                    "SELECT batch FROM snapshot WHERE generation = ? AND position = ?", (place.generation, position)
-                ).fetchone()
+                row = _part(database, place.generation, position)
                 if row is None and place.parts == UNKNOWN_PARTS:
                     return
                 if row is None:
                     self._unreadable.add(f"{where} is missing")
                 else:
-                    yield unseal(row[0], where)
+                    yield self._batch(database, "snapshot", row, where)
             except (sqlite3.Error, DamagedJournal) as error:
                 self._unreadable.add(f"{where}: {error}")
-                if place.parts == UNKNOWN_PARTS and position > MOST_UNREADABLE_ROWS:
+                if place.parts == UNKNOWN_PARTS:
                     return
             position += 1
 
     def _journal(self, database: sqlite3.Connection, first: int) -> Iterator[tuple[int, bytes]]:
-        expected, unreadable = first, 0
-        while unreadable < MOST_UNREADABLE_ROWS:
-            where = f"journal row {expected}"
+        # Rows that cannot be found may lie in a hole, or be none at all.
+        expected, sought, why = first, 0, ""
+        while sought < MOST_UNREADABLE_ROWS:
             try:
                 row = database.execute(
-                    "SELECT id, batch FROM journal WHERE id >= ? ORDER BY id LIMIT 1", (expected,)
+                    "SELECT id FROM journal WHERE id >= ? ORDER BY id LIMIT 1", (expected + sought,)
                 ).fetchone()
-                if row is None:
-                    return
-                if row[0] != expected:
-                    self._unreadable.add(f"journal rows {expected} to {row[0] - 1} are missing")
-                expected, where = row[0], f"journal row {row[0]}"
-                yield expected, unseal(row[1], where)
-                unreadable = 0
+            except sqlite3.Error as error:
+                sought, why = sought + 1, f": {error}"
+                continue
+            if row is None:
+                break
+            if row[0] != expected:
+                missing = row[0] - expected
+                self._unreadable.add(f"journal rows {expected} to {row[0] - 1} are missing{why}", missing)
+            expected, sought, why = row[0], 0, ""
+            try:
+                yield expected, self._batch(database, "journal", expected, f"journal row {expected}")
             except (sqlite3.Error, DamagedJournal) as error:
-                unreadable += 1
-                self._unreadable.add(f"{where}: {error}")
+                self._unreadable.add(f"journal row {expected}: {error}")
             expected += 1
+        if why:
+            self._unreadable.add(f"what follows journal row {expected - 1}{why}")
+
+    def _batch(self, database: sqlite3.Connection, table: str, row: int, where: str) -> bytes:
+        """What was sealed; of a row that goes on in pages that are gone its beginning, for which no checksum speaks."""
+        with database.blobopen(table, "batch", row, readonly=True) as batch:
+            try:
+                return unseal(batch.read(), where)
+            except sqlite3.Error as error:
+                beginning = _beginning(batch)
+                self._unreadable.add(f"{where}: {len(batch) - len(beginning)} of {len(batch)} bytes: {error}")
+                return unsealed_beginning(beginning, where)
+
+
+def _part(database: sqlite3.Connection, generation: int, position: int) -> int | None:
+    """Its row, by the index or, when that is damaged, by looking through the table."""
+    statement = "SELECT rowid FROM snapshot {} WHERE generation = ? AND position = ?"
+    try:
+        row = database.execute(statement.format(""), (generation, position)).fetchone()
+    except sqlite3.Error:
+        row = database.execute(statement.format("NOT INDEXED"), (generation, position)).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _beginning(batch: sqlite3.Blob) -> bytes:
+    """As much of it as can be read."""
+    read = bytearray()
+    batch.seek(0)
+    with suppress(sqlite3.Error):
+        while piece := batch.read(PIECE_BYTES):
+            read += piece
+    return bytes(read)
 
 
 def _write(path: Path, compactor: Compactor, last_id: int) -> None:

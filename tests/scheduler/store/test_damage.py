@@ -243,6 +243,34 @@ def test_a_store_of_the_release_before_is_read_and_grows(path: Path) -> None:
     assert found(path) == ALL
 
 
+@pytest.mark.parametrize("compacted", [False, True])
+def test_of_a_file_that_lost_its_last_page_repair_keeps_the_rest_and_counts_what_is_gone(
+    tmp_path: Path, compacted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "s.sqlite"
+    store = SqliteStore(path)
+    assert list(store.open(1.0).batches) == []
+    for number in range(100):
+        store.append(_batch(number, b"x" * 200), 1)
+    if compacted:
+        list(store.compact())
+        # What the compaction freed lies behind the snapshot.
+        store.tables.execute("VACUUM")
+    store.close()
+    os.truncate(path, path.stat().st_size - (8192 if compacted else 4096))
+    with pytest.raises(DamagedJournal, match=r"store\.repair"):
+        found(path)
+    kept = found(path, repair=True)
+    assert 60 <= len(kept) < 100
+    assert kept == [f"t{number}" for number in range(len(kept))]
+    (repaired,) = [record for record in caplog.records if record.getMessage() == "journal_repaired"]
+    assert repaired.levelname == "ERROR"
+    fields = repaired.__dict__["parlmesh_fields"]
+    assert fields["tasks"] == len(kept)
+    assert 1 <= fields["left_out"] <= 2 if compacted else 100 - len(kept) <= fields["left_out"] <= 102 - len(kept)
+    assert found(path) == kept
+
+
 @pytest.mark.parametrize("year", [2038, 2039, 2100, 2500])
 def test_lease_floors_grow_in_any_year(path: Path, year: int) -> None:
     wall_time = (year - 1970) * 365.25 * 86400
