@@ -185,7 +185,8 @@ class TaskSpec(_message.Message):
     SUBMITTER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     """Chosen by the submitter, or left empty for the scheduler to choose. Submitting a known id again
-    changes nothing and answers with the same id, so a retry after a lost answer is safe. At most 256 characters.
+    changes nothing and answers with the same id, so a retry after a lost answer is safe; ALREADY_EXISTS when it is
+    known outside the caller's namespace. At most 256 characters.
     """
     kind: _builtins.str
     """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 128 bytes."""

@@ -5,7 +5,7 @@ The namespace is the beginning of the submitter, up to the first "/"; identities
 
 from collections.abc import Collection, Iterable, Sequence
 
-from parlmesh.errors import PermissionDenied
+from parlmesh.errors import AlreadyExists, PermissionDenied
 from parlmesh.security import ANYONE, Identity
 
 from ..blobs import client_writer
@@ -32,7 +32,8 @@ class Tenant:
         return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
 
     def bind(self, tasks: Iterable[Task]) -> None:
-        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does.
+        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does,
+        AlreadyExists when its id is that of a task outside: nothing of the caller's would ever exist.
 
         PermissionDenied for what learner and loops ask of nodes, which believe what such tasks say: one would spend a
         node's privacy, leave a residual in its next update, or have it import an environment.
@@ -45,8 +46,18 @@ class Tenant:
                         f"namespace {self.prefix[:-1]}",
                         reason="FLEET_KIND",
                     )
+                self._check_id(task.task_id)
                 self.check(one for one in task.dependencies if one in self._core.life.tasks)
                 task.submitter = self.submitter(task.submitter)
+
+    def _check_id(self, task_id: str) -> None:
+        taken = self._core.life.tasks.get(task_id)
+        if taken is not None and not self.sees(taken):
+            raise AlreadyExists(
+                f'task id "{task_id}" is taken; leave it empty, or choose a long random one',
+                reason="TASK_ID_TAKEN",
+                task_id=task_id,
+            )
 
     def check(self, task_ids: Iterable[str]) -> None:
         """NotFound for a task of somebody else, as if there were none."""

@@ -110,6 +110,25 @@ async def test_a_hidden_task_is_refused_in_the_words_of_one_that_is_not_there(as
     assert details[0] == details[1]
 
 
+async def test_an_id_of_somebody_else_s_task_is_refused_and_the_own_one_may_be_sent_again(as_: Any) -> None:
+    ada, bob = await as_("ada"), await as_("bob")
+    await submit(ada, "taken")
+    tasks = [task_pb2.TaskSpec(task_id=name, kind="noop") for name in ("fresh", "taken")]
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await bob.SubmitTasks(pb.SubmitTasksRequest(tasks=tasks), timeout=SECONDS)
+    assert (error.value.code(), error_from_rpc(error.value).reason) == (
+        grpc.StatusCode.ALREADY_EXISTS,
+        "TASK_ID_TAKEN",
+    )
+    assert "team-a" not in f"{error.value.details()}{error.value.trailing_metadata()}"
+    assert await listed(bob) == set()
+    stream = bob.SubmitTaskStream(iter([pb.SubmitTaskStreamRequest(tasks=tasks)]), timeout=SECONDS)
+    (receipt,) = [receipt async for answer in stream for receipt in answer.receipts]
+    assert error_from_status(receipt).reason == "TASK_ID_TAKEN"
+    await submit(ada, "taken")
+    assert await listed(ada) == {"taken"}
+
+
 async def test_a_claimed_submitter_stays_in_the_namespace(as_: Any) -> None:
     bob, root = await as_("bob"), await as_("root")
     for task_id, claimed in (("plain", "ada"), ("forged", "team-a/ada"), ("own", "team-b/lab")):
