@@ -9,6 +9,7 @@ from typing import NamedTuple
 from .errors import InvalidInput
 
 LONGEST_SECONDS = 100 * 365 * 86400
+LONGEST_RUN_SECONDS = 30 * 86400
 # So much of a text is repeated in a refusal.
 SHOWN = 40
 
@@ -88,7 +89,7 @@ PARTS = Limit("parts", "message of updates", 0, 4_096, "entries", "TOO_MANY_PART
 PRIORITY = Limit("priority", "task", 1, 5, "", "UNKNOWN_PRIORITY")
 MAX_ATTEMPTS = Limit("max_attempts", "task", 0, (1 << 32) - 1, "", "INVALID_ATTEMPTS")
 QUEUE_TIMEOUT = Limit("queue_timeout", "task", 0, LONGEST_SECONDS, "s", "INVALID_TIMEOUT")
-RUN_TIMEOUT = Limit("run_timeout", "task", 1e-9, LONGEST_SECONDS, "s", "INVALID_TIMEOUT")
+RUN_TIMEOUT = Limit("run_timeout", "task", 1e-9, LONGEST_RUN_SECONDS, "s", "INVALID_TIMEOUT")
 SLOTS = Limit("slots", "actor", 1, 10_000, "", "INVALID_SLOTS")
 INCARNATION = Limit("incarnation", "actor", 0, (1 << 63) - 1, "", "INVALID_INCARNATION")
 CREDITS = Limit("credits", "actor", 0, 100_000, "", cut=True)

@@ -6,6 +6,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, SecretStr, model_validator
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
+from parlmesh.limits import LONGEST_RUN_SECONDS
 from parlmesh.postgres.target import check_url
 from parlmesh.security import SecurityConfig
 
@@ -39,8 +40,17 @@ class RetryConfig(Config):
     """The doubling ends here."""
     quarantine_losses: int = Field(default=3, ge=1)
     """A task that lost this many actors is never given out again."""
-    run_timeout_seconds: float = Field(default=3600.0, gt=0)
+    run_timeout_seconds: float = Field(default=3600.0, gt=0, le=LONGEST_RUN_SECONDS)
     """Longest run of one attempt of a task that does not say otherwise."""
+
+
+class NamespaceConfig(Config):
+    """What a caller that is confined to a namespace may ask for: the fleet is not its own."""
+
+    max_priority: Literal["background", "low", "normal", "high", "critical"] = "high"
+    """Highest priority of its tasks."""
+    max_run_seconds: float = Field(default=86_400.0, gt=0, le=LONGEST_RUN_SECONDS)
+    """Longest run_timeout of its tasks."""
 
 
 class LeaseConfig(Config):
@@ -195,6 +205,10 @@ class SchedulerConfig(Config):
     security: SecurityConfig = SecurityConfig()
     queue: QueueConfig = QueueConfig()
     retries: RetryConfig = RetryConfig()
+    namespace: NamespaceConfig = NamespaceConfig()
+    """Of all namespaces but those in `namespaces`."""
+    namespaces: dict[str, NamespaceConfig] = Field(default={})
+    """By the name of a namespace, what its callers may ask for instead."""
     leases: LeaseConfig = LeaseConfig()
     strikes: StrikeConfig = StrikeConfig()
     dispatch: DispatchConfig = DispatchConfig()

@@ -215,7 +215,7 @@ class TaskSpec(_message.Message):
 
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """Longest run of one attempt; unset = the scheduler's default."""
+        """Longest run of one attempt, up to 30 days; unset = the scheduler's default. A namespace may be given less."""
 
     def __init__(
         self,

@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
 from parlmesh import limits
-from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted
+from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, ResourceExhausted
 from parlmesh.rates import Rates
 from parlmesh.security.config import QuotaConfig
 
-from ..config import QueueConfig
+from ..config import NamespaceConfig, QueueConfig
 from . import dependencies
 from .placement import Fleet
 from .statistics import Statistics
-from .task import ANYWHERE, Task
+from .task import ANYWHERE, Priority, Task
 
 # Plain numbers: these are looked at for every task.
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
@@ -80,6 +80,23 @@ def check_kinds(new: Mapping[str, Task], known: Collection[str], fleet: Fleet, c
 def _listed(kinds: Collection[str]) -> str:
     text = ", ".join(sorted(islice(kinds, NAMED_KINDS)))
     return text if len(text) <= NAMED_CHARACTERS else f"{text[:NAMED_CHARACTERS]}…"
+
+
+def check_confined(task: Task, allowed: NamespaceConfig) -> None:
+    """PermissionDenied for what a namespace may not ask for. A task without a run_timeout has the operator's."""
+    highest = Priority[allowed.max_priority.upper()]
+    if highest < task.priority <= HIGHEST:
+        raise PermissionDenied(
+            f"priority of {_owner(task)} is {Priority(task.priority).name}; the namespace may go up to {highest.name} "
+            "(namespace.max_priority)",
+            reason="PRIORITY_NOT_ALLOWED",
+        )
+    if task.run_timeout is not None and task.run_timeout > allowed.max_run_seconds:
+        raise PermissionDenied(
+            f"run_timeout of {_owner(task)} is {task.run_timeout:g} s; the namespace may go up to "
+            f"{allowed.max_run_seconds:g} s (namespace.max_run_seconds)",
+            reason="RUN_TIMEOUT_NOT_ALLOWED",
+        )
 
 
 def check_room(new: Mapping[str, Task], statistics: Statistics, now: float, config: QueueConfig) -> None:

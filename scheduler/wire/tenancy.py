@@ -9,6 +9,7 @@ from parlmesh.errors import AlreadyExists, PermissionDenied
 from parlmesh.security import ANYONE, Identity
 
 from ..blobs import client_writer
+from ..core.admission import check_confined
 from ..core.core import Core
 from ..core.task import Task
 
@@ -20,6 +21,7 @@ class Tenant:
         self._core = core
         self._fleet_kinds = fleet_kinds
         self._name = identity.name
+        self._allowed = core.config.namespaces.get(identity.namespace, core.config.namespace)
         self.prefix = f"{identity.namespace}/" if identity.namespace else ""
         self.owner = "" if identity is ANYONE else self.prefix or identity.name
         """Against whose allowance its tasks count: all of a namespace share one."""
@@ -35,8 +37,9 @@ class Tenant:
         """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does,
         AlreadyExists when its id is that of a task outside: nothing of the caller's would ever exist.
 
-        PermissionDenied for what learner and loops ask of nodes, which believe what such tasks say: one would spend a
-        node's privacy, leave a residual in its next update, or have it import an environment.
+        PermissionDenied for what the operator does not allow its namespace, and for what learner and loops ask of
+        nodes, which believe what such tasks say: one would spend a node's privacy, leave a residual in its next
+        update, or have it import an environment.
         """
         if self.prefix:
             for task in tasks:
@@ -46,17 +49,19 @@ class Tenant:
                         f"namespace {self.prefix[:-1]}",
                         reason="FLEET_KIND",
                     )
-                self._check_id(task.task_id)
+                self._check_new(task)
                 self.check(one for one in task.dependencies if one in self._core.life.tasks)
                 task.submitter = self.submitter(task.submitter)
 
-    def _check_id(self, task_id: str) -> None:
-        taken = self._core.life.tasks.get(task_id)
-        if taken is not None and not self.sees(taken):
+    def _check_new(self, task: Task) -> None:
+        taken = self._core.life.tasks.get(task.task_id)
+        if taken is None:
+            check_confined(task, self._allowed)
+        elif not self.sees(taken):
             raise AlreadyExists(
-                f'task id "{task_id}" is taken; leave it empty, or choose a long random one',
+                f'task id "{task.task_id}" is taken; leave it empty, or choose a long random one',
                 reason="TASK_ID_TAKEN",
-                task_id=task_id,
+                task_id=task.task_id,
             )
 
     def check(self, task_ids: Iterable[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from parlmesh.config import ListenConfig, MetricsConfig
 from parlmesh.rpc import error_from_rpc, error_from_status, open_channel
@@ -18,7 +19,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler.build import Scheduler
-from scheduler.config import SchedulerConfig, StoreConfig
+from scheduler.config import NamespaceConfig, SchedulerConfig, StoreConfig
 
 SECONDS = 10.0
 
@@ -35,6 +36,7 @@ async def as_(tmp_path: Path) -> AsyncIterator[Callable[..., Any]]:
             metrics=MetricsConfig(port=None),
             store=StoreConfig(kind="memory"),
             security=SecurityConfig(tokens=tmp_path / "tokens.yaml"),
+            namespaces={"team-b": NamespaceConfig(max_priority="critical", max_run_seconds=10.0)},
         )
     )
     stop = asyncio.Event()
@@ -127,6 +129,21 @@ async def test_an_id_of_somebody_else_s_task_is_refused_and_the_own_one_may_be_s
     assert error_from_status(receipt).reason == "TASK_ID_TAKEN"
     await submit(ada, "taken")
     assert await listed(ada) == {"taken"}
+
+
+async def test_a_namespace_asks_for_no_more_than_its_operator_allows(as_: Any) -> None:
+    ada, bob, root = await as_("ada"), await as_("bob"), await as_("root")
+    critical, high = task_pb2.PRIORITY_CRITICAL, task_pb2.PRIORITY_HIGH
+    assert await reason(submit(ada, "a", priority=critical)) == "PRIORITY_NOT_ALLOWED"
+    assert await reason(submit(ada, "a", run_timeout=Duration(seconds=86_401))) == "RUN_TIMEOUT_NOT_ALLOWED"
+    assert await reason(submit(bob, "b", run_timeout=Duration(seconds=11))) == "RUN_TIMEOUT_NOT_ALLOWED"
+    assert await listed(root) == set()
+    await submit(ada, "a", priority=high, run_timeout=Duration(seconds=86_400))
+    await submit(bob, "b", priority=critical, run_timeout=Duration(seconds=10))
+    await submit(root, "r", priority=critical, run_timeout=Duration(seconds=30 * 86_400))
+    # A run without end is nobody's to ask for; what is known already is not looked at again.
+    assert await reason(submit(root, "q", run_timeout=Duration(seconds=31 * 86_400))) == "INVALID_TIMEOUT"
+    await submit(ada, "a", priority=critical)
 
 
 async def test_a_claimed_submitter_stays_in_the_namespace(as_: Any) -> None:
