@@ -1,5 +1,6 @@
 """Answers that only look at the core: lists, numbers, the trace."""
 
+import zlib
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -71,10 +72,10 @@ def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
 
 
 def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsResponse:
-    """By their ids; the page token is the last one."""
+    """By their ids; the page token has the last one."""
     size = _page_size(request.page_size) or MAX_ACTORS
     states = frozenset[int](request.states)
-    after = limits.ACTOR_ID.shorten(request.page_token)
+    after = _last_actor(request.page_token)
     actors = [
         actor
         for actor in core.life.fleet.actors.values()
@@ -86,7 +87,7 @@ def list_actors(core: Core, request: pb.ListActorsRequest) -> pb.ListActorsRespo
         message = actor_message(core, actor)
         answer_bytes += message.ByteSize()
         if answer.actors and (answer_bytes > MAX_ANSWER_BYTES or len(answer.actors) == size):
-            answer.next_page_token = answer.actors[-1].actor_id
+            answer.next_page_token = _token(answer.actors[-1].actor_id)
             break
         answer.actors.append(message)
     return answer
@@ -155,5 +156,21 @@ def _page_size(size: int) -> int:
 
 def _number(token: str) -> int | None:
     if token and not (len(token) <= LONGEST_TOKEN and token.isascii() and token.isdecimal()):
-        raise InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")
+        raise _not_given_out(token)
     return int(token) if token else None
+
+
+def _token(actor_id: str) -> str:
+    """With a checksum: any text could be the id of an actor that is gone."""
+    return f"{zlib.crc32(actor_id.encode()):08x}-{actor_id}"
+
+
+def _last_actor(token: str) -> str:
+    actor_id = token.partition("-")[2]
+    if token and (len(actor_id) > limits.ACTOR_ID.most or token != _token(actor_id)):
+        raise _not_given_out(token)
+    return actor_id
+
+
+def _not_given_out(token: str) -> InvalidInput:
+    return InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")

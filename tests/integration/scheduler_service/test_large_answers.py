@@ -57,11 +57,12 @@ async def test_tasks_with_large_failures_and_many_dependencies_are_listed_in_pag
         await actor.close()
 
 
-@pytest.mark.parametrize("token", ["²", "9" * 5000, "-1", "x", "१", "1.0", "\n"])
+@pytest.mark.parametrize("token", ["²", "9" * 5000, "-1", "x", "१", "1.0", "\n", "00000000-a"])
 async def test_a_page_token_that_was_never_given_out_is_the_callers_mistake(client: Client, token: str) -> None:
-    with pytest.raises(InvalidInput, match="page_token") as caught:
-        await client.call("ListTasks", pb.ListTasksRequest(page_token=token))
-    assert caught.value.reason == "INVALID_PAGE_TOKEN"
+    for method, request in (("ListTasks", pb.ListTasksRequest), ("ListActors", pb.ListActorsRequest)):
+        with pytest.raises(InvalidInput, match="page_token") as caught:
+            await client.call(method, request(page_token=token))
+        assert caught.value.reason == "INVALID_PAGE_TOKEN"
 
 
 @pytest.mark.parametrize("field", ["run_timeout", "queue_timeout"])
