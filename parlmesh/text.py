@@ -17,6 +17,11 @@ def visible_lines(text: str) -> str:
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
+def indented(text: str) -> str:
+    """Lines after the first begin with spaces: what others wrote never passes for a line of the program's own."""
+    return text.replace("\n", "\n    ")
+
+
 def visible_json(line: str) -> str:
     """A JSON document with the same characters written as JSON escapes; it means what it meant."""
     return line if line.isprintable() else _SUSPECT.sub(_escape_json, line)

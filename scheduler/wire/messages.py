@@ -7,6 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from parlmesh import limits
+from parlmesh.text import visible
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
@@ -169,7 +170,7 @@ def _placement(message: task_pb2.Placement) -> Placement:
 
 def _failure(message: task_pb2.Failure) -> Failure:
     return Failure(
-        limits.FAILURE_REASON.shorten(message.reason) or "HANDLER_ERROR",
+        limits.FAILURE_REASON.shorten(visible(message.reason)) or "HANDLER_ERROR",
         limits.FAILURE_MESSAGE.shorten(message.message),
         message.retryable,
     )

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.text import visible, visible_json, visible_lines
+from parlmesh.text import indented, visible, visible_json, visible_lines
 
 NASTY = "a\x1b[31mred\x9b2J\u202egnp\u2066x\u2028y\u2029\x00\x7f\r\n\ud800 é [bold]✓"
 
@@ -38,3 +38,7 @@ def test_json_means_what_it_meant(text: str) -> None:
 @pytest.mark.parametrize("character", ["\U000e0041", "\ud800"])
 def test_json_escapes_what_lies_beyond_sixteen_bits_and_lone_surrogates(character: str) -> None:
     assert json.loads(visible_json(json.dumps(character, ensure_ascii=False))) == character
+
+
+def test_what_follows_the_first_line_never_begins_where_the_program_s_own_lines_do() -> None:
+    assert indented("it broke\nerror: all is lost\n") == "it broke\n    error: all is lost\n    "

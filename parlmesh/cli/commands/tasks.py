@@ -19,6 +19,7 @@ from parlmesh.cli.connection import (
 from parlmesh.cli.pairs import pairs
 from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table, say, seconds_of
 from parlmesh.errors import DeadlineExceeded, InvalidInput
+from parlmesh.text import indented
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
@@ -206,7 +207,7 @@ def why(
     if as_json:
         print_json([answer])
     else:
-        say(answer.explanation)
+        say(indented(answer.explanation))
 
 
 @app.command()
@@ -254,7 +255,7 @@ def _outcome_line(outcome: "Outcome") -> str:
         else f"{outcome.failure.reason}: {outcome.failure.message}"
     )
     times = f"queued {seconds_of(outcome.queued)}, ran {seconds_of(outcome.ran)}"
-    return f"{outcome.task_id}  {state}  {outcome.actor_id or '–'}  {times}  {end}"
+    return indented(f"{outcome.task_id}  {state}  {outcome.actor_id or '–'}  {times}  {end}")
 
 
 def _choice(option: str, word: str, allowed: Sequence[str]) -> int:

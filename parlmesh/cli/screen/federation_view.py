@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from parlmesh.cli.screen.tables import enum_word, print_table, say
+from parlmesh.text import indented
 from parlmesh.v1 import federation_service_pb2 as pb
 
 
@@ -48,7 +49,7 @@ def print_rounds(rounds: Sequence[pb.Round]) -> None:
     columns = (">round", "state", ">seconds", ">accepted", "refused", "model", ">version")
     print_table(columns, rows, nothing="no rounds yet")
     if failure := _last_failure(rounds):
-        say(failure)
+        say(indented(failure))
 
 
 def _last_failure(rounds: Sequence[pb.Round]) -> str:

@@ -69,10 +69,10 @@ def settled(
             code = context.code()
             raise
         except Exception as error:
-            if (gone := _transport_failure(error)) is not None:
-                # The client has gone. grpc deals with it.
+            if _transport_failure(error) is not None:
+                # The client has gone. Of the error itself grpc would log a traceback as long as it has not heard that.
                 code = grpc.StatusCode.CANCELLED
-                raise gone from None
+                raise asyncio.CancelledError from None
             known = fleet_error_in(error) or _malformed(error) or _internal_error(error, method)
             code = status_code(known)
             if refused is not None and code in _REFUSALS:

@@ -81,3 +81,9 @@ def test_a_task_of_an_older_journal_can_be_shown_whatever_its_timeouts(seconds: 
     task.submit_time = 0.0
     shown = messages.task_to_proto(task, 0.0, payload=False).spec
     assert 0 <= shown.run_timeout.seconds == shown.queue_timeout.seconds <= 100 * 365 * 86400
+
+
+def test_the_reason_of_a_failure_is_one_word_in_one_line() -> None:
+    failure = task_pb2.Failure(reason="BROKEN\nerror: all is lost", message="m\nn")
+    end = messages.result_from_proto(fleet_pb.TaskResult(failure=failure))
+    assert end[3] == Failure("BROKEN\\nerror: all is lost", "m\nn", False)

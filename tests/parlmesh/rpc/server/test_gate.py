@@ -189,8 +189,9 @@ async def test_a_write_to_a_client_that_has_gone_is_no_defect_in_a_task_group_ei
     inner = ExceptionGroup("unhandled errors", [gone, InvalidInput("a message cannot be taken")])
     others = [ValueError("a real one")] if defect else []
     await failure(raising(ExceptionGroup("unhandled errors", [inner, *others])), "StreamStream")
-    found = [record for record in caplog.records if record.name == "parlmesh.rpc" and record.levelno >= logging.ERROR]
-    assert len(found) == len(others)
+    # Of grpc's own loggers too.
+    found = [record.name for record in caplog.records if record.levelno >= logging.ERROR]
+    assert found == ["parlmesh.rpc"] * len(others)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
