@@ -71,7 +71,12 @@ class Scheduler:
             listen=config.listen,
             security=config.security,
             services=(
-                SchedulerServicer(self._seat, config.retries.run_timeout_seconds, config.fleet_kinds).service,
+                SchedulerServicer(
+                    self._seat,
+                    config.retries.run_timeout_seconds,
+                    config.fleet_kinds,
+                    config.security.quotas.watched_bytes,
+                ).service,
                 FleetServicer(self._seat).service,
                 BlobServicer(self._seat, config.blobs).service,
             ),

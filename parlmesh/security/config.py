@@ -32,6 +32,8 @@ class QuotaConfig(Config):
     """Schedulers: payload bytes of those."""
     tasks_per_second: float = Field(default=50_000.0, gt=0)
     """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
+    watched_bytes: int = Field(default=16 << 20, ge=1)
+    """Schedulers: ids in all open watches of one reader, or of one identity of a namespace; each counts 64 more."""
 
 
 class IssuerConfig(Config):

@@ -24,6 +24,7 @@ from . import fast_decode, fast_encode, views
 from .outbox import Outbox, messages
 from .seat import Seat
 from .tenancy import Tenant
+from .watches import WatchedNames
 
 Context = Any
 
@@ -31,8 +32,9 @@ Context = Any
 class SchedulerServicer:
     """What users and the learner call."""
 
-    def __init__(self, seat: Seat, default_run_timeout: float, fleet_kinds: Sequence[str]) -> None:
+    def __init__(self, seat: Seat, default_run_timeout: float, fleet_kinds: Sequence[str], watched_bytes: int) -> None:
         self._seat = seat
+        self._watched = WatchedNames(watched_bytes)
         self._fleet_kinds = frozenset(fleet_kinds)
         self._default_run_timeout = default_run_timeout
 
@@ -109,6 +111,10 @@ class SchedulerServicer:
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
         """Writes encoded WatchTasksResponses."""
+        with self._watched.holding(caller(), request.ByteSize(), len(request.task_ids)):
+            await self._watch(request, context)
+
+    async def _watch(self, request: pb.WatchTasksRequest, context: Context) -> None:
         shell = self._shell
         tenant = self._tenant(shell)
         named: Sequence[str] = request.task_ids

@@ -1,9 +1,11 @@
 """Watches: which stream waits for which outcome."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from parlmesh.errors import ResourceExhausted
+from parlmesh.security import Identity, Role
 
 from ..core.task import Task
 
@@ -12,6 +14,9 @@ MAX_BEHIND = 200_000
 MAX_BEHIND_BYTES = 64 * 1024 * 1024
 # How much is encoded at once; the rest waits unencoded and costs nothing more.
 TAKE_BYTES = 4 * 1024 * 1024
+# What a short text costs in memory, whatever its length.
+WEIGHT_OF_A_NAME = 64
+RETRY_SECONDS = 1.0
 
 
 class Watch:
@@ -91,6 +96,40 @@ class Watch:
         if self._early or self._ready:
             self._wake.set()
         return taken
+
+
+class WatchedNames:
+    """How much the ids in the open watches of each identity weigh, which are kept until a watch ends, read or unread.
+
+    Operators of the whole fleet are not limited.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held: dict[Identity, int] = {}
+
+    @contextmanager
+    def holding(self, identity: Identity, size: int, count: int) -> Iterator[None]:
+        """So many ids of that size; ResourceExhausted when they are too many."""
+        weight = size + WEIGHT_OF_A_NAME * count
+        if identity.role is Role.OPERATOR and not identity.namespace:
+            yield
+            return
+        held = self._held.get(identity, 0)
+        if held + weight > self._most:
+            raise ResourceExhausted(
+                f"the ids in the open watches of {identity.name} weigh {held} bytes, and {weight} more are too many; "
+                f"the limit is {self._most} (security.quotas.watched_bytes)",
+                reason="TOO_MUCH_WATCHED",
+                retry_after_seconds=RETRY_SECONDS,
+            )
+        self._held[identity] = held + weight
+        try:
+            yield
+        finally:
+            self._held[identity] -= weight
+            if not self._held[identity]:
+                del self._held[identity]
 
 
 class Watchers:

@@ -152,3 +152,24 @@ async def test_a_small_method_never_takes_a_large_message(tmp_path: Path) -> Non
         assert await reason(cancel) == "UNKNOWN_TASK"
         ended = Counter([await reason(root.unary_unary(LIST)(bytes(65536), timeout=SECONDS)) for _ in range(2)])
         assert ended == {"MALFORMED_MESSAGE": 2}
+
+
+async def test_the_ids_in_a_reader_s_open_watches_have_a_weight(tmp_path: Path) -> None:
+    async with scheduler(tmp_path, watched_bytes=200) as as_:
+        operator, reader = await as_("root"), await as_("eve")
+        assert await submitted(operator, "a") == ""
+
+        def watch(channel: Any) -> Any:
+            stub: Any = SchedulerServiceStub(channel)
+            return stub.WatchTasks(pb.WatchTasksRequest(task_ids=["a"]), timeout=SECONDS)
+
+        calls = [watch(channel) for channel in (reader, reader, operator, operator, operator, operator)]
+        for call in calls:
+            await call.initial_metadata()
+        assert await reason(watch(reader).read()) == "TOO_MUCH_WATCHED"
+        stub: Any = SchedulerServiceStub(operator)
+        await stub.CancelTasks(pb.CancelTasksRequest(task_ids=["a"]), timeout=SECONDS)
+        for call in calls:
+            assert [outcome.task_id async for answer in call for outcome in answer.outcomes] == ["a"]
+        # What has ended weighs nothing.
+        assert await reason(watch(reader).read()) == ""
