@@ -66,7 +66,11 @@ class Scheduler:
         self._seat = Seat()
         self._term: Term | None = None
         if self._shared is None:
-            self._begin(self._store.open(time.time()))
+            try:
+                self._begin(self._store.open(time.time()))
+            except BaseException:
+                self._store.close()
+                raise
         self.server = FleetServer(
             listen=config.listen,
             security=config.security,

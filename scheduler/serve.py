@@ -12,11 +12,14 @@ from parlmesh.telemetry.metrics import HEALTH_PATH, health_page, serve_metrics
 
 from .build import Scheduler
 from .config import SchedulerConfig
+from .store.space import is_full
 from .targets import TARGETS_PATH, Targets
 
 log = get_logger("parlmesh.scheduler")
 
 _M_ARENA_MAX = -8
+# Between two tries to open a store whose disk is full.
+_SPACE_SECONDS = 1.0
 
 
 async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
@@ -25,7 +28,9 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
     log.info("configured", config=effective(config))
     relax_garbage_collection()
     keep_memory_together()
-    scheduler = Scheduler(config)
+    scheduler = await _built(config, stop)
+    if scheduler is None:
+        return
     tell_build("scheduler")
     pages = {
         HEALTH_PATH: health_page(lambda: scheduler.server.serving),
@@ -45,6 +50,24 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
         if page is not None:
             page.close()
     log.info("stopped")
+
+
+async def _built(config: SchedulerConfig, stop: asyncio.Event) -> Scheduler | None:
+    """Waits while the store's disk is full, as a scheduler that runs would; None when told to stop meanwhile."""
+    told = False
+    while not stop.is_set():
+        try:
+            return Scheduler(config)
+        except OSError as error:
+            if not is_full(error, config.store.path):
+                raise
+            if not told:
+                log.error("waiting_for_space", path=str(config.store.path), error=str(error))
+            told = True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_SPACE_SECONDS):
+                await stop.wait()
+    return None
 
 
 def relax_garbage_collection() -> None:

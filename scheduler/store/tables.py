@@ -1,5 +1,6 @@
 """The tables of a SQLite journal: a few numbers, the compacted journal in parts, and the rows that came after it."""
 
+import errno
 import sqlite3
 import zlib
 from collections.abc import Iterator
@@ -133,6 +134,8 @@ class Tables:
         except sqlite3.OperationalError as error:
             if self.database.in_transaction:
                 self.database.rollback()
+            if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
+                raise OSError(errno.ENOSPC, f"{self.path}: {error}") from error
             raise OSError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise _damaged(f"{self.path} is damaged: {error}", str(self.path)) from error
