@@ -11,7 +11,9 @@ from parlmesh.errors import InvalidInput
 pytestmark = pytest.mark.e2e
 
 LARGE = np.arange(9_000_000, dtype=np.uint8)
-ROOMY = {"listen": {"max_message_bytes": 32 << 20}, "queue": {"max_payload_bytes": 16 << 20}}
+# Arrays inside the messages, whose limits these are.
+INSIDE = {"blobs": {"least_bytes": 0}}
+ROOMY = {"listen": {"max_message_bytes": 32 << 20}, "queue": {"max_payload_bytes": 16 << 20}} | INSIDE
 
 
 async def test_a_task_of_nine_megabytes_comes_and_goes_when_the_scheduler_alone_allows_it() -> None:
@@ -40,7 +42,7 @@ async def test_a_task_that_fits_no_actor_waits_by_name_and_harms_nobody() -> Non
 
 async def test_what_no_scheduler_would_take_is_refused_by_name_before_it_is_sent() -> None:
     async with PARLController() as controller:
-        await controller.initialize(1)
+        await controller.initialize(1, scheduler=INSIDE)
         with pytest.raises(
             InvalidInput, match=r"has 90\d+ bytes; a request holds at most 8372224 .the scheduler's listen"
         ):
@@ -63,7 +65,7 @@ async def test_a_result_that_the_scheduler_would_not_take_is_a_failure(
     )
     monkeypatch.syspath_prepend(tmp_path)
     async with PARLController() as controller:
-        await controller.initialize(1, actor={"handlers": {"grow": "growing:Grow"}})
+        await controller.initialize(1, scheduler=INSIDE, actor={"handlers": {"grow": "growing:Grow"}})
         (outcome,) = await controller.execute_parallel([TaskRequest("grow")], timeout=60)
         assert (outcome.state, outcome.attempts) == (OutcomeState.FAILED, 1)
         assert outcome.error is not None
