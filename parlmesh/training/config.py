@@ -128,7 +128,8 @@ class TrainingConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _usual(cls, given: Any) -> Any:
-        usual = _USUAL.get(given.get("algorithm")) if isinstance(given, dict) else None
+        name = given.get("algorithm") if isinstance(given, dict) else None
+        usual = _USUAL.get(name) if isinstance(name, str) else None
         return {**usual, **given} if usual else given
 
     @property
