@@ -98,9 +98,10 @@ class BlobLedger:
                     log.warning("blobs_lost", task_id=task.task_id, reason=error.reason, message=error.message)
 
     def close(self, *, forget: bool) -> None:
-        """`forget`: the tasks end with this process, and so do their blobs."""
-        if forget:
-            for name, _ in list(self._files()):
+        """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""
+        kept = list(self._files())
+        if forget or not kept:
+            for name, _ in kept:
                 self.folder.remove(name)
             (self.folder.path / PROOF).unlink(missing_ok=True)
             try:

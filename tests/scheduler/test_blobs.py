@@ -163,6 +163,15 @@ def test_a_restart_finds_what_unfinished_tasks_need(ledger: BlobLedger, clock: H
     assert again.folder.size(other.name) == -1
 
 
+def test_a_scheduler_that_ends_leaves_what_its_tasks_need_and_no_empty_folder(ledger: BlobLedger) -> None:
+    reference = kept(ledger, 1)
+    ledger.close(forget=False)
+    assert ledger.folder.size(reference.name) == 400
+    ledger.folder.remove(reference.name)
+    ledger.close(forget=False)
+    assert not ledger.folder.path.exists()
+
+
 def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
     terms, blobs = ledger.terms("c"), Blobs()
     assert not blobs.share(terms.folder, "another", "c", 1, 100)
