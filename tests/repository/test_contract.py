@@ -94,6 +94,7 @@ MOST: Mapping[str, float] = {
     "Hello.leases": limits.LEASES.most,
     "Heartbeat.leases": limits.LEASES.most,
     "ConnectRequest.credits": limits.CREDITS.most,
+    "SubmitUpdatesRequest.parts": limits.PARTS.most,
     "HoldBlobsRequest.names": limits.BLOBS.most,
     "HoldBlobsRequest.seconds": limits.HOLD_SECONDS.most,
     "PutBlobRequest.data": blob_servicer.CHUNK_BYTES,

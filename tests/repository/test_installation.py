@@ -24,7 +24,7 @@ OURS = {"parlmesh", "actor", "learner", "scheduler"}
 NOT_DECLARED = {"dp_accounting", "imageio_ffmpeg"}
 # What the SDK does without.
 ABSENT = (
-    *("torch", "gymnasium", "safetensors", "xxhash", "zstandard", "matplotlib", "tensorboard", "sklearn", "scipy"),
+    *("torch", "gymnasium", "safetensors", "zstandard", "matplotlib", "tensorboard", "sklearn", "scipy"),
     *("grpc_health", "grpc_reflection", "grpc_status", "prometheus_client", "uvloop"),
     *("typer", "rich", "cryptography", "jwt"),
 )
