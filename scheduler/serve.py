@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import ctypes
 import gc
 
 from parlmesh.config import effective
@@ -12,12 +11,12 @@ from parlmesh.telemetry.metrics import HEALTH_PATH, health_page, serve_metrics
 
 from .build import Scheduler
 from .config import SchedulerConfig
+from .memory import give_memory_back, keep_memory_together
 from .store.space import is_full
 from .targets import TARGETS_PATH, Targets
 
 log = get_logger("parlmesh.scheduler")
 
-_M_ARENA_MAX = -8
 # Between two tries to open a store whose disk is full.
 _SPACE_SECONDS = 1.0
 
@@ -44,7 +43,11 @@ async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
         server = scheduler.server
         event = "serving" if scheduler.leads else "listening"
         log.info(event, address=server.address, port=server.port, metrics_port=page.port if page else None)
-        await scheduler.run(stop)
+        giving = asyncio.create_task(give_memory_back(), name="gives memory back")
+        try:
+            await scheduler.run(stop)
+        finally:
+            giving.cancel()
     finally:
         await scheduler.stop()
         if page is not None:
@@ -76,12 +79,3 @@ def relax_garbage_collection() -> None:
     Young objects are still looked at; the old ones are left alone.
     """
     gc.set_threshold(10_000, 20, 1_000_000)
-
-
-def keep_memory_together() -> None:
-    """Each thread of gRPC would keep freed memory of its own, and strangers' large messages would cost a quarter more.
-
-    Only glibc has such arenas.
-    """
-    with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
