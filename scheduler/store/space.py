@@ -11,7 +11,9 @@ _LEAST_BYTES = 64 * 1024
 
 
 def is_full(error: OSError, path: Path) -> bool:
-    """`path` is the store's file, which may not be there yet."""
+    """`path` is the store's file, which may not be there yet; what is no file never has room."""
+    if path.exists() and not path.is_file():
+        return False
     if error.errno in _FULL:
         return True
     with suppress(OSError):
