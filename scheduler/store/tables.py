@@ -135,7 +135,7 @@ class Tables:
             if self.database.in_transaction:
                 self.database.rollback()
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
-                raise OSError(errno.ENOSPC, f"{self.path}: {error}") from error
+                raise OSError(errno.ENOSPC, str(error), str(self.path)) from error
             raise OSError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise _damaged(f"{self.path} is damaged: {error}", str(self.path)) from error
