@@ -14,7 +14,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from parlmesh.blobs import MARK, BlobFolder, check_name
-from parlmesh.blobs.folder import place_for_blobs, usable_bytes
+from parlmesh.blobs.folder import usable_bytes
 from parlmesh.blobs.store import PROOF
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.security import Identity
@@ -25,7 +25,8 @@ from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.tensors import reference_from_proto
 
 from . import metrics
-from .config import BlobConfig, StoreConfig
+from .blob_place import LOCK, claim, sweep
+from .config import BlobConfig
 from .core.task import AttemptEnd, Failure, Task
 
 log = get_logger("parlmesh.scheduler")
@@ -54,6 +55,7 @@ class BlobLedger:
         self._clock = clock
         self.folder = BlobFolder(folder)
         self.proof = secrets.token_hex(16)
+        self._claim: int | None = None
         self._blobs: dict[str, _Blob] = {}
         self.bytes = 0
         # Of unfinished tasks: the blobs of their arguments, and the tasks whose results they name.
@@ -84,7 +86,8 @@ class BlobLedger:
     def open(self, tasks: Iterable[Task]) -> None:
         """Takes over what an earlier life left, for the unfinished tasks that it left."""
         folder = self.folder.path
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._claim = claim(folder)
+        sweep(folder.parent)
         (folder / PROOF).write_text(self.proof)
         self._limit = min(self._config.max_bytes, usable_bytes(folder))
         until = self._clock() + self._config.retention_seconds
@@ -103,11 +106,15 @@ class BlobLedger:
         if forget or not kept:
             for name, _ in kept:
                 self.folder.remove(name)
-            (self.folder.path / PROOF).unlink(missing_ok=True)
+            for name in (PROOF, LOCK):
+                (self.folder.path / name).unlink(missing_ok=True)
             try:
                 self.folder.path.rmdir()
             except OSError as error:
                 log.warning("blobs_left", folder=str(self.folder.path), error=str(error))
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
 
     def references(self, body: bytes) -> Mapping[str, int]:
         """Name and size of every blob that a task's arguments refer to; InvalidInput when one cannot be."""
@@ -306,20 +313,6 @@ def writer_of(kind: str, name: str) -> str:
 def client_writer(identity: Identity) -> str:
     """Clients of a namespace write, and use, what is their namespace's."""
     return writer_of("n", identity.namespace) if identity.namespace else writer_of("c", "")
-
-
-def folder_of(config: BlobConfig, store: StoreConfig) -> Path:
-    """The setting, or one in shared memory; a scheduler with a file finds its own again after a restart."""
-    if config.folder is not None:
-        return config.folder
-    # Several schedulers of one database may be on one machine: each is known by its address.
-    place = {
-        "memory": "",
-        "sqlite": str(store.path.resolve()),
-        "postgresql": store.address and store.url + store.address,
-    }
-    own = sha256(place[store.kind].encode()).hexdigest()[:16] if place[store.kind] else None
-    return place_for_blobs() / f"parlmesh-{os.getuid()}-{own or secrets.token_hex(8)}"
 
 
 def _references(payload: Payload) -> dict[str, int]:

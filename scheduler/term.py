@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from parlmesh.errors import FleetError
 from parlmesh.telemetry import get_logger
 
-from .blobs import BlobLedger, folder_of
+from .blob_place import folder_of
+from .blobs import BlobLedger
 from .config import SchedulerConfig
 from .core.core import Core
 from .shell import Shell
