@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol
 
 from parlmesh.processes.children import kill_session, last_words, spawn
 from parlmesh.processes.process import Process
+from parlmesh.rpc.errors import EXIT_TRY_AGAIN
 from parlmesh.telemetry import get_logger
 
 from .group import Group, RankLost, dist
@@ -17,8 +18,6 @@ log = get_logger("parlmesh.learner")
 
 # The others wait for orders as long as a run is paused; rank 0 notices who does not answer.
 PATIENCE_SECONDS = 90 * 24 * 3600.0
-# What sysexits calls a failure that another try may not meet.
-_TRY_AGAIN = 75
 LOOPBACK = "127.0.0.1"
 
 
@@ -107,6 +106,6 @@ def file_store(meeting: Path, size: int) -> Any:
 
 def _leave(why: str) -> NoReturn:
     """At once, so that no end of the run is written down: it goes on from its checkpoint."""
-    log.error("ranks_lost", reason=why, exit_code=_TRY_AGAIN)
+    log.error("ranks_lost", reason=why, exit_code=EXIT_TRY_AGAIN)
     sys.stderr.flush()
-    os._exit(_TRY_AGAIN)
+    os._exit(EXIT_TRY_AGAIN)

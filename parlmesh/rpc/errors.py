@@ -50,6 +50,8 @@ EXIT_OTHER = 1
 EXIT_CONFIGURATION = 2
 EXIT_CANNOT_LISTEN = 3
 EXIT_SECURITY = 4
+EXIT_TRY_AGAIN = 75
+"""What sysexits calls a failure that another try may not meet."""
 
 _EXIT_BY_REASON = {"CANNOT_LISTEN": EXIT_CANNOT_LISTEN, "SECURITY": EXIT_SECURITY}
 _EXIT_BY_ERROR: Mapping[type[FleetError], int] = {

@@ -110,7 +110,7 @@ def test_a_kind_that_exists_is_not_taken_by_a_plugin(tmp_path):
 
 def test_an_algorithm_that_nobody_brings_is_refused_with_the_known_names():
     training = LearnerConfig(training={"algorithm": "hill_climbing"}).training
-    with pytest.raises(ConfigError, match="must be one of ppo, dqn, q_learning, got 'hill_climbing'"):
+    with pytest.raises(ConfigError, match="must be one of ppo, dqn, sac, td3, q_learning, got 'hill_climbing'"):
         check_training(LearnerConfig(), training)
     check_training(LearnerConfig(plugins=(source("hill_climbing"),)), training)
 

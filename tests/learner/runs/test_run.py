@@ -105,7 +105,7 @@ async def test_an_evaluation_that_hangs_takes_no_thread_from_the_collector_and_e
     )
     free, begun, ended = threading.Event(), [], []
 
-    def hanging(policy, environment, episodes, seed, *, sampled, cancelled):
+    def hanging(policy, environment, episodes, seed, *, cancelled, **how):
         begun.append(seed)
         free.wait(60)
         ended.append(cancelled())

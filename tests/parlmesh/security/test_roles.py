@@ -45,6 +45,8 @@ def test_a_reader_may_look_and_never_touch(method: str) -> None:
 
 def test_an_actor_may_do_its_work_and_nothing_else() -> None:
     assert {method for method in CONTRACT if Role.ACTOR in roles_for(method)} == {
+        "/parlmesh.v1.BlobService/GetBlob",
+        "/parlmesh.v1.BlobService/PutBlob",
         "/parlmesh.v1.ExperienceService/UploadTrajectories",
         "/parlmesh.v1.FederationService/GetFederatedModel",
         "/parlmesh.v1.FederationService/SubmitUpdate",
