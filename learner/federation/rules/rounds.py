@@ -148,6 +148,8 @@ class Rounds:
             case Damaged(nonce):
                 if self.phase is Phase.UNMASKING:
                     return self._abandon(None, now, "a masked update was damaged on disk")
+                if self.phase is Phase.AGGREGATING and self._counts(nonce):
+                    return self._abandon(None, now, "an update that counted was damaged on disk")
                 self.answers.pop(nonce, None)
                 self._early.pop(nonce, None)
                 self._nonces.take_back(nonce)
@@ -160,6 +162,10 @@ class Rounds:
                 return self._tick(now)
             case Stop():
                 return self._stopped(event, now)
+
+    def _counts(self, nonce: str) -> bool:
+        answer = self.answers.get(nonce)
+        return answer is not None and any(counted.slot == answer.slot for counted in self._counted)
 
     def resume(self, now: float) -> list[Action]:
         """What must be done again after a restart; waits start over."""

@@ -440,3 +440,14 @@ def test_a_private_federation_is_judged_on_public_data_only():
         deliver(core, asked["a"])
         (action,) = core.handle(events.Aggregated(2, "ff"), 3.0)
         assert isinstance(action, events.AskEvaluation) == public
+
+
+def test_a_round_with_a_damaged_update_among_those_that_count_is_abandoned_and_not_aggregated():
+    core, asked = begun(selection={"min_nodes": 2})
+    for node in NODES:
+        deliver(core, asked[node])
+    assert core.phase is Phase.AGGREGATING
+    core.handle(events.Damaged(asked["b"].nonce), 5.0)
+    assert core.history[-1].state is RoundState.ABANDONED
+    assert "damaged on disk" in core.history[-1].reason
+    assert core.resume(6.0) == [events.SeekNodes()]
