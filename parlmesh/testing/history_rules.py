@@ -14,6 +14,7 @@ from .history import Began, Cancelled, Delivered, Ended, Fault, History, Scrape,
 
 FORGOTTEN = "forgotten"
 SCHEDULER = "scheduler"
+DISK = "disk of scheduler"
 Of = TypeVar("Of", Delivered, Began)
 
 
@@ -80,6 +81,7 @@ class _Books:
         # Of any kind: nobody was there to take a result or to tell an actor anything.
         self._outages = sorted(self._faults.get(SCHEDULER, []), key=lambda fault: fault.start)
         self._deaths = [outage for outage in self._outages if outage.kind.startswith("kill")]
+        self._bad_disks = self._faults.get(DISK, [])
         self._accepted = {task_id for each in self._submits if each.answer == "accepted" for task_id in each.task_ids}
 
     def acknowledged_ends_once(self) -> Iterable[Violation]:
@@ -178,6 +180,9 @@ class _Books:
                 return True
             # It waited for a slot, and nobody was there to take it back.
             if death.start < before.at <= death.end and not before.inline and self._busy(before.actor, death.start):
+                return True
+            # The commit of the lease failed, and the disk was still bad at the end.
+            if any(disk.start <= before.at <= death.start <= disk.end for disk in self._bad_disks):
                 return True
         return False
 

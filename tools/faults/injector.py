@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from parlmesh.testing.history import Fault, Journal, now
+from parlmesh.testing.history_rules import DISK
 
 from .fleet import ChaosFleet, Member
 from .schedule import PlannedFault
@@ -17,6 +18,7 @@ _LOOK_SECONDS = 0.1
 _LATEST_SECONDS = 5.0
 # A good part of a lease.
 _STARVED_SECONDS = 2.0
+_CANNOT_WRITE = ("full_disk_scheduler", "broken_disk_scheduler")
 _AWAY = ("kill_scheduler", "terminate_scheduler", "stop_scheduler")
 _FAULTS_OF_DISKS = {
     "slow_disk": ("fsync_delay_ms", "slow_fsyncs"),
@@ -190,7 +192,10 @@ class Injector:
         self.performed[fault.name] += 1
 
     def _record(self, fault: PlannedFault, start: float, lingers: float) -> None:
-        # Disks and clocks excuse nothing. When a scheduler was away is written down: the rules say what follows.
+        # Disks and clocks excuse nothing. When a scheduler was away is written down, and when it could not write: the
+        # rules say what follows from both.
+        if fault.name in _CANNOT_WRITE:
+            self._journal.add(Fault(DISK, fault.name, start, now()))
         if fault.name.startswith("clock") or (fault.target == "scheduler" and fault.name not in _AWAY):
             return
         self._journal.add(Fault(fault.target, fault.name, start, now(), lingers))

@@ -118,6 +118,15 @@ def killed(at: float, until: float = 0.0) -> Fault:
     return Fault("scheduler", "kill_scheduler", at, until or at)
 
 
+def test_a_first_lease_whose_disk_failed_until_the_scheduler_died_is_not_known_afterwards() -> None:
+    full = Fault("disk of scheduler", "full_disk_scheduler", 1.9, 4.0)
+    assert rules(*FORGOTTEN_LEASE, full, killed(3.5)) == []
+    for death in (killed(4.5), killed(1.0)):
+        assert rules(*FORGOTTEN_LEASE, full, death) == ["live work is not repeated"]
+    assert rules(*FORGOTTEN_LEASE, full) == ["live work is not repeated"]
+    assert rules(*TWICE, Fault("disk of scheduler", "full_disk_scheduler", 1.9, 9.0), killed(3.5)) != []
+
+
 # The journal did not know of the first: the second is a first one too.
 FORGOTTEN_LEASE = (ACCEPTED, attempt("x", 2.0), attempt("y", 5.0, actor="b"), Delivered("t", 6.0, "succeeded", "y"))
 
