@@ -26,7 +26,7 @@ from .connection import Connection
 from .connection.pending import UnclaimedOutcomes, no_outcome
 from .connection.retry import is_temporary
 from .experience import ExperienceUploads, Step, UploadedExperience
-from .functions import Call, TaskFuture, call_of, calls_of, values_of
+from .functions import Call, TaskFuture, call_of, calls_of, check_task, values_of
 from .info import PARLStats, stats_from_proto
 from .learner import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
@@ -273,6 +273,7 @@ class PARLController(FleetOperations):
         A function decorated with @parlmesh.task takes one value of each iterable, as in Python's own `map`, and what it
         returned is yielded; the first call that fails raises, and the rest is cancelled.
         """
+        check_task(kind)
         if isinstance(kind, FunctionTask):
             calls = calls_of(kind, zip(parameters, *more, strict=False), priority)
             return values_of(Run(self._connected(), calls, limit, self._seconds(timeout)).in_order())

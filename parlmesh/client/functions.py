@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from parlmesh.errors import InvalidInput
 from parlmesh.functions import FunctionTask
 from parlmesh.values import results_in, unpack
 
@@ -13,8 +14,16 @@ from .outcomes import Outcome
 from .requests import Priority, TaskRequest
 
 
+def check_task(given: object) -> None:
+    """InvalidInput for a function that no actor knows: the commonest slip of those who come from elsewhere."""
+    if callable(given) and not isinstance(given, FunctionTask):
+        name = getattr(given, "__qualname__", repr(given))
+        raise InvalidInput(f"{name} is no task; decorate it with @parlmesh.task", reason="NOT_A_TASK")
+
+
 def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any], task_id: str) -> TaskRequest:
     """One call as a request, after the tasks whose futures are among its arguments."""
+    check_task(task)
     parameters, tensors = task.arguments(*args, **kwargs)
     return TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id)
 

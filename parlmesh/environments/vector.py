@@ -228,6 +228,12 @@ def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
         if space.shape is not None and given is not None and np.shape(given) != space.shape:
             said = f"an observation has the shape {np.shape(given)}, the observation space says {space.shape}"
             return InvalidInput(said, reason="ENVIRONMENT_SPACE")
+    if "values to unpack (expected 5" in str(error):
+        # The interface of before gymnasium 0.26 had one flag; whoever unpacks it is not the one to blame.
+        cls = type(getattr(envs, "envs", [envs])[0].unwrapped)
+        values = "observation, reward, terminated, truncated, info"
+        said = f"step() of {cls.__module__}.{cls.__qualname__} must return 5 values: {values}"
+        return InvalidInput(said, reason="ENVIRONMENT_STEP")
     return error
 
 

@@ -18,7 +18,7 @@ from parlmesh.cli.connection import (
 )
 from parlmesh.cli.pairs import pairs
 from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table, say, seconds_of
-from parlmesh.errors import DeadlineExceeded, InvalidInput
+from parlmesh.errors import DeadlineExceeded, InvalidInput, Unavailable
 from parlmesh.text import indented
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ app = typer.Typer(no_args_is_help=True, help="Tasks of a running fleet.")
 STATES = ("waiting", "queued", "running", "succeeded", "failed", "cancelled", "quarantined")
 PRIORITIES = ("background", "low", "normal", "high", "critical")
 LARGEST_BATCH = 10_000
+_AGAIN_SECONDS = 0.2
 
 TaskIds = Annotated[list[str], typer.Argument(metavar="TASK_ID…", help="ids as `tasks submit` printed them")]
 Patience = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="give up waiting after this")]
@@ -104,7 +105,8 @@ async def _submit(
         else:
             say("\n".join(answer.task_ids))
         return
-    await _watch(list(answer.task_ids), address, security, patience_seconds=patience_seconds, as_json=as_json)
+    task_ids = list(answer.task_ids)
+    await _watch(task_ids, address, security, patience_seconds=patience_seconds, as_json=as_json, accepted=True)
 
 
 @app.command("list")
@@ -162,23 +164,42 @@ def watch(
 
 
 async def _watch(
-    task_ids: list[str], address: str, security: "SecurityConfig", *, patience_seconds: float, as_json: bool
+    task_ids: list[str],
+    address: str,
+    security: "SecurityConfig",
+    *,
+    patience_seconds: float,
+    as_json: bool,
+    accepted: bool = False,
 ) -> None:
+    """`accepted`: the scheduler has been heard of, so that one that does not answer is away and not wrongly named."""
+    import asyncio
+
     from parlmesh.v1.scheduler_service_pb2 import WatchTasksRequest
     from parlmesh.v1.task_pb2 import TASK_STATE_SUCCEEDED
 
     failed = 0
     waiting = set(task_ids)
+    until = time.monotonic() + patience_seconds
     try:
-        async with scheduler_at(address, security) as stub:
-            async for answer in stub.WatchTasks(WatchTasksRequest(task_ids=task_ids), timeout=patience_seconds):
-                failed += sum(1 for outcome in answer.outcomes if outcome.state != TASK_STATE_SUCCEEDED)
-                waiting -= {outcome.task_id for outcome in answer.outcomes}
-                if as_json:
-                    print_json(answer.outcomes)
-                else:
-                    for outcome in answer.outcomes:
-                        say(_outcome_line(outcome))
+        while waiting:
+            request = WatchTasksRequest(task_ids=[each for each in task_ids if each in waiting])
+            try:
+                async with scheduler_at(address, security) as stub:
+                    async for answer in stub.WatchTasks(request, timeout=max(0.1, until - time.monotonic())):
+                        accepted = True
+                        failed += sum(1 for outcome in answer.outcomes if outcome.state != TASK_STATE_SUCCEEDED)
+                        waiting -= {outcome.task_id for outcome in answer.outcomes}
+                        if as_json:
+                            print_json(answer.outcomes)
+                        else:
+                            for outcome in answer.outcomes:
+                                say(_outcome_line(outcome))
+            except Unavailable:
+                # What was accepted goes on: the scheduler comes back, or another one takes its place.
+                if not accepted or time.monotonic() > until:
+                    raise
+                await asyncio.sleep(_AGAIN_SECONDS)
     except DeadlineExceeded:
         raise DeadlineExceeded(
             f"{len(waiting)} of {len(set(task_ids))} tasks had not ended within {patience_seconds:g} s;"

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +281,25 @@ def test_a_wait_ends_at_its_deadline_and_names_what_has_not_ended(scheduler: str
     assert isinstance(result.exception, DeadlineExceeded)
     assert str(result.exception).startswith("1 of 1 tasks had not ended within 0.2 s; `parlmesh tasks why stuck`")
     output("tasks", "cancel", "stuck", "--scheduler", scheduler)
+
+
+def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_comes_back(tmp_path: Path) -> None:
+    port = free_port()
+    settings = (f"listen.port={port}", "metrics.port=null", f"store.path={tmp_path / 's.sqlite'}")
+    arguments = [part for each in settings for part in ("--set", each)]
+    address = f"127.0.0.1:{port}"
+    waiting = [sys.executable, "-m", "parlmesh.cli", "tasks", "submit", "echo", "--wait", "--json"]
+    with Process("scheduler", *arguments) as first:
+        first.wait_for("serving", 60)
+        actor = ("--set", f"scheduler={address}", "--set", "metrics.port=null")
+        with Process("actor", *actor) as known:
+            known.wait_for("connected", 60)
+        # Nobody is there to run it.
+        with subprocess.Popen([*waiting, "--scheduler", address], stdout=subprocess.PIPE, text=True) as command:
+            wait_until(lambda: objects("tasks", "list", "--kind", "echo", "--scheduler", address) != [], 60)
+            first.kill()
+            with Process("scheduler", *arguments) as second, Process("actor", *actor):
+                second.wait_for("serving", 60)
+                told, _ = command.communicate(timeout=60)
+            assert command.returncode == 0
+            assert json.loads(told)["state"] == "TASK_STATE_SUCCEEDED"

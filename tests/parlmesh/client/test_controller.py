@@ -402,3 +402,13 @@ async def test_an_address_where_nobody_answers_is_unavailable_by_the_deadline() 
 async def test_a_number_of_workers_out_of_range_is_refused(number: int) -> None:
     with pytest.raises(InvalidInput, match=f"num_workers is .*{number}.*; it must be 1 to 10000"):
         await PARLController().initialize(number)
+
+
+async def test_a_function_that_is_no_task_is_refused_by_its_name(controller: PARLController) -> None:
+    def double(x: int) -> int:
+        return 2 * x
+
+    given: Any = double
+    for call in (lambda: controller.submit(given, 1), lambda: controller.map(given, [1])):
+        with pytest.raises(InvalidInput, match=r"double is no task; decorate it with @parlmesh.task"):
+            call()

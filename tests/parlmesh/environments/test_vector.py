@@ -212,3 +212,18 @@ def test_positions_that_are_not_there_are_refused_by_name(observed):
 def test_only_flat_observations_can_be_partly_hidden():
     with pytest.raises(InvalidInput, match="only a flat observation"):
         Environments({"id": "FrozenLake-v1", "observed": [0]}, 1)
+
+
+def test_a_step_of_the_old_interface_is_refused_with_the_name_of_its_class():
+    class Old(Tiny):
+        def step(self, action):
+            return super().step(action)[:4]
+
+    gymnasium.register("Old-v0", lambda: Old(BOX, TWO))
+    try:
+        envs = Environments({"id": "Old-v0"}, 1)
+        envs.reset(seed=0)
+        with pytest.raises(InvalidInput, match=r"step\(\) of .*Old must return 5 values"):
+            envs.step(np.zeros(1, np.int64))
+    finally:
+        del gymnasium.registry["Old-v0"]
