@@ -57,7 +57,7 @@ format: $(STAMP) ## rewrite the sources as `check` wants them
 	$(BIN)/ruff check --fix .
 
 test: $(STAMP) ## unit, integration and short end-to-end tests
-	$(BIN)/python -m pytest -q -n 3 --dist worksteal -m 'not slow' $(ARGS)
+	$(BIN)/python -m pytest -q -n 4 --dist worksteal -m 'not slow' $(ARGS)
 
 e2e: $(STAMP) ## only the tests that start real processes
 	$(BIN)/python -m pytest -q -m e2e $(ARGS)
