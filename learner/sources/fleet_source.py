@@ -139,7 +139,7 @@ class FleetSource:
         judge = self._actors.judge()
         if judge:
             spec.placement.node_id = judge
-            spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))
+            spec.queue_timeout.FromNanoseconds(round(min(_NODE_SECONDS, seconds / 2) * 1e9))
         try:
             outcome = await self._outcome(spec, seconds)
         except FleetError as error:

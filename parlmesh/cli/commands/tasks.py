@@ -178,7 +178,7 @@ async def _watch(
     from parlmesh.v1.scheduler_service_pb2 import WatchTasksRequest
     from parlmesh.v1.task_pb2 import TASK_STATE_SUCCEEDED
 
-    failed = 0
+    failed, told = 0, False
     waiting = set(task_ids)
     until = time.monotonic() + patience_seconds
     try:
@@ -197,8 +197,16 @@ async def _watch(
                                 say(_outcome_line(outcome))
             except Unavailable:
                 # What was accepted goes on: the scheduler comes back, or another one takes its place.
-                if not accepted or time.monotonic() > until:
+                if not accepted:
                     raise
+                if not told:
+                    say(
+                        f"no scheduler answers at {address}; accepted tasks go on, and so does the wait", to_stderr=True
+                    )
+                told = True
+            if waiting:
+                if time.monotonic() > until:
+                    raise DeadlineExceeded("")
                 await asyncio.sleep(_AGAIN_SECONDS)
     except DeadlineExceeded:
         raise DeadlineExceeded(

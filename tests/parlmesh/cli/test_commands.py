@@ -295,11 +295,14 @@ def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_co
         with Process("actor", *actor) as known:
             known.wait_for("connected", 60)
         # Nobody is there to run it.
-        with subprocess.Popen([*waiting, "--scheduler", address], stdout=subprocess.PIPE, text=True) as command:
+        pipe = subprocess.PIPE
+        with subprocess.Popen([*waiting, "--scheduler", address], stdout=pipe, stderr=pipe, text=True) as command:
             wait_until(lambda: objects("tasks", "list", "--kind", "echo", "--scheduler", address) != [], 60)
             first.kill()
+            assert command.stderr is not None
+            assert "accepted tasks go on, and so does the wait" in command.stderr.readline()
             with Process("scheduler", *arguments) as second, Process("actor", *actor):
                 second.wait_for("serving", 60)
-                told, _ = command.communicate(timeout=60)
-            assert command.returncode == 0
+                told, said = command.communicate(timeout=60)
+            assert (command.returncode, said) == (0, "")
             assert json.loads(told)["state"] == "TASK_STATE_SUCCEEDED"
