@@ -35,6 +35,7 @@ def test_every_folder_of_the_wheel_is_in_the_build(tmp_path: Path) -> None:
 
 
 def test_compose_accepts_the_project(tool: Callable[[str], Run], tmp_path: Path) -> None:
+    tool("podman")  # podman-compose asks it for its version before it reads anything
     compose = tool("podman-compose")
     write("compose", DeploySettings(), tmp_path, certificates=True, force=False)
     answer = compose("-f", tmp_path / "compose/compose.yaml", "config")
