@@ -6,21 +6,17 @@ asked again with the same nonces, and the next life goes on as after a restart o
 
 import asyncio
 import functools
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
 from parlmesh.errors import FleetError, InvalidInput, NotFound, Unavailable
-from parlmesh.failures import told_in_one_line
-from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
-from parlmesh.v1 import task_pb2 as pb
 
 from ..policies.registry import PolicyRegistry
 from ..sources.dispatch import Dispatcher
@@ -28,15 +24,18 @@ from . import about as about_files
 from . import metrics
 from .journal import Journal, encode, read_journal
 from .models import ModelFiles, StoredModel
-from .nodes import NodesFound
+from .node_search import ListNodes, NodeSearch
+from .node_tasks import NodeTasks
 from .noise_key import NOISE_KEY
+from .round_timer import RoundTimer
 from .rules import events
 from .rules.events import Action, Event
-from .rules.records import LONGEST_MESSAGE, Counted, RoundState
-from .rules.rounds import Phase, Rounds
+from .rules.phase import Phase
+from .rules.records import Assignment, Counted, RoundState
+from .rules.rounds import Rounds
 from .rules.snapshot import state_of
-from .tasks import EVALUATE, NodesTask, evaluation_tasks, failures_in, fit_tasks, judgements_in
-from .troubles import passing, sentence_of
+from .tasks import evaluation_tasks, fit_tasks
+from .troubles import Trouble, passing, sentence_of
 from .updates.aggregation import Aggregator, Joined
 from .updates.intake import Reception
 from .updates.spool import Spool
@@ -48,19 +47,10 @@ if TYPE_CHECKING:
 
 log = get_logger("parlmesh.learner")
 
-# How long a list of connected nodes is good for the next round.
-_NODES_SECONDS = 1.0
-_SEEK_SECONDS = 0.1
 # Between two lives; the longest pause is also the longest that a cause that has gone is waited for.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _STOP_SECONDS = 10.0
 _READY_SECONDS = 10.0
-# The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
-_ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")
-
-_TIMED = (Phase.WAITING, Phase.PREPARING, Phase.COLLECTING, Phase.UNMASKING, Phase.EVALUATING)
-
-ListNodes = Callable[[FederationConfig], Awaitable[NodesFound]]
 
 
 class Federation:
@@ -71,14 +61,14 @@ class Federation:
         self.federation_id, self.created = about.federation_id, about.created
         self.config, self.schema = about.config, about.schema
         self.core = Rounds(self.config)
-        # Why it does not go on at present, and why its tasks do not; empty while they do.
-        self._paused, self._obstacle = "", ""
+        self._trouble = Trouble(self.federation_id)
         self._folder = folder
         self._channel = channel
-        self._list_nodes = list_nodes
+        self._search = NodeSearch(self.core, list_nodes, self._trouble, self._handle)
+        self._tasks = NodeTasks(self.core, self._trouble, self._handle, self._ask, self._spawn)
         self._models = ModelFiles(folder / "models", self.schema, about.metadata)
-        self._age = self._replay(self.core)
-        self._born = time.monotonic()
+        age = self._replay(self.core)
+        self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
         self._journal = Journal(folder / "journal.jsonl")
         self._model = self._load_newest()
         # A masked update has its weight as one more word.
@@ -91,15 +81,11 @@ class Federation:
             # Needs a package that other federations do not.
             from .masking import sums
 
-            self._sums = sums.SecureSums(
-                self.federation_id, self.config, self.core, self._handle, self._submit, self._sum_is_ready
+            self._sums = self._tasks.sums = self._timer.sums = sums.SecureSums(
+                self.federation_id, self.config, self.core, self._handle, self._tasks.submit, self._sum_is_ready
             )
-        self._tasks: dict[str, NodesTask] = {}
-        self._seeking, self._changed, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._ended = asyncio.Event()
         self._resumed = asyncio.Event()
-        self._found = NodesFound()
-        self._nodes_until = 0.0
-        self._dispatcher: Dispatcher | None = None
         self._group: asyncio.TaskGroup | None = None
         # Set while memory and journal may be apart: nothing may happen before one is made from the other.
         self._torn: OSError | None = None
@@ -111,7 +97,7 @@ class Federation:
     @property
     def trouble(self) -> str:
         """What it waits for; empty while it goes on."""
-        return self._paused or self._obstacle
+        return self._trouble.sentence
 
     @property
     def model(self) -> StoredModel:
@@ -146,7 +132,7 @@ class Federation:
                     return
                 self._resumed.clear()
                 while cause := passing(error):
-                    self._pause(cause if self._torn is None else sentence_of(self._torn))
+                    self._trouble.pause(cause if self._torn is None else sentence_of(self._torn))
                     await asyncio.sleep(_SHORTEST_PAUSE + backoff.next())
                     try:
                         self._restore()
@@ -161,7 +147,7 @@ class Federation:
     def stop(self, reason: str) -> None:
         """Ends after the round in hand, or at once when it is paused."""
         if self.core.phase is not Phase.ENDED:
-            self._handle(events.Stop(reason, at_once=bool(self._paused)))
+            self._handle(events.Stop(reason, at_once=bool(self._trouble.paused)))
 
     def fail(self, reason: str) -> None:
         """Ends at once."""
@@ -207,8 +193,8 @@ class Federation:
             self.watchers.close()
             return
         name = f"federation-{self.federation_id}"
-        self._dispatcher = Dispatcher(self._channel, name, self._outcome, self._held_up)
-        self._tasks.clear()
+        dispatcher = Dispatcher(self._channel, name, self._tasks.take, self._trouble.note_obstacle)
+        self._tasks.begin(dispatcher)
         if self._sums is not None:
             self._sums.made()
         try:
@@ -216,18 +202,18 @@ class Federation:
                 self._group = group
                 for nonce in await asyncio.to_thread(self._damaged):
                     self._handle(events.Damaged(nonce))
-                self._perform(self.core.resume(self._now()))
+                self._perform(self.core.resume(self._timer.now()))
                 self._resumed.set()
-                loops = [self._dispatcher.run(), self._seek(), self._watch_time(), self._fall()]
+                loops = [dispatcher.run(), self._search.run(), self._timer.run(), self._fall()]
                 tasks = [group.create_task(loop) for loop in loops]
                 await self._ended.wait()
-                await self._withdraw(list(self._tasks))
+                await self._tasks.withdraw_all()
                 for task in tasks:
                     task.cancel()
             self._tidy()
         finally:
             self._group = None
-            self._dispatcher = None
+            self._tasks.end()
 
     def _tidy(self) -> None:
         """An ended federation needs neither its updates nor its noise."""
@@ -239,21 +225,6 @@ class Federation:
         await self._fallen.wait()
         if self._torn is not None:
             raise self._torn
-
-    def _pause(self, cause: str) -> None:
-        if self._paused != cause:
-            log.warning("federation_paused", federation_id=self.federation_id, cause=cause)
-            metrics.PAUSES.inc()
-        self._paused = cause
-
-    def _clear(self) -> None:
-        if self._paused:
-            log.info("federation_goes_on", federation_id=self.federation_id)
-        self._paused = ""
-
-    def _held_up(self, obstacle: str) -> None:
-        """By the scheduler; what it refuses today it may take tomorrow."""
-        self._obstacle = obstacle
 
     def _stumble(self, error: OSError) -> Unavailable:
         """Ends this life; the caller raises what it is given."""
@@ -271,7 +242,7 @@ class Federation:
         vars(self.core).update(vars(core))
         self._torn = None
         self._fallen.clear()
-        self._seeking.clear()
+        self._search.wanted.clear()
 
     def _replay(self, core: Rounds) -> float:
         age, count = 0.0, 0
@@ -286,7 +257,7 @@ class Federation:
         """Updates that are not in the spool as they were accepted."""
         return [
             answer.nonce
-            for answer in self.core.kept_answers()
+            for answer in self.core.participants.kept()
             if self._spool.digest(answer.slot) != answer.stored_digest
         ]
 
@@ -303,10 +274,6 @@ class Federation:
         if self.policies is not None:
             self.policies.publish(self._model.version, b"".join(self._model.chunks()))
 
-    def _now(self) -> float:
-        """Age of the federation in seconds, the time between two lives of the learner left out."""
-        return self._age + time.monotonic() - self._born
-
     def _handle(self, event: Event) -> None:
         self._perform(self._record(event))
 
@@ -314,7 +281,7 @@ class Federation:
         """What is to be done about it, which nobody is told before the event is on disk."""
         if self._torn is not None:
             raise Unavailable(f"the federation is paused: {sentence_of(self._torn)}", reason="PAUSED")
-        now = self._now()
+        now = self._timer.now()
         line = encode(event, now)
         actions = self.core.handle(event, now)
         if actions or not isinstance(event, events.Tick):
@@ -322,8 +289,8 @@ class Federation:
                 self._journal.append(event, line)
             except OSError as error:
                 raise self._stumble(error) from error
-            self._clear()
-        self._changed.set()
+            self._trouble.clear()
+        self._timer.changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
             self._compact(now)
         return actions
@@ -345,40 +312,39 @@ class Federation:
                 case _ if self._group is None:
                     continue
                 case events.SeekNodes():
-                    self._seeking.set()
+                    self._search.wanted.set()
                 case events.Ask(assignments):
-                    masking = self.core.masking if self._sums is not None else None
-                    self._submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments, masking))
-                    self._offer(each.node_id for each in assignments)
+                    self._ask(assignments)
                 case events.Prepare(step, assignments) if self._sums is not None:
                     self._sums.prepare(step, assignments)
                 case events.Unmask(number, counted) if self._sums is not None:
                     self._sums.unmask(number, counted)
                 case events.AskEvaluation(version, node_ids):
                     numbered = {node: self.core.number_of(node) for node in node_ids}
-                    self._submit(evaluation_tasks(self.federation_id, self.config, version, numbered))
+                    self._tasks.submit(evaluation_tasks(self.federation_id, self.config, version, numbered))
                     self._offer(node_ids)
                 case events.Withdraw(node_ids):
-                    unwanted = set(node_ids)
-                    names = [name for name, task in self._tasks.items() if unwanted & set(task.nodes)]
-                    self._spawn(functools.partial(self._withdraw, names))
+                    self._spawn(self._tasks.withdraw(self._tasks.of_nodes(node_ids)))
                 case events.Aggregate(number, counted):
-                    self._spawn(functools.partial(self._aggregate, number, counted))
+                    self._spawn(self._aggregate(number, counted))
 
     def _offer(self, nodes: Iterable[str]) -> None:
         self.watchers.offer(map(host_of, nodes), self._model)
 
-    def _submit(self, tasks: Sequence[NodesTask]) -> None:
-        if self._dispatcher is not None:
-            names = self._dispatcher.submit([task.spec for task in tasks])
-            self._tasks.update(zip(names, tasks, strict=True))
+    def _ask(self, assignments: Sequence[Assignment]) -> None:
+        masking = self.core.masking if self._sums is not None else None
+        self._tasks.submit(fit_tasks(self.federation_id, self.config, self.schema.size, assignments, masking))
+        self._offer(each.node_id for each in assignments)
 
-    def _spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """As part of this life; between two lives nothing is done."""
         if self._group is not None:
-            self._group.create_task(work())
+            self._group.create_task(work)
+        else:
+            work.close()
 
     def _sum_is_ready(self, unmasking: "Unmasking", counted: Sequence[Counted]) -> None:
-        self._spawn(functools.partial(self._aggregate_masked, unmasking, counted))
+        self._spawn(self._aggregate_masked(unmasking, counted))
 
     async def _aggregate_masked(self, unmasking: "Unmasking", counted: Sequence[Counted]) -> None:
         assert self._sums is not None
@@ -419,117 +385,3 @@ class Federation:
             updates=len(counted),
             seconds=round(record.seconds, 4),
         )
-
-    async def _withdraw(self, task_ids: Sequence[str]) -> None:
-        for task_id in task_ids:
-            self._tasks.pop(task_id, None)
-        if task_ids and self._dispatcher is not None:
-            await self._dispatcher.cancel(list(task_ids))
-
-    def _outcome(self, outcome: pb.Outcome) -> None:
-        task = self._tasks.pop(outcome.task_id, None)
-        if task is None:
-            return
-        succeeded = outcome.state == pb.TASK_STATE_SUCCEEDED
-        if not succeeded and outcome.failure.reason in _ASK_AGAIN and task.step:
-            self._spawn(functools.partial(self._prepare_again, task, outcome.failure.reason))
-            return
-        if task.step and self._sums is not None:
-            self._sums.outcome(task, outcome)
-            return
-        if task.spec.kind == EVALUATE:
-            silent = [events.Evaluated(node, 0, {}) for node in task.nodes]
-            self._judged(task, judgements_in(outcome.result, task.nodes) if succeeded else silent)
-            return
-        if not succeeded and outcome.failure.reason in _ASK_AGAIN:
-            self._spawn(functools.partial(self._ask_again, task, outcome.failure.reason))
-            return
-        failure = told_in_one_line(f"{outcome.failure.reason}: {outcome.failure.message}", LONGEST_MESSAGE)
-        failed = failures_in(outcome.result, task.nodes) if succeeded else dict.fromkeys(task.nodes, failure)
-        for node in task.nodes:
-            nonce = task.nonces[node]
-            if node in failed:
-                self._handle(events.TaskFailed(node, task.number, failed[node], nonce))
-            elif self.core.waits_for(node, nonce):
-                # The receipt of an update comes before the end of its task.
-                self._handle(events.TaskFailed(node, task.number, "BAD_ANSWER: no update came", nonce, bad=True))
-
-    async def _ask_again(self, task: NodesTask, reason: str) -> None:
-        """The scheduler's trouble is not the node's: it is asked for the same update until the round closes."""
-        self._pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
-        await asyncio.sleep(_NODES_SECONDS)
-        open_ = [self.core.assignments[node] for node in task.nodes if self.core.waits_for(node, task.nonces[node])]
-        if open_:
-            self._perform([events.Ask(tuple(open_))])
-
-    async def _prepare_again(self, task: NodesTask, reason: str) -> None:
-        """As `_ask_again`; nodes answer the same step in the same way, and one that is over is not looked at."""
-        self._pause(f"the scheduler answers {reason} to a task of {len(task.nodes)} nodes")
-        await asyncio.sleep(_NODES_SECONDS)
-        if task.number == self.core.round:
-            self._submit([task])
-
-    def _judged(self, task: NodesTask, judged: Sequence[events.Evaluated]) -> None:
-        if task.number == self.core.version:
-            for event in judged:
-                self._handle(event)
-
-    async def _seek(self) -> None:
-        """Begins a round as soon as enough nodes are there; a buffer takes up nodes that come later."""
-        while True:
-            try:
-                async with asyncio.timeout(_NODES_SECONDS if self.config.buffer_size else None):
-                    await self._seeking.wait()
-            except TimeoutError:
-                if self.core.phase is not Phase.COLLECTING:
-                    continue
-            least = self.config.selection.min_nodes
-            if time.monotonic() >= self._nodes_until or len(self._found.nodes) < least:
-                if not await self._look():
-                    await asyncio.sleep(_SEEK_SECONDS)
-                    continue
-                self._nodes_until = time.monotonic() + _NODES_SECONDS
-            if len(self._found.nodes) < least:
-                self._wait_for_nodes(least)
-                await asyncio.sleep(_SEEK_SECONDS)
-                continue
-            self._clear()
-            self._seeking.clear()
-            if self.core.phase is Phase.WAITING or self.core.idle(self._found.nodes):
-                self._handle(events.Begin(self._found.nodes, secrets.token_hex(16), time.time()))
-
-    def _wait_for_nodes(self, least: int) -> None:
-        text = f"{len(self._found.nodes)} of {least} nodes are connected"
-        self._pause("; ".join(filter(None, [text, self._found.sentence()])))
-
-    async def _look(self) -> bool:
-        """Asks for the connected nodes; False when the scheduler does not say."""
-        try:
-            self._found = await self._list_nodes(self.config)
-        except FleetError as error:
-            self._pause(f"the scheduler does not say which nodes are there: {error.message}")
-            return False
-        return True
-
-    async def _watch_time(self) -> None:
-        """Deadlines are a timer's business: a round must close also when nobody says anything any more."""
-        while True:
-            self._changed.clear()
-            left = self.core.deadline - self._now()
-            making = self.core.phase is Phase.UNMASKING and self._sums is not None and self._sums.making
-            timed = self.core.phase in _TIMED and not making
-            if timed and left <= 0.0:
-                if self.core.would_suffer and (self._obstacle or not await self._look()):
-                    # Without a scheduler no node can answer: that is not counted against anybody.
-                    self.core.postpone(self._now())
-                    continue
-                before = self.core.history[-1].state if self.core.history else None
-                self._handle(events.Tick())
-                if self.core.history and before != self.core.history[-1].state:
-                    metrics.ROUNDS.labels(self.core.history[-1].state.value).inc()
-                continue
-            try:
-                async with asyncio.timeout(max(0.001, left) if timed else None):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue

@@ -32,7 +32,7 @@ from ..policies.registry import PolicyRegistry
 from . import about
 from .coordinator import Federation
 from .nodes import NodesFound, list_nodes
-from .rules.rounds import Phase
+from .rules.phase import Phase
 from .troubles import sentence_of
 
 log = get_logger("parlmesh.learner")

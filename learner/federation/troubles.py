@@ -3,6 +3,11 @@
 from collections.abc import Iterator
 
 from parlmesh.errors import FleetError, Unavailable
+from parlmesh.telemetry import get_logger
+
+from . import metrics
+
+log = get_logger("parlmesh.learner")
 
 _LONGEST = 300
 
@@ -30,3 +35,36 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(each)
     else:
         yield error
+
+
+class Trouble:
+    """What one federation waits for at present; a cause that lasts is said and counted once."""
+
+    def __init__(self, federation_id: str) -> None:
+        self._federation_id = federation_id
+        self.paused = ""
+        """Why it does not go on; empty while it does."""
+        self.obstacle = ""
+        """Why the scheduler takes none of its tasks; what it refuses today it may take tomorrow."""
+
+    @property
+    def sentence(self) -> str:
+        """For people; empty while it goes on."""
+        return self.paused or self.obstacle
+
+    def pause(self, cause: str) -> None:
+        """It does not go on."""
+        if self.paused != cause:
+            log.warning("federation_paused", federation_id=self._federation_id, cause=cause)
+            metrics.PAUSES.inc()
+        self.paused = cause
+
+    def clear(self) -> None:
+        """It goes on."""
+        if self.paused:
+            log.info("federation_goes_on", federation_id=self._federation_id)
+        self.paused = ""
+
+    def note_obstacle(self, obstacle: str) -> None:
+        """What the scheduler said last."""
+        self.obstacle = obstacle

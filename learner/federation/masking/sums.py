@@ -12,8 +12,9 @@ from parlmesh.v1 import task_pb2 as pb
 from ..rules import events
 from ..rules.events import Event
 from ..rules.masking import REVEAL
+from ..rules.phase import Phase
 from ..rules.records import LONGEST_MESSAGE, Assignment, Counted
-from ..rules.rounds import Phase, Rounds
+from ..rules.rounds import Rounds
 from ..tasks import NodesTask, failures_in, masks_of
 from .tasks import answer_of, answers_in, revealed_in, step_tasks
 from .unmasking import Unmasking

@@ -4,6 +4,7 @@ A sender with several updates in a round (a host of virtual nodes, a fast node o
 the median of their norms and by the sum of their samples.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.weights import counted_samples, middle, staleness_factors
 from parlmesh.types import Array
 
-from .records import Answer, Counted, UpdateRecord
+from .records import Answer, Counted, RoundRecord, UpdateRecord
 from .voters import rows_of_voters, voter_of
 
 _FEWEST_JUDGES = 3
@@ -58,6 +59,22 @@ def close(answers: Sequence[Answer], config: FederationConfig, version: int) -> 
     counted = _weigh(kept, config, version, typical, records) if kept else ()
     metrics = {} if private else _metrics(kept, counted)
     return Closing(counted, tuple(records[answer.nonce] for answer in ordered), metrics)
+
+
+def why_failed(
+    record: RoundRecord, closing: Closing | None, config: FederationConfig, abandoned: int, reason: str
+) -> str:
+    """Says why a federation whose last rounds were abandoned goes no further; a reason that is known goes first."""
+    if reason:
+        return f"{abandoned} rounds in a row were abandoned, the last because {reason}"
+    votes = config.rule.fewest_voters
+    needed = f"{config.fewest_updates} updates" + (f" of {votes} voters" if votes > 1 else "")
+    count, voters = (len(closing.counted), closing.voters) if closing is not None else (0, 0)
+    had = f"{count}" + (f" of {voters}" if votes > 1 else "")
+    refused = Counter(update.refusal for update in record.updates if update.refusal)
+    why = ", ".join(f"{number} {word}" for word, number in sorted(refused.items()))
+    text = f"{abandoned} rounds in a row had fewer than {needed}, the last {had}"
+    return text + (f" (left out: {why})" if why else "")
 
 
 def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closing:

@@ -1,12 +1,15 @@
 """What nodes say of one version."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+from parlmesh.federation.config import FederationConfig
 
 from .events import Evaluated
 
 
 @dataclass(slots=True)
-class Judging:
+class Evaluation:
     """Which nodes have yet to evaluate, and what the others found."""
 
     _waiting: set[str] = field(default_factory=set)
@@ -41,3 +44,12 @@ class Judging:
             shown[f"evaluation/{name}"] = sum(samples * value for samples, value in rows) / total
         shown["evaluation/nodes"] = float(len(good))
         return shown
+
+
+def evaluators(nodes: Sequence[str], config: FederationConfig, aggregated: int, *, last: bool) -> set[str]:
+    """Nodes that evaluate the version that is the `aggregated`th; the last one is always evaluated, if any is."""
+    rule = config.evaluation
+    private = config.privacy.mode != "none" and not rule.on_public_data
+    if private or not rule.interval_rounds or not (last or aggregated % rule.interval_rounds == 0):
+        return set()
+    return set(nodes[: rule.nodes] if rule.nodes else nodes)

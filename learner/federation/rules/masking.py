@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from parlmesh.federation.config import SecureConfig
 
+from .participants import Participants
+from .records import Assignment
+
 KEYS, SHARES, REVEAL = "keys", "shares", "reveal"
 
 
@@ -48,6 +51,11 @@ class MaskedRound:
             self.keys.setdefault(node, answer)
         elif self.step == SHARES and isinstance(answer, NodeShares) and node in self.keys:
             self.shares.setdefault(node, answer)
+
+    def silent(self, participants: Participants) -> tuple[Assignment, ...]:
+        """Who has not answered the present step."""
+        known = (*participants.failed, *self.answered)
+        return tuple(each for node, each in participants.assignments.items() if node not in known)
 
     def ask_shares(self, config: SecureConfig) -> None:
         """The list of nodes is closed."""

@@ -1,20 +1,20 @@
 """The state of the rounds as one JSON object, in whatever phase: what a compacted journal begins with. Pure."""
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .evaluation import Judging
+from .evaluation import Evaluation
 from .events import Evaluated, Stop
+from .history import History
 from .masking import MaskedRound, NodeKeys, NodeShares
+from .progress import Progress
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
 from .selection import Nonces
 from .strikes import Strike
 
-if TYPE_CHECKING:
-    from .rounds import Rounds
-
+# As journals on disk name them: the underscores are not the code's.
 _PLAIN = (
     "reason",
     "version",
@@ -22,8 +22,6 @@ _PLAIN = (
     "round",
     "aggregated",
     "deadline",
-    "_numbers",
-    "_failed",
     "_wanted",
     "_abandoned_in_a_row",
     "_started",
@@ -34,48 +32,52 @@ _PLAIN = (
 _NONCES_KEPT = 2_000
 
 
-def state_of(core: "Rounds") -> dict[str, Any]:
+def state_of(core: Progress) -> dict[str, Any]:
     """All that `restore` needs."""
-    nonces = core._nonces
+    who = core.participants
     return {
-        **{name: getattr(core, name) for name in _PLAIN},
+        **{name: getattr(core, name.removeprefix("_")) for name in _PLAIN},
         "phase": core.phase.value,
         "state": core.state.value,
-        "nodes": list(core._nodes),
+        "nodes": list(core.able_nodes),
         "history": [_record(record) for record in core.history],
-        "assignments": _rows(core.assignments.values()),
-        "answers": _rows(core.answers.values()),
-        "early": _rows(core._early.values()),
-        "counted": _rows(core._counted),
-        "strikes": {node: asdict(strike) for node, strike in core._strikes.by_node.items()},
+        "_numbers": who.numbers,
+        "_failed": who.failed,
+        "assignments": _rows(who.assignments.values()),
+        "answers": _rows(who.answers.values()),
+        "early": _rows(who.early.values()),
+        "counted": _rows(core.counted),
+        "strikes": {node: asdict(strike) for node, strike in core.eligibility.strikes.by_node.items()},
         "spent": core.spending.by_node,
-        "waiting": list(core._judging.waiting),
-        "judged": _rows(core._judging.found),
-        "stop": None if core._stop is None else asdict(core._stop),
-        "asked": _rows(list(nonces.asked.values())[-_NONCES_KEPT:]),
-        "accepted": list(nonces.accepted)[-_NONCES_KEPT:],
-        "nonces": [nonces.count, nonces.nodes],
+        "waiting": list(core.evaluation.waiting),
+        "judged": _rows(core.evaluation.found),
+        "stop": None if core.stop is None else asdict(core.stop),
+        "asked": _rows(list(who.nonces.asked.values())[-_NONCES_KEPT:]),
+        "accepted": list(who.nonces.accepted)[-_NONCES_KEPT:],
+        "nonces": [who.nonces.count, who.nonces.nodes],
         "masking": asdict(core.masking),
     }
 
 
-def restore(core: "Rounds", state: dict[str, Any]) -> None:
+def restore(core: Progress, state: dict[str, Any]) -> None:
     """The inverse."""
     for name in _PLAIN:
-        setattr(core, name, state[name])
+        setattr(core, name.removeprefix("_"), state[name])
     core.phase = type(core.phase)(state["phase"])
     core.state = FederationState(state["state"])
-    core._nodes = tuple(state["nodes"])
-    core.history = deque((_round(row) for row in state["history"]), maxlen=core.history.maxlen)
-    core.assignments = {row["node_id"]: Assignment(**row) for row in state["assignments"]}
-    core.answers = {row["nonce"]: Answer(**row) for row in state["answers"]}
-    core._early = {row["nonce"]: Answer(**row) for row in state["early"]}
-    core._counted = tuple(Counted(**row) for row in state["counted"])
-    core._strikes.by_node = {node: Strike(**row) for node, row in state["strikes"].items()}
+    core.able_nodes = tuple(state["nodes"])
+    core.history = History(_round(row) for row in state["history"])
+    who = core.participants
+    who.numbers, who.failed = state["_numbers"], state["_failed"]
+    who.assignments = {row["node_id"]: Assignment(**row) for row in state["assignments"]}
+    who.answers = {row["nonce"]: Answer(**row) for row in state["answers"]}
+    who.early = {row["nonce"]: Answer(**row) for row in state["early"]}
+    core.counted = tuple(Counted(**row) for row in state["counted"])
+    core.eligibility.strikes.by_node = {node: Strike(**row) for node, row in state["strikes"].items()}
     core.spending.by_node = dict(state["spent"])
-    core._judging = Judging(set(state["waiting"]), [Evaluated(**row) for row in state["judged"]])
-    core._stop = None if state["stop"] is None else Stop(**state["stop"])
-    core._nonces = Nonces(
+    core.evaluation = Evaluation(set(state["waiting"]), [Evaluated(**row) for row in state["judged"]])
+    core.stop = None if state["stop"] is None else Stop(**state["stop"])
+    who.nonces = Nonces(
         OrderedDict((row["nonce"], Assignment(**row)) for row in state["asked"]),
         OrderedDict.fromkeys(state["accepted"]),
         *state["nonces"],

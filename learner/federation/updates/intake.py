@@ -82,7 +82,7 @@ class Reception:
             return
         metrics.UPDATES.labels(error.reason.lower()).inc()
         # What strangers do is not this federation's history, and nobody makes it long by being refused.
-        if isinstance(error, PermissionDenied) or not self._core.lists(offer.round, offer.node_id):
+        if isinstance(error, PermissionDenied) or not self._core.history.lists(offer.round, offer.node_id):
             metrics.UNLISTED.inc()
             return
         log.warning(

@@ -202,7 +202,7 @@ async def test_a_kill_between_any_two_writes_ends_in_the_same_model(tmp_path, se
             async def list_nodes(_):
                 return NodesFound(("a", "b", "c"))
 
-            resumed._list_nodes = list_nodes
+            resumed._search.list_nodes = list_nodes
             await finish(bench, resumed)
             assert resumed.core.digest == digest
             assert [[u.node_weight for u in record.updates] for record in resumed.core.history] == weights

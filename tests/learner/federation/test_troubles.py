@@ -67,7 +67,7 @@ async def test_a_full_disk_pauses_a_federation_and_changes_no_bit_of_its_model(t
         assert b"Stop" not in journal.read_bytes()
     async with serving(quiet) as bench:
         again = bench.federations.get("f")
-        again._list_nodes = federation._list_nodes
+        again._search.list_nodes = federation._search.list_nodes
         await bench.finish(again, vector_of)
         assert again.core.digest == federation.core.digest
 
@@ -95,7 +95,7 @@ async def test_without_a_scheduler_no_wait_counts_against_a_federation(tmp_path)
         there = bench.federations._list_nodes
         federation = await bench.start(rounds=1, round_seconds=0.2, wait_seconds=0.2, max_abandoned=1_000)
         await bench.assignments(federation, 1)
-        federation._list_nodes = there
+        federation._search.list_nodes = there
         await bench.until(lambda: "scheduler" in federation.trouble)
         born = federation.core.deadline
         await bench.until(lambda: federation.core.deadline > born + 0.5)

@@ -1,8 +1,9 @@
 import pytest
 
 from learner.federation.rules import events
+from learner.federation.rules.phase import Phase
 from learner.federation.rules.records import Answer, FederationState, Offer, RoundState
-from learner.federation.rules.rounds import Phase, Rounds
+from learner.federation.rules.rounds import Rounds
 from learner.federation.rules.selection import select
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from parlmesh.federation.config import FederationConfig, SelectionConfig
@@ -326,17 +327,17 @@ def test_a_good_answer_forgives_and_nobody_is_left_out_who_is_needed():
     strike_out(core, asked, "a", 2)
     deliver(core, asked["a"])
     strike_out(core, asked, "a", 2)
-    assert core.able(NODES) == NODES
+    assert core.eligibility.able(NODES, core.round + 1) == NODES
     strike_out(core, asked, "a", 1)
-    assert core.able(NODES) == ("b", "c", "d", "e")
+    assert core.eligibility.able(NODES, core.round + 1) == ("b", "c", "d", "e")
     strike_out(core, asked, "stranger", 99)
     # Late or cut off is not bad.
     for _ in range(9):
         core.handle(events.Refused("b", 1, "LATE", "too late"), 2.0)
-    assert core.able(("a", "b")) == ("b",)
+    assert core.eligibility.able(("a", "b"), core.round + 1) == ("b",)
     few, asked = begun(selection={"min_nodes": 5}, gate={"max_strikes": 1})
     strike_out(few, asked, "a", 5)
-    assert few.able(NODES) == NODES
+    assert few.eligibility.able(NODES, few.round + 1) == NODES
 
 
 def test_a_bad_judgement_counts_against_its_node_and_not_in_the_mean():
@@ -347,7 +348,7 @@ def test_a_bad_judgement_counts_against_its_node_and_not_in_the_mean():
     core.handle(events.Evaluated("a", 0, {}, "BAD_ANSWER: samples must be a number"), 3.5)
     assert core.handle(events.Evaluated("b", 30, {"accuracy": 0.9}), 3.6) == [events.SeekNodes()]
     assert core.history[-1].metrics["evaluation/accuracy"] == pytest.approx(0.9)
-    assert core.able(("a", "b")) == ("b",)
+    assert core.eligibility.able(("a", "b"), core.round + 1) == ("b",)
     assert refusals(core)["a"] == "BAD_ANSWER"
 
 

@@ -13,7 +13,7 @@ from .test_rounds import answer_of
 def same(core, other):
     def shown(each):
         found = {name: repr(value) for name, value in vars(each).items()}
-        return {**found, "_judging": repr((each._judging.waiting, each._judging.found))}
+        return {**found, "evaluation": repr((each.evaluation.waiting, each.evaluation.found))}
 
     return shown(core) == shown(other)
 
@@ -68,6 +68,6 @@ def test_a_snapshot_forgets_old_nonces_but_none_that_is_waited_for():
         core.handle(events.Aggregated(number + 1, "ff"), float(number))
     copy = Rounds(core.config)
     restore(copy, state_of(core))
-    assert len(copy._nonces.asked) == 2_000
+    assert len(copy.participants.nonces.asked) == 2_000
     first, second = (each.handle(events.Begin(("a", "b"), "e", 0.0), 99.0) for each in (core, copy))
     assert first == second

@@ -57,7 +57,7 @@ class Desk:
         arrival.finish()
 
     def joined(self):
-        answers = sorted(self.core.kept_answers(), key=lambda answer: answer.node_id)
+        answers = sorted(self.core.participants.kept(), key=lambda answer: answer.node_id)
         return SpooledUpdates(self.spool, [answer.slot for answer in answers]).block(0, SIZE)[:, 0].tolist()
 
 

@@ -1,0 +1,58 @@
+"""The deadlines of rounds: a round must close also when nobody says anything any more."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from . import metrics
+from .node_search import NodeSearch
+from .rules.events import Event, Tick
+from .rules.phase import Phase, wait_seconds
+from .rules.rounds import Rounds
+from .troubles import Trouble
+
+if TYPE_CHECKING:
+    from .masking.sums import SecureSums
+
+
+class RoundTimer:
+    """Of one federation; its clock is the federation's age, the time between two lives of the learner left out."""
+
+    def __init__(
+        self, core: Rounds, search: NodeSearch, trouble: Trouble, handle: Callable[[Event], None], age: float
+    ) -> None:
+        self._core, self._search, self._trouble, self._handle = core, search, trouble, handle
+        self._age, self._born = age, time.monotonic()
+        self.sums: SecureSums | None = None
+        """Whether nodes are waited for in a secure round."""
+        self.changed = asyncio.Event()
+        """Set after every event: the deadline may be another one."""
+
+    def now(self) -> float:
+        """Age of the federation in seconds."""
+        return self._age + time.monotonic() - self._born
+
+    async def run(self) -> None:
+        """Tells the rounds when a wait is over."""
+        core = self._core
+        while True:
+            self.changed.clear()
+            left = core.deadline - self.now()
+            making = core.phase is Phase.UNMASKING and self.sums is not None and self.sums.making
+            timed = wait_seconds(core.phase, core.config) is not None and not making
+            if timed and left <= 0.0:
+                if core.would_suffer and (self._trouble.obstacle or not await self._search.look()):
+                    # Without a scheduler no node can answer: that is not counted against anybody.
+                    core.postpone(self.now())
+                    continue
+                before = core.history[-1].state if core.history else None
+                self._handle(Tick())
+                if core.history and before != core.history[-1].state:
+                    metrics.ROUNDS.labels(core.history[-1].state.value).inc()
+                continue
+            try:
+                async with asyncio.timeout(max(0.001, left) if timed else None):
+                    await self.changed.wait()
+            except TimeoutError:
+                continue

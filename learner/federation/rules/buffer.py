@@ -1,0 +1,29 @@
+"""Asynchronous rounds (FedBuff): a version is made of every `buffer_size` updates, whoever sent them. Pure."""
+
+from collections.abc import Mapping
+
+from parlmesh.federation.config import FederationConfig
+
+from .gate import refusal
+from .records import Answer
+from .voters import voter_of
+
+
+def is_full(answers: Mapping[str, Answer], config: FederationConfig) -> bool:
+    """Whether a version can be made: enough updates, of enough voters."""
+    if len(answers) < config.buffer_size:
+        return False
+    voters = {voter_of(answer.node_id, config) for answer in answers.values()}
+    return len(voters) >= config.rule.fewest_voters
+
+
+def may_answer_again(node_id: str, answers: Mapping[str, Answer], config: FederationConfig) -> bool:
+    """Whether a node may send another update; it has one vote in a buffer whose updates are votes."""
+    return not config.rule.by_votes or all(answer.node_id != node_id for answer in answers.values())
+
+
+def check_staleness(answer: Answer, version: int, config: FederationConfig) -> None:
+    """FleetError when the update is to a version that is too old."""
+    staleness = version - answer.base_version
+    if staleness > config.max_staleness:
+        raise refusal("STALE", f"the update is {staleness} versions old; the limit is {config.max_staleness}")

@@ -1,0 +1,46 @@
+"""Which nodes may be asked: those with privacy budget left, without those whose answers were bad. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from parlmesh.federation.config import FederationConfig
+
+from .spending import Spending
+from .strikes import Strikes
+from .voters import voter_of
+
+
+@dataclass(slots=True)
+class Eligibility:
+    """Of the nodes of one federation. Strikes count against voters, spending against nodes."""
+
+    config: FederationConfig
+    strikes: Strikes = field(init=False)
+    spending: Spending = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.strikes = Strikes(self.config.gate.max_strikes)
+        self.spending = Spending(self.config.privacy)
+
+    def able(self, nodes: Sequence[str], round_number: int) -> tuple[str, ...]:
+        """Those that may be asked in a round: without the ones that were left out, unless too few would remain."""
+        nodes = tuple(node for node in nodes if self.spending.affords(node))
+        good = tuple(node for node in nodes if not self.why_out(node, round_number))
+        return good if len(good) >= self.config.selection.min_nodes else nodes
+
+    def why_out(self, node_id: str, round_number: int) -> str:
+        """Why a node is not asked in a round; empty when it is."""
+        return self.strikes.out(voter_of(node_id, self.config), round_number)
+
+    def left_out(self, connected: Iterable[str], asked: Iterable[str], round_number: int) -> Iterator[tuple[str, str]]:
+        """Connected nodes that are not asked, and why."""
+        known = set(asked)
+        return ((node, self.why_out(node, round_number)) for node in connected if node not in known)
+
+    def strike(self, node_id: str, reason: str, round_number: int) -> None:
+        """A node's answer was bad."""
+        self.strikes.bad(voter_of(node_id, self.config), reason, round_number)
+
+    def forgive(self, node_id: str) -> None:
+        """A node's answer was good."""
+        self.strikes.good(voter_of(node_id, self.config))
