@@ -5,7 +5,7 @@ from pydantic import Field
 from parlmesh.config import Config
 
 from .exploration_config import ExplorationConfig
-from .replay import ReplayConfig
+from .replay.config import ReplayConfig
 
 
 class DqnConfig(Config):

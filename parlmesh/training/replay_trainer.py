@@ -29,7 +29,9 @@ from parlmesh.types import (
     Fragment,
 )
 
-from .replay import RateLimiter, ReplayConfig, Sample
+from .replay.config import ReplayConfig
+from .replay.rate_limiter import RateLimiter
+from .replay.replay import Sample
 from .replay.room import DISCOUNT, NEXT_MASK, NEXT_OBSERVATION, RETURN, columns_of, frames_for, replay_for
 from .trainer import Update
 

@@ -1,9 +1,13 @@
 """Settings of looking ahead in games; the string under a field is its help text."""
 
+from typing import TYPE_CHECKING
+
 from pydantic import Field
 
 from parlmesh.config import Config
-from parlmesh.types import Search
+
+if TYPE_CHECKING:
+    from parlmesh.types import Search
 
 
 class SearchConfig(Config):
@@ -20,13 +24,16 @@ class SearchConfig(Config):
     value_scale: float = Field(default=0.1, gt=0.0, le=10.0)
     """What a position's worth counts against the network's own inclination."""
 
-    def in_rollouts(self) -> Search | None:
+    def in_rollouts(self) -> "Search | None":
         """How rollouts search."""
         return self._with(self.simulations)
 
-    def in_evaluations(self) -> Search | None:
+    def in_evaluations(self) -> "Search | None":
         """How evaluations and matches search."""
         return self._with(self.evaluation_simulations)
 
-    def _with(self, simulations: int) -> Search | None:
+    def _with(self, simulations: int) -> "Search | None":
+        # It brings numpy, which must not be there before the learner has said how many threads it may have.
+        from parlmesh.types import Search
+
         return Search(simulations, self.considered, self.value_scale) if simulations else None

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from parlmesh.config import Config
 
-from ..replay import ReplayConfig
+from ..replay.config import ReplayConfig
 
 # One gradient step for every environment step, at minibatches of 256.
 _REPLAY = ReplayConfig(capacity_steps=1_000_000, min_steps=1_000, samples_per_insert=256.0)

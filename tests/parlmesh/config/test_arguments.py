@@ -89,6 +89,16 @@ def test_version_names_the_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.startswith("parlmesh-learner ")
 
 
+def test_services_read_their_settings_before_numpy_is_there_to_take_every_core() -> None:
+    code = (
+        "import sys, scheduler.__main__, learner.__main__, actor.__main__\n"
+        "heavy = {'grpc', 'google', 'cryptography', 'numpy', 'torch', 'gymnasium'}\n"
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_configuration_and_security_settings_import_neither_grpc_nor_cryptography() -> None:
     code = (
         "import sys, parlmesh.config, parlmesh.security\n"

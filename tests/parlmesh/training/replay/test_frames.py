@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parlmesh.errors import ConfigError
-from parlmesh.training.replay import Frames
+from parlmesh.training.replay.frames import Frames
 
 STACK = 4
 

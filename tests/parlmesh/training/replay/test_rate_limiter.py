@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.training.replay import RateLimiter
+from parlmesh.training.replay.rate_limiter import RateLimiter
 
 
 @given(st.floats(0.01, 50.0), st.integers(0, 200), st.lists(st.integers(0, 100), max_size=20), st.integers(1, 64))

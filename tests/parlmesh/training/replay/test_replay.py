@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parlmesh.training.replay import PrioritisedReplay, UniformReplay
+from parlmesh.training.replay.replay import PrioritisedReplay, UniformReplay
 from parlmesh.training.replay.ring import row_bytes
 
 COLUMNS = {"observation": ("float32", (2,)), "action": ("int64", ())}
