@@ -15,6 +15,9 @@ from types import TracebackType
 from typing import Any, Self
 
 _POLL_SECONDS = 0.01
+_LOOK_SECONDS = 0.5
+_REST_SECONDS = 5.0
+"""So long the last lines of a process that has ended may take: its children may still hold the other end."""
 _MOST_LINES = 10_000
 
 
@@ -56,6 +59,8 @@ class Process:
     ) -> None:
         self._command = [sys.executable, "-m", module, *arguments]
         self._lines: collections.deque[str] = collections.deque(maxlen=_MOST_LINES)
+        self._read_lines = 0
+        self._changed = threading.Condition()
         self._process = subprocess.Popen(  # noqa: S603
             self._command,
             cwd=cwd,
@@ -87,24 +92,26 @@ class Process:
         found = [event for event in map(_parsed, self.lines) if event is not None]
         return [event for event in found if name is None or event.get("event") == name]
 
-    def wait_for(self, event: str, deadline_seconds: float = 20.0, **fields: object) -> dict[str, Any]:
+    def wait_for(self, event: str, deadline_seconds: float = 60.0, **fields: object) -> dict[str, Any]:
         """The first log line of that event whose fields have these values."""
-
-        def found() -> dict[str, Any] | None:
-            for line in self.events(event):
-                if all(line.get(name) == value for name, value in fields.items()):
+        deadline, looked_at, ended = time.monotonic() + deadline_seconds, 0, False
+        while True:
+            with self._changed:
+                if not ended and self._read_lines == looked_at:
+                    self._changed.wait(_LOOK_SECONDS)
+                fresh = min(self._read_lines - looked_at, len(self._lines))
+                lines, looked_at = list(self._lines)[len(self._lines) - fresh :], self._read_lines
+            for line in filter(None, map(_parsed, lines)):
+                if line.get("event") == event and all(line.get(name) == value for name, value in fields.items()):
                     return line
+            if ended:
+                code = self._process.returncode
+                raise AssertionError(f"{self} ended with {code} before {event} {fields}:{self._tail()}")
             if not self.running:
-                self._reader.join(timeout=5.0)
-                if not self.events(event):
-                    raise AssertionError(f"{self} ended with {self._process.returncode} before {event}:{self._tail()}")
-            return None
-
-        try:
-            line: dict[str, Any] = wait_until(found, deadline_seconds)
-        except AssertionError as error:
-            raise AssertionError(f"{self} did not log {event} {fields}: {error}{self._tail()}") from None
-        return line
+                self._reader.join(_REST_SECONDS)
+                ended = True
+            elif time.monotonic() >= deadline:
+                raise AssertionError(f"{self} did not log {event} {fields} in {deadline_seconds} s:{self._tail()}")
 
     def terminate(self) -> None:
         """SIGTERM."""
@@ -121,18 +128,18 @@ class Process:
     def kill(self) -> None:
         """kill -9, and waits for the end."""
         self._process.kill()
-        self.wait(10.0)
+        self.wait()
 
-    def wait(self, deadline_seconds: float = 20.0) -> int:
+    def wait(self, deadline_seconds: float = 60.0) -> int:
         """The exit code; -9 after a kill."""
         try:
             code = self._process.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self} still runs after {deadline_seconds} s:{self._tail()}") from None
-        self._reader.join(timeout=5.0)
+        self._reader.join(_REST_SECONDS)
         return code
 
-    def assert_exits(self, code: int, deadline_seconds: float = 20.0) -> None:
+    def assert_exits(self, code: int, deadline_seconds: float = 60.0) -> None:
         found = self.wait(deadline_seconds)
         assert found == code, f"{self} ended with {found}, not {code}:{self._tail()}"
 
@@ -144,8 +151,8 @@ class Process:
     ) -> None:
         if self.running:
             self._process.kill()
-        self._process.wait(10.0)
-        self._reader.join(timeout=5.0)
+        self._process.wait(60.0)
+        self._reader.join(_REST_SECONDS)
         if self._process.stderr is not None:
             self._process.stderr.close()
 
@@ -155,7 +162,10 @@ class Process:
     def _read(self) -> None:
         assert self._process.stderr is not None
         for line in self._process.stderr:
-            self._lines.append(line.rstrip("\n"))
+            with self._changed:
+                self._lines.append(line.rstrip("\n"))
+                self._read_lines += 1
+                self._changed.notify_all()
 
     def _tail(self) -> str:
         return "\n" + "\n".join(list(self._lines)[-20:])

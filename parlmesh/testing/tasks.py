@@ -16,7 +16,7 @@ from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 from parlmesh.wire import payload_to_proto
 
-_DEADLINE_SECONDS = 10.0
+_DEADLINE_SECONDS = 60.0
 _Context = grpc.aio.ServicerContext[Any, Any]
 # What a stream is to say next: an outcome, a receipt, how it breaks, or that it ends.
 _Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | pb.StreamTerms | grpc.StatusCode | None]
@@ -99,10 +99,11 @@ class FakeTasks(SchedulerServiceServicer):
         await self.finish(outcome)
 
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
-        """Breaks every stream."""
-        for queue in self._watches:
+        """Breaks every stream; those that come instead meanwhile stay."""
+        broken = list(self._watches)
+        for queue in broken:
             queue.put_nowait(code)
-        await self.until(lambda: not self._watches)
+        await self.until(lambda: not any(queue in self._watches for queue in broken))
 
     def forget(self, task_ids: Iterable[str] | None = None) -> None:
         """Loses tasks, all when none is named, as a scheduler without a store does when it restarts."""

@@ -39,7 +39,7 @@ class Books:
 
     def __exit__(self, *_):
         self._over.set()
-        self._thread.join(30)
+        self._thread.join(60)
 
     def _scrape(self):
         while not self._over.is_set():

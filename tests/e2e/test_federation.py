@@ -114,7 +114,7 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
                 return error_from_rpc(caught.value).reason
 
             async with asyncio.timeout(90.0):
-                first = await wait_until_async(lambda: tasks_of(scheduler, "good#0"), 30.0)
+                first = await wait_until_async(lambda: tasks_of(scheduler, "good#0"), 60.0)
                 dead.kill()
 
                 # good#0 answers by itself; here is a second answer of its, which is another.
@@ -127,11 +127,11 @@ def test_rounds_close_on_time_with_the_right_model_whatever_nodes_do(fleet, tmp_
                 async def ended() -> bool:
                     return (await federation()).state != pb.FEDERATION_STATE_RUNNING
 
-                await wait_until_async(accepted, 30.0)
+                await wait_until_async(accepted, 60.0)
                 assert await refusal(update(first[0], 7.0)) == "ANSWERED_TWICE"
-                await wait_until_async(second_round, 30.0)
+                await wait_until_async(second_round, 60.0)
                 assert await refusal(update(first[0], 1.0)) == "REPLAYED"
-                await wait_until_async(ended, 30.0)
+                await wait_until_async(ended, 60.0)
             rounds = (await stub.ListRounds(pb.ListRoundsRequest(), timeout=10.0)).rounds
             return await federation(), list(rounds)
 

@@ -72,7 +72,7 @@ class Prometheus:
                 yield
             finally:
                 process.terminate()
-                process.wait(30)
+                process.wait(60)
 
     def get(self, path: str, **query: str) -> Any:
         url = f"http://127.0.0.1:{self._port}/api/v1/{path}?{urllib.parse.urlencode(query)}"

@@ -18,7 +18,7 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
 pytestmark = pytest.mark.e2e
 
-WAIT = 10.0
+WAIT = 60.0
 ENDLESS = {"training.step_budget": 10**9, "training.goal_return": "null", "training.num_envs": 8}
 
 

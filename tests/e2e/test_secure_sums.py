@@ -120,8 +120,8 @@ def test_a_killed_host_costs_its_nodes_and_the_learner_never_has_a_single_update
     asyncio.run(call("StartFederation", asked))
     spool = fleet.run_dir / "federations" / "hidden-sum" / "updates.bin"
     # Seven masked updates are here, and the three that are missing have begun.
-    wait_until(lambda: spool.exists() and spool.stat().st_size == 7 * 4 * (SIZE + 1), 30.0)
-    wait_until(lambda: (marks / "gone#0").exists(), 30.0)
+    wait_until(lambda: spool.exists() and spool.stat().st_size == 7 * 4 * (SIZE + 1), 60.0)
+    wait_until(lambda: (marks / "gone#0").exists(), 60.0)
     during = memory_of(learner) + files_in(fleet.folder / "run") + memory_of(scheduler)
     gone.kill()
 

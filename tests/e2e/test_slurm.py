@@ -53,7 +53,7 @@ def started(stack: contextlib.ExitStack, *command: object, log: Path) -> None:
     def end() -> None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(10)
+            process.wait(60)
         process.kill()
 
     stack.callback(end)
@@ -87,7 +87,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ]
         files = [f"--pid-file={folder}/munge.pid", f"--seed-file={folder}/munge.seed", "--force"]
         started(stack, "munged", *munge, *files, log=folder / "munged.out")
-        wait_until((folder / "munge.socket").exists, 30)
+        wait_until((folder / "munge.socket").exists, 60)
         started(stack, "slurmctld", "-D", "-f", file, log=folder / "slurmctld.out")
         started(stack, "slurmd", "-D", "-N", host, "-f", file, log=folder / "slurmd.out")
         wait_until(lambda: "idle" in _ask("sinfo", "-h", "-o", "%T"), 60, poll_seconds=0.5)

@@ -118,7 +118,7 @@ def test_a_second_host_joins_from_the_page_alone(hosts: tuple[str, str], tmp_pat
         assert "node-1" in servers.parlmesh("actors", "list", **told)
         # A restart of the scheduler, and certificates that are renewed while the processes run.
         scheduler.terminate()
-        scheduler.wait(30)
+        scheduler.wait(60)
         certs(trusted, "renew", "scheduler", "node-1", "--days", "5")
         copy(servers, "scheduler.key", "scheduler.crt")
         copy(node, "node-1.key", "node-1.crt")

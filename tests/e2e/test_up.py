@@ -143,7 +143,7 @@ class Up:
     def left_nothing(self) -> None:
         assert self.seen, "no child was ever seen"
         assert self.ports, "no port was ever seen"
-        wait_until(lambda: not [pid for pid in self.seen if psutil.pid_exists(pid)], 10)
+        wait_until(lambda: not [pid for pid in self.seen if psutil.pid_exists(pid)], 60)
         for port in self.ports:
             with socket.socket() as probe:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -21,7 +21,7 @@ from tools.faults import shim
 from tools.faults.fleet import ChaosFleet, Member
 from tools.faults.schedule import Plan
 
-SECONDS = 30.0
+SECONDS = 60.0
 # Leases that end soon, so that a test of their end is short.
 SHORT = {"leases.heartbeat_seconds": 0.2, "leases.duration_seconds": 2.0, "leases.reconnect_seconds": 1.0}
 KINDS = "[noop, mark_inline, mark_loop, mark_thread]"

@@ -14,7 +14,7 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 def process(module: str, **settings: object) -> Process:

@@ -27,4 +27,4 @@ async def test_a_task_that_kills_its_actors_is_quarantined_although_the_schedule
         # The others go on.
         await fleet.submit("good", kind="mark_inline")
         assert (await fleet.outcomes("good"))["good"].state == task_pb2.TASK_STATE_SUCCEEDED
-        await wait_until_async(lambda: fleet.actor().running, 10.0)
+        await wait_until_async(lambda: fleet.actor().running, 60.0)

@@ -87,20 +87,20 @@ async def test_a_bad_disk_acknowledges_nothing_says_so_and_recovers(open_fleet, 
         await fleet.outcomes("before")
         fleet.scheduler.shim.set(**faults)
         asking = asyncio.create_task(fleet.submit("during", kind="mark_inline"))
-        await wait_until_async(lambda: fleet.scheduler.shim.seen(counter) > 0, 20.0)
-        await wait_until_async(lambda: _not(serving(fleet)), 20.0)
+        await wait_until_async(lambda: fleet.scheduler.shim.seen(counter) > 0, 60.0)
+        await wait_until_async(lambda: _not(serving(fleet)), 60.0)
         assert not asking.done()
         fleet.scheduler.shim.heal()
         await asking
         await fleet.outcomes("during")
-        await wait_until_async(lambda: serving(fleet), 20.0)
+        await wait_until_async(lambda: serving(fleet), 60.0)
         await fleet.scheduler.kill()
         if counter == "full_writes":
             # One that starts without space waits for some.
             fleet.scheduler.shim.set(**faults)
             refused = fleet.scheduler.shim.seen(counter)
             starting = asyncio.create_task(fleet.scheduler.start())
-            await wait_until_async(lambda: fleet.scheduler.shim.seen(counter) > refused, 20.0)
+            await wait_until_async(lambda: fleet.scheduler.shim.seen(counter) > refused, 60.0)
             assert not starting.done()
             fleet.scheduler.shim.heal()
             await starting
@@ -117,7 +117,7 @@ async def test_nothing_is_begun_whose_lease_cannot_be_written_down(open_fleet) -
         await fleet.until_begun("first")
         fleet.scheduler.shim.set(write_errno=errno.EIO)
         asking = asyncio.create_task(fleet.submit("refused"))
-        await wait_until_async(lambda: _not(serving(fleet)), 20.0)
+        await wait_until_async(lambda: _not(serving(fleet)), 60.0)
         # The first one ends; whoever is killed then has forgotten whatever it gave out since.
         await asyncio.sleep(5.0)
         assert fleet.scheduler.shim.seen("failed_writes") > 0

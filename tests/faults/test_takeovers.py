@@ -85,4 +85,4 @@ async def _a_standby_refuses_with_the_leaders_address(schedulers: Schedulers) ->
             assert error.reason == "NOT_LEADER"
             return error.metadata["leader"] == f"127.0.0.1:{schedulers.ports[leader]}"
 
-        await wait_until_async(names_the_leader, 30.0)
+        await wait_until_async(names_the_leader, 60.0)

@@ -157,7 +157,7 @@ def _actor(address: str, *settings: str, cwd: Path = _ROOT, **environment: str) 
 
 
 async def _exit_code(process: Process) -> int:
-    await wait_until_async(lambda: not process.running, 20.0)
+    await wait_until_async(lambda: not process.running, 60.0)
     return process.wait()
 
 

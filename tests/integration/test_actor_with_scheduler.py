@@ -18,7 +18,7 @@ from parlmesh.wire import payload_from_proto, payload_to_proto
 pytestmark = pytest.mark.e2e
 
 _ROOT = Path(__file__).parents[2]
-_SECONDS = 20.0
+_SECONDS = 60.0
 
 
 class Fleet:

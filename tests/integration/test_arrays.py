@@ -79,7 +79,7 @@ async def chain(fleet: Fleet, length: int) -> float:
 async def test_little_of_a_chain_passes_the_client_and_nothing_is_left_of_it(fleet: Fleet) -> None:
     with fleet.scheduler(), fleet.actor("one"):
         assert await chain(fleet, 50) < 0.01
-        await wait_until_async(lambda: not fleet.files(), 20.0)
+        await wait_until_async(lambda: not fleet.files(), 60.0)
 
 
 @pytest.mark.slow

@@ -95,13 +95,13 @@ async def test_a_task_that_ended_while_the_client_was_away_runs_once(tmp_path: P
         async with await PARLController.connect(line.address, config=CONFIG) as controller:
             tasks = [TaskRequest("note", {"path": str(journal)})] * 4
             call = asyncio.ensure_future(controller.execute_parallel(tasks, timeout=60))
-            await wait_until_async(lambda: journal.exists() and len(journal.read_text().split()) == 4, 30)
+            await wait_until_async(lambda: journal.exists() and len(journal.read_text().split()) == 4, 60)
             await line.cut()
             async with await PARLController.connect(f"127.0.0.1:{port}") as other:
                 release.touch()
-                await wait_until_async(lambda: _completed(other, 4), 30)
+                await wait_until_async(lambda: _completed(other, 4), 60)
                 (one, *_) = journal.read_text().split()
-                await wait_until_async(lambda: _is_forgotten(other, one), 30)
+                await wait_until_async(lambda: _is_forgotten(other, one), 60)
             await line.mend()
             outcomes = await call
             assert {outcome.state for outcome in outcomes} == {OutcomeState.FORGOTTEN}

@@ -17,7 +17,7 @@ from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
-WAIT = 30.0
+WAIT = 60.0
 TRAINING = {
     "num_envs": 4,
     "trajectory_steps": 8,

@@ -19,7 +19,7 @@ from parlmesh.wire import struct_to_proto
 
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
-WAIT = 30.0
+WAIT = 60.0
 SMALL = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "evaluation_episodes": 2, "goal_return": None}
 ENDLESS = {**SMALL, "step_budget": 10**9, "checkpoint_interval_versions": 2}
 SHORT = {**SMALL, "step_budget": 100}

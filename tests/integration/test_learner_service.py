@@ -26,7 +26,7 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 from parlmesh.wire import tensor_to_proto, trajectory_to_proto
 
 TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "max_policy_lag": 1}
-WAIT = 10.0
+WAIT = 60.0
 
 
 class Fixture:

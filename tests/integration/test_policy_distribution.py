@@ -20,7 +20,7 @@ from parlmesh.testing import serve, wait_until_async
 from parlmesh.types import ActionSpec
 
 SPEC = PolicySpec(observation_shape=(4,), action=ActionSpec("discrete", sizes=(2,)), hidden=(8,))
-WAIT = 10.0
+WAIT = 60.0
 ENCODINGS = ["safetensors", "zstd", "bfloat16", "delta"]
 
 
@@ -108,9 +108,16 @@ async def test_a_delta_whose_base_is_gone_comes_whole():
             await cache.get("run", 1, WAIT)
             # The learner comes back from its checkpoint: version 1 is not among those it has.
             second.publish(12, policy(12))
-            servicer._registry_of = lambda run_id: second
+            asked = []
+
+            def registry_of(run_id):
+                asked.append(run_id)
+                return second
+
+            servicer._registry_of = registry_of
             stopping.set()
-            stopping.clear()
+            # Not taken back before the stream has seen it, and the next one is there.
+            await wait_until_async(lambda: asked, WAIT)
             servicer._stopping = asyncio.Event()
             held = await cache.get("run", 12, WAIT)
             assert held.policy == policy(12)

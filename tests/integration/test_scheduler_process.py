@@ -19,7 +19,7 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 pytestmark = pytest.mark.e2e
 
-SECONDS = 20.0
+SECONDS = 60.0
 ROOT = Path(__file__).parents[2]
 
 

@@ -20,7 +20,7 @@ from parlmesh.types import Trajectory
 from parlmesh.wire import trajectory_to_request
 
 TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "max_policy_lag": 3, "goal_return": None}
-WAIT = 20.0
+WAIT = 60.0
 
 
 class Games:

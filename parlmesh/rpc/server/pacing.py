@@ -8,7 +8,7 @@ import asyncio
 import time
 import types
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Generator
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -26,6 +26,8 @@ _PATIENCE_SECONDS = 1.0
 """So long a single call waits; a stream waits as long as it takes."""
 _LEAST_SECONDS = 0.001
 _NEW = 0.1
+
+Sleep = Callable[[float], Awaitable[None]]
 
 _account: ContextVar["Account | None"] = ContextVar("parlmesh_account", default=None)
 
@@ -51,10 +53,11 @@ class Bucket:
 class Account:
     """What one identity has taken."""
 
-    def __init__(self, identity: Identity, quotas: QuotaConfig, monotonic: Callable[[], float]) -> None:
+    def __init__(self, identity: Identity, quotas: QuotaConfig, monotonic: Callable[[], float], sleep: Sleep) -> None:
         self._identity = identity
         self._quotas = quotas
         self._monotonic = monotonic
+        self._sleep = sleep
         self._bytes = Bucket(quotas.bytes_per_second, monotonic())
         self._seconds = Bucket(quotas.loop_share, monotonic())
         self._turn = asyncio.Lock()
@@ -81,7 +84,7 @@ class Account:
             )
         if debt > 0:
             PACED.inc()
-            await asyncio.sleep(debt)
+            await self._sleep(debt)
 
     async def reserve(self, reserved: float) -> float:
         """Before the next message of a stream: gives back what was reserved for the last one, returns what is now.
@@ -94,8 +97,8 @@ class Account:
         if self._turn.locked() or self._debt() > 0:
             PACED.inc()
             async with self._turn:
-                while (debt := self._debt()) > 0:  # noqa: ASYNC110 - nothing but time pays it
-                    await asyncio.sleep(max(_LEAST_SECONDS, debt))
+                while (debt := self._debt()) > 0:
+                    await self._sleep(max(_LEAST_SECONDS, debt))
         self._seconds.take(self._usual, self._monotonic())
         return self._usual
 
@@ -107,16 +110,19 @@ class Account:
 class Accounts:
     """One for each identity; the one that was looked at the longest ago is forgotten first."""
 
-    def __init__(self, quotas: QuotaConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, quotas: QuotaConfig, monotonic: Callable[[], float] = time.monotonic, sleep: Sleep = asyncio.sleep
+    ) -> None:
         self._quotas = quotas
         self._monotonic = monotonic
+        self._sleep = sleep
         self._accounts: OrderedDict[Identity, Account] = OrderedDict()
 
     def open(self, identity: Identity) -> Account | None:
         """The account of an identity; None for those that are not paced."""
         if identity.role is Role.OPERATOR or identity is UNKNOWN:
             return None
-        account = self._accounts.pop(identity, None) or Account(identity, self._quotas, self._monotonic)
+        account = self._accounts.pop(identity, None) or Account(identity, self._quotas, self._monotonic, self._sleep)
         self._accounts[identity] = account
         if len(self._accounts) > _MOST_IDENTITIES:
             self._accounts.popitem(last=False)

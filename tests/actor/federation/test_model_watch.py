@@ -53,7 +53,7 @@ async def test_a_version_goes_to_those_who_wait_for_it_and_to_those_who_will():
     waiting = asyncio.ensure_future(watch.model(2))
     await asyncio.sleep(0)
     call.give(*messages(2), *messages(3))
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(60.0):
         found = await waiting
         assert found.tensors["weight"][0] == 2.0
     await watch.close()
@@ -69,7 +69,7 @@ async def test_a_version_that_will_not_come_this_way_is_not_waited_for():
     skipped, newer = asyncio.ensure_future(watch.model(6)), asyncio.ensure_future(watch.model(8))
     await asyncio.sleep(0)
     call.give(*messages(7))
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(60.0):
         assert await skipped is None
         call.give(Unavailable("away"))
         assert await newer is None
@@ -82,7 +82,7 @@ async def test_a_damaged_version_ends_the_stream():
     waiting = asyncio.ensure_future(watch.model(2))
     await asyncio.sleep(0)
     call.give(*messages(2, checksum=bytes(16)), *messages(3))
-    async with asyncio.timeout(30.0):
+    async with asyncio.timeout(60.0):
         assert await waiting is None
     assert watch.ended
     assert arrived == []

@@ -120,7 +120,7 @@ async def test_whoever_waits_when_the_actor_leaves_is_told():
     async with connected() as (coordinator, stream):
         coordinator.silent = True
         waiting = asyncio.ensure_future(stream.submit([update("a", b"abc")], 30.0))
-        async with asyncio.timeout(30.0):
+        async with asyncio.timeout(60.0):
             while not coordinator.updates:  # noqa: ASYNC110 - the fake has no event
                 await asyncio.sleep(0.005)
         await stream.close()

@@ -159,7 +159,7 @@ class _Dying:
 async def test_leaving_while_the_stream_breaks_still_leaves() -> None:
     stream: Any = _Dying()
     limits, metrics = LimitsConfig(upload_seconds=0.05), ActorMetrics(CollectorRegistry())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async with Uploads(stream.open, limits=limits, metrics=metrics, rng=random.Random(0)) as uploads:
             with pytest.raises(DeadlineExceeded):
                 await uploads.upload(_encoded(1))

@@ -86,7 +86,7 @@ class Fleet:
             self.flush()
             return lease_id in self.results
 
-        await wait_until_async(come, 5.0)
+        await wait_until_async(come, 60.0)
         return self.results[lease_id]
 
 

@@ -46,10 +46,10 @@ async def test_a_new_stream_names_what_is_held_and_sends_again_what_is_owed() ->
 async def test_leases_missing_in_the_welcome_are_stopped() -> None:
     async with _fleet() as fleet:
         owed, held = fleet.assign("noop"), fleet.assign("gate")
-        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        await wait_until_async(lambda: fleet.gate.started, 60.0)
         fleet.worker.hello()
         fleet.worker.welcome(Welcome())
-        await wait_until_async(lambda: fleet.gate.cancelled == [held.lease.task_id], 5.0)
+        await wait_until_async(lambda: fleet.gate.cancelled == [held.lease.task_id], 60.0)
         assert not fleet.flush().results
         assert fleet.metrics.refused_results._value.get() == 1
         assert owed.lease.lease_id not in fleet.results
@@ -102,12 +102,12 @@ async def test_a_leaving_actor_says_so_again_on_a_new_stream() -> None:
 async def test_a_reset_gives_back_what_runs_and_drops_what_is_kept() -> None:
     async with _fleet() as fleet:
         running, waiting = fleet.assign("gate"), fleet.assign("gate")
-        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        await wait_until_async(lambda: fleet.gate.started, 60.0)
         fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_RESET))
         for assignment in (running, waiting):
             failure = (await fleet.result(assignment)).failure
             assert (failure.reason, failure.retryable) == ("CANCELLED", True)
-        await wait_until_async(lambda: fleet.gate.cancelled == [running.lease.task_id], 5.0)
+        await wait_until_async(lambda: fleet.gate.cancelled == [running.lease.task_id], 60.0)
         assert fleet.keeps.resets == 1
         assert fleet.cache_resets == 1
         fleet.gate.open.set()
@@ -117,7 +117,7 @@ async def test_a_reset_gives_back_what_runs_and_drops_what_is_kept() -> None:
 async def test_a_reset_spares_what_was_assigned_in_the_same_message() -> None:
     async with _fleet(slots=2) as fleet:
         old = [fleet.assign("gate"), fleet.assign("gate")]
-        await wait_until_async(lambda: len(fleet.gate.started) == 2, 5.0)
+        await wait_until_async(lambda: len(fleet.gate.started) == 2, 60.0)
         fresh = [fleet.scheduler.assignment("gate"), fleet.scheduler.assignment("gate")]
         fleet.worker.receive(
             ConnectResponse(
@@ -143,7 +143,7 @@ async def test_a_task_stopped_before_its_first_step_gives_its_slot_back(ending: 
         else:
             fleet.worker.receive(ConnectResponse(revoked=[each.lease for each in fresh]))
         assert fleet.gate.started == []
-        await wait_until_async(lambda: fleet.metrics.slots_busy._value.get() == 0, 5.0)
+        await wait_until_async(lambda: fleet.metrics.slots_busy._value.get() == 0, 60.0)
         assert fleet.flush().credits == 2
         fleet.gate.open.set()
         for assignment in [fleet.assign("gate"), fleet.assign("gate")]:

@@ -89,7 +89,7 @@ async def test_a_kind_that_is_not_installed_fails() -> None:
 async def test_tasks_wait_for_a_slot_and_the_urgent_ones_go_first() -> None:
     async with _fleet() as fleet:
         first = fleet.assign("gate")
-        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        await wait_until_async(lambda: fleet.gate.started, 60.0)
         low = fleet.assign("gate", priority=Priority.PRIORITY_LOW)
         critical = fleet.assign("gate", priority=Priority.PRIORITY_CRITICAL)
         fleet.gate.open.set()
@@ -100,7 +100,7 @@ async def test_tasks_wait_for_a_slot_and_the_urgent_ones_go_first() -> None:
 async def test_as_many_tasks_run_at_once_as_there_are_slots() -> None:
     async with _fleet(slots=2) as fleet:
         assignments = [fleet.assign("gate") for _ in range(3)]
-        await wait_until_async(lambda: len(fleet.gate.started) == 2, 5.0)
+        await wait_until_async(lambda: len(fleet.gate.started) == 2, 60.0)
         assert fleet.metrics.slots_busy._value.get() == 2
         fleet.gate.open.set()
         slots = [payload_from_proto((await fleet.result(each)).result)[0]["slot"] for each in assignments]
@@ -119,7 +119,7 @@ async def test_a_task_past_its_time_is_stopped_and_fails() -> None:
 async def test_a_revoked_task_is_stopped_without_a_result_and_its_slot_used_again() -> None:
     async with _fleet() as fleet:
         running, waiting, third = fleet.assign("gate"), fleet.assign("gate"), fleet.assign("gate")
-        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        await wait_until_async(lambda: fleet.gate.started, 60.0)
         fleet.worker.receive(ConnectResponse(revoked=[running.lease, waiting.lease]))
         fleet.gate.open.set()
         await fleet.result(third)
@@ -146,18 +146,18 @@ async def test_no_credit_is_given_for_a_slot_whose_task_is_still_stopping() -> N
     async with _fleet(extra={"slow": slow}, prefetch=0, stop_seconds=5.0) as fleet:
         assert fleet.flush().credits == 1
         assignment = fleet.assign("slow")
-        await wait_until_async(slow.started.is_set, 5.0)
+        await wait_until_async(slow.started.is_set, 60.0)
         fleet.worker.receive(ConnectResponse(revoked=[assignment.lease]))
         assert fleet.flush().credits == 0
         slow.release.set()
-        await wait_until_async(lambda: fleet.flush().credits, 5.0)
+        await wait_until_async(lambda: fleet.flush().credits, 60.0)
 
 
 async def test_a_task_that_only_waits_leaves_its_slot_to_the_next() -> None:
     trails = Trails()
     async with _fleet(extra={"trails": trails}) as fleet:
         waiting = [fleet.assign("trails") for _ in range(3)]
-        await wait_until_async(lambda: trails.waiting == 3, 5.0)
+        await wait_until_async(lambda: trails.waiting == 3, 60.0)
         assert fleet.metrics.slots_busy._value.get() == 0
         assert fleet.worker.hello().leases == [each.lease for each in waiting]
         request = fleet.worker.next_request()
@@ -182,9 +182,9 @@ async def test_a_waiting_task_that_fails_or_is_revoked_ends_as_any_other() -> No
     trails = Trails()
     async with _fleet(extra={"trails": trails}) as fleet:
         fails, revoked = fleet.assign("trails", {"error": "own"}), fleet.assign("trails")
-        await wait_until_async(lambda: trails.waiting == 2, 5.0)
+        await wait_until_async(lambda: trails.waiting == 2, 60.0)
         fleet.worker.receive(ConnectResponse(revoked=[revoked.lease]))
-        await wait_until_async(lambda: trails.cancelled == 1, 5.0)
+        await wait_until_async(lambda: trails.cancelled == 1, 60.0)
         trails.open.set()
         failure = (await fleet.result(fails)).failure
         assert (failure.reason, first_line(failure.message)) == ("HANDLER_ERROR", "TimeoutError: own")
@@ -194,7 +194,7 @@ async def test_a_waiting_task_that_fails_or_is_revoked_ends_as_any_other() -> No
 async def test_what_still_runs_is_stopped_when_the_worker_is_closed() -> None:
     async with _fleet() as fleet:
         assignment = fleet.assign("gate")
-        await wait_until_async(lambda: fleet.gate.started, 5.0)
+        await wait_until_async(lambda: fleet.gate.started, 60.0)
     assert fleet.gate.cancelled == [assignment.lease.task_id]
     assert fleet.metrics.tasks.labels("gate", "CANCELLED")._value.get() == 1
 

@@ -121,7 +121,7 @@ class Waits:
 async def test_cancelling_stops_a_thread_handler_that_asks(slot: Slot, metrics: ActorMetrics) -> None:
     handler = Waits()
     attempt = asyncio.create_task(slot.run(handler, _assignment(), None))
-    await wait_until_async(handler.started.is_set, 5.0)
+    await wait_until_async(handler.started.is_set, 60.0)
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
@@ -162,7 +162,7 @@ async def test_a_stuck_thread_is_abandoned_and_the_slot_goes_on(slot: Slot, metr
     handler.release.set()
     thread = handler.thread
     assert thread is not None
-    await wait_until_async(lambda: not thread.is_alive(), 5.0)
+    await wait_until_async(lambda: not thread.is_alive(), 60.0)
 
 
 class OnLoop:
@@ -246,12 +246,12 @@ async def test_a_hanging_process_is_killed(
 ) -> None:
     pid_file = tmp_path / "pid"
     attempt = asyncio.create_task(slot.run(process_handlers.Hangs(), _assignment(pid_file=str(pid_file)), None))
-    await wait_until_async(lambda: pid_file.exists() and pid_file.read_text(), 10.0)
+    await wait_until_async(lambda: pid_file.exists() and pid_file.read_text(), 60.0)
     attempt.cancel()
     with pytest.raises(asyncio.CancelledError):
         await attempt
     pid = pid_file.read_text()
-    await wait_until_async(lambda: not Path(f"/proc/{pid}").exists(), 5.0)
+    await wait_until_async(lambda: not Path(f"/proc/{pid}").exists(), 60.0)
     assert _abandoned(metrics, "hangs") == 0
 
 

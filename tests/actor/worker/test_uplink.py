@@ -153,7 +153,7 @@ async def test_closing_sends_what_is_ready_and_ends_the_stream() -> None:
     async with _connected() as fleet:
         stream = await fleet.scheduler.welcomed()
         fleet.uplink.close()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60.0):
             await fleet.run
         assert fleet.metrics.connected._value.get() == 0
         assert stream.outbound.empty()
@@ -162,9 +162,9 @@ async def test_closing_sends_what_is_ready_and_ends_the_stream() -> None:
 async def test_closing_does_not_wait_for_a_scheduler_that_is_away() -> None:
     async with _connected() as fleet:
         (await fleet.scheduler.stream()).end(Unavailable("gone"))
-        await wait_until_async(lambda: fleet.metrics.reconnects.labels("scheduler")._value.get(), 5.0)
+        await wait_until_async(lambda: fleet.metrics.reconnects.labels("scheduler")._value.get(), 60.0)
         fleet.uplink.close()
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60.0):
             await fleet.run
 
 
@@ -179,11 +179,11 @@ async def test_an_actor_whose_clock_went_back_comes_again_after_its_last_start()
         third = await fleet.scheduler.stream()
         assert third.hello.incarnation == 91
         third.send(ConnectResponse(welcome=Welcome(newest_incarnation=91)))
-        await wait_until_async(lambda: fleet.metrics.connected._value.get() == 1, 5.0)
+        await wait_until_async(lambda: fleet.metrics.connected._value.get() == 1, 60.0)
         # Once it was welcomed, whoever is above it has taken its place.
         third.end(FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=99))
         with pytest.raises(FailedPrecondition, match="an older start"):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(60.0):
                 await fleet.run
 
 
@@ -192,5 +192,5 @@ async def test_an_actor_that_was_replaced_by_a_later_start_of_itself_gives_up() 
         stream = await fleet.scheduler.stream()
         stream.end(FailedPrecondition("incarnation 1 is an older start of it", reason="OLD_INCARNATION"))
         with pytest.raises(FailedPrecondition, match="an older start"):
-            async with asyncio.timeout(5.0):
+            async with asyncio.timeout(60.0):
                 await fleet.run

@@ -25,7 +25,7 @@ from parlmesh.v1.metrics_service_pb2_grpc import MetricsServiceServicer, add_Met
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceServicer, add_ModelServiceServicer_to_server
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceServicer, add_TrainingServiceServicer_to_server
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class FakeLearning(TrainingServiceServicer, MetricsServiceServicer, ModelServiceServicer, FederationServiceServicer):

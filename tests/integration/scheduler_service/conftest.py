@@ -24,7 +24,7 @@ from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
 from scheduler.simulation.oracle import store_differences
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 class RemoteActor:

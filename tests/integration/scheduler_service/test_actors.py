@@ -143,7 +143,7 @@ async def test_one_node_neither_locks_another_out_nor_takes_over_its_actor(tmp_p
     def channel(secret: str) -> Any:
         return open_channel(scheduler.server.address, SecurityConfig.model_validate({"token": secret}))
 
-    settings = {"leases": {"heartbeat_seconds": 0.1, "duration_seconds": 0.2, "reconnect_seconds": 0.1}}
+    settings = {"leases": {"heartbeat_seconds": 5.0, "duration_seconds": 60.0, "reconnect_seconds": 0.1}}
     async with (
         scheduler_of(security={"tokens": tokens}, **settings) as scheduler,
         channel("one") as one,

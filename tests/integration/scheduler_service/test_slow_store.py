@@ -69,14 +69,14 @@ async def test_a_cancel_never_overtakes_a_repeated_assignment(tmp_path: Path) ->
 
 
 async def test_a_lease_whose_commit_takes_longer_than_leases_last_is_sent_whole(tmp_path: Path) -> None:
-    leases = {"heartbeat_seconds": 0.2, "duration_seconds": 0.4}
+    leases = {"heartbeat_seconds": 0.5, "duration_seconds": 2.0}
     async with slow_scheduler(tmp_path, leases=leases) as (scheduler, disk, client, actor):
         await client.submit(noop("t"))
         (first,) = await actor.take()
         disk.open.clear()
         await actor.send(results=[fleet_pb.TaskResult(lease=first.lease, failure=ONCE)], credits=1)
         await wait_until_async(lambda: scheduler.core.task("t").attempts == 2, SECONDS)
-        waiting, enough = scheduler.core.task("t").lease, scheduler.shell.now() + 3 * leases["duration_seconds"]
+        waiting, enough = scheduler.core.task("t").lease, scheduler.shell.now() + 1.25 * leases["duration_seconds"]
         # The actor is there and names nothing: it has not been told.
         while scheduler.shell.now() < enough:
             await actor.send(heartbeat=fleet_pb.Heartbeat())

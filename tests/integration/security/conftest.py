@@ -19,7 +19,7 @@ from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve
 from parlmesh.v1 import fleet_service_pb2, fleet_service_pb2_grpc, scheduler_service_pb2
 
-SECONDS = 10.0
+SECONDS = 60.0
 FLEET = "parlmesh.v1.FleetService"
 SCHEDULER = "parlmesh.v1.SchedulerService"
 SUBMIT = f"/{SCHEDULER}/SubmitTasks"

@@ -28,7 +28,7 @@ from scheduler.blobs import writer_of
 from scheduler.build import Scheduler
 from scheduler.config import BlobConfig, SchedulerConfig, StoreConfig
 
-SECONDS = 10.0
+SECONDS = 60.0
 TEAM_A = writer_of("n", "team-a")
 
 

@@ -19,7 +19,7 @@ from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
 from parlmesh.wire import trajectory_to_proto
 
 TRAINING = {"num_envs": 4, "trajectory_steps": 8, "hidden": [8], "batch_trajectories": 8}
-WAIT = 10.0
+WAIT = 60.0
 HONEST, OTHER = "actor-1", "actor-t"
 
 

@@ -30,7 +30,7 @@ from parlmesh.security.certificates import Pair, issue
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve
 
-SECONDS = 30.0
+SECONDS = 60.0
 HOST = "127.0.0.1"
 
 # Who may call a method beside the fleet's operators: r = readers, a = actors, n = within a namespace too, * = anyone.

@@ -21,7 +21,7 @@ from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler.build import Scheduler
 from scheduler.config import NamespaceConfig, SchedulerConfig, StoreConfig
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @pytest.fixture

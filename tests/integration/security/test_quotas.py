@@ -24,7 +24,7 @@ from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig, StoreConfig
 from tests.integration.security.conftest import LIST, SUBMIT
 
-SECONDS = 10.0
+SECONDS = 60.0
 As = Callable[[str], Any]
 PEOPLE = (
     ("ada", Role.OPERATOR, "team-a"),

@@ -218,7 +218,7 @@ async def test_an_update_that_comes_while_its_round_is_resumed_is_joined_once(tm
     damaged, aggregate = Federation._damaged, Aggregator.aggregate
 
     def slow(self):
-        resuming.wait(30.0)
+        resuming.wait(60.0)
         return damaged(self)
 
     def counted(self, base, number, updates):

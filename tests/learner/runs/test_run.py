@@ -121,7 +121,7 @@ async def test_an_evaluation_that_hangs_takes_no_thread_from_the_collector_and_e
     while parts.run.progress.steps < steps + 500:
         await parts.run.changed()
     free.set()
-    await wait_until_async(lambda: len(begun) > 1, 30)
+    await wait_until_async(lambda: len(begun) > 1, 60)
     assert ended[0], "the thread was told"
     parts.run.stop("enough")
     await running
@@ -272,7 +272,7 @@ async def test_a_paused_run_trains_nothing_until_it_is_resumed(tmp_path):
         await source.asked.wait()
         parts.run.pause()
         source.open.set()
-        await wait_until_async(lambda: len(parts.run.queue), 30)
+        await wait_until_async(lambda: len(parts.run.queue), 60)
         for _ in range(10):
             await asyncio.sleep(0)
         assert (len(parts.run.queue), parts.run.queue.training, parts.run.progress.version) == (1, 0, 1)

@@ -15,7 +15,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceServicer, add_SchedulerServiceServicer_to_server
 
-WAIT = 20.0
+WAIT = 60.0
 
 
 class Refusing(SchedulerServiceServicer):

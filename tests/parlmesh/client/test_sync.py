@@ -1,7 +1,8 @@
 import asyncio
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
 
 import pytest
 
@@ -98,20 +99,27 @@ def test_the_thread_ends_with_the_controller(server: tuple[FakeTasks, str]) -> N
 
 def test_an_interrupted_wait_cancels_what_it_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     thread = LoopThread("waits")
-    cancelled = threading.Event()
+    begun, cancelled = threading.Event(), threading.Event()
 
     async def wait() -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    def interrupted(*arguments: object) -> None:
+    def interrupted() -> None:
+        assert begun.wait(60)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("concurrent.futures.Future.result", interrupted)
+    def start(coroutine: Coroutine[Any, Any, None], usual: Callable[..., Any] = thread.start) -> Any:
+        future = usual(coroutine)
+        future.result = interrupted
+        return future
+
+    monkeypatch.setattr(thread, "start", start)
     with pytest.raises(KeyboardInterrupt):
         thread.run(wait())
-    assert cancelled.wait(10)
+    assert cancelled.wait(60)
     thread.close()

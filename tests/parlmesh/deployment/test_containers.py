@@ -38,7 +38,11 @@ def test_compose_accepts_the_project(tool: Callable[[str], Run], tmp_path: Path)
     tool("podman")  # podman-compose asks it for its version before it reads anything
     compose = tool("podman-compose")
     write("compose", DeploySettings(), tmp_path, certificates=True, force=False)
-    answer = compose("-f", tmp_path / "compose/compose.yaml", "config")
+    # To read a project it wants to know which podman would run it, and nothing else of it.
+    podman = tmp_path / "podman"
+    podman.write_text("#!/bin/sh\necho podman version 4.3.1\n")
+    podman.chmod(0o755)
+    answer = compose("--podman-path", podman, "-f", tmp_path / "compose/compose.yaml", "config")
     assert answer.returncode == 0, answer.stderr
     services = yaml.safe_load(answer.stdout)["services"]
     assert set(services) == {"scheduler", "learner", "actor-0", "actor-1"}

@@ -131,5 +131,5 @@ def test_closing_ends_the_threads() -> None:
     assert len(threads) >= 4
     envs.close()
     for thread in threads:
-        thread.join(5.0)
+        thread.join(60.0)
     assert not any(thread.is_alive() for thread in threads)

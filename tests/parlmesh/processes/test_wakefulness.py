@@ -30,7 +30,7 @@ async def test_the_wish_is_held_while_things_happen_and_given_up_after(device: P
     wakefulness.touch()
     assert held(device)
     assert size(device) == 4
-    await wait_until_async(lambda: not held(device), 5)
+    await wait_until_async(lambda: not held(device), 60)
     wakefulness.touch()
     assert held(device)
     wakefulness.close()

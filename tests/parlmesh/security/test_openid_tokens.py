@@ -179,7 +179,7 @@ def test_keys_behind_an_address_are_asked_for_again_when_one_is_missing(
         except Unauthenticated:
             return False
 
-    wait_until(new_key_is_known, 20.0)
+    wait_until(new_key_is_known, 60.0)
     with pytest.raises(Unauthenticated, match="no such key"):
         found.identity(token())
 

@@ -41,7 +41,7 @@ def test_workers_collect_follow_the_model_survive_a_kill_and_leave_nothing():
             if process.pid not in before and any("local-1" in part for part in process.cmdline())
         )
         os.kill(victim.pid, signal.SIGKILL)
-        victim.wait(10)
+        victim.wait(60)
         assert not victim.is_running()
         after = manager.collect_experiences(target=40)
         assert sum(each.steps for each in after) >= 40

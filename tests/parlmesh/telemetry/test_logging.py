@@ -115,7 +115,7 @@ async def test_bound_fields_stay_in_their_task(monkeypatch: pytest.MonkeyPatch) 
             await both.wait()
             log.info(name)
 
-    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(work("a"))
         group.create_task(work("b"))
     assert sorted((line["event"], line["request_id"]) for line in lines(stream)) == [("a", "a"), ("b", "b")]

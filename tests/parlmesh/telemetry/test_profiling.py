@@ -48,11 +48,11 @@ def rest(wait):
 
 
 def seen(profiler, phase):
-    wait_until(lambda: profiler._spent.get(("worker", phase), None) is not None, 20.0)
+    wait_until(lambda: profiler._spent.get(("worker", phase), None) is not None, 60.0)
 
 
 def pending(profiler, phase):
-    wait_until(lambda: ("worker", phase) in profiler._pending, 20.0)
+    wait_until(lambda: ("worker", phase) in profiler._pending, 60.0)
 
 
 def test_time_goes_to_the_innermost_phase_that_has_a_name():

@@ -9,7 +9,7 @@ import pytest
 
 from parlmesh.testing.proxy import Proxy
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 @contextlib.asynccontextmanager

@@ -36,7 +36,7 @@ def never() -> bool:
 async def test_waiting_on_a_loop_lets_it_run() -> None:
     done = asyncio.Event()
     asyncio.get_running_loop().call_soon(done.set)
-    assert await wait_until_async(done.is_set, 10)
+    assert await wait_until_async(done.is_set, 60)
 
     async def later() -> str:
         return "it"

@@ -33,7 +33,7 @@ class GatedStore:
 
     def append(self, batch: bytes, records: int) -> None:
         self.waiting.set()
-        assert self.open_gate.wait(10)
+        assert self.open_gate.wait(60)
         if self.failures:
             self.failures -= 1
             raise OSError("disk full")
@@ -84,11 +84,11 @@ async def test_answers_wait_for_the_commit_and_come_in_order() -> None:
             committer.add(persist(number))
             committer.after_commit(lambda number=number: released.append(number))  # type: ignore[misc]
         waiter = asyncio.ensure_future(committer.committed())
-        await wait_until_async(store.waiting.is_set, 5)
+        await wait_until_async(store.waiting.is_set, 60)
         assert released == []
         assert not waiter.done()
         store.open_gate.set()
-        await asyncio.wait_for(waiter, 5)
+        await asyncio.wait_for(waiter, 60)
         assert released == [1, 2, 3]
 
 
@@ -104,11 +104,11 @@ async def test_what_is_decided_during_a_commit_shares_the_next_one() -> None:
     store = GatedStore()
     async with running(store) as committer:
         committer.add(persist(1))
-        await wait_until_async(store.waiting.is_set, 5)
+        await wait_until_async(store.waiting.is_set, 60)
         for number in range(2, 100):
             committer.add(persist(number))
         store.open_gate.set()
-        await asyncio.wait_for(committer.committed(), 5)
+        await asyncio.wait_for(committer.committed(), 60)
         assert len(store.appended) == 2
         assert sum(1 for batch in store.appended for _ in decode(batch)) == 99
 
@@ -120,7 +120,7 @@ async def test_a_failing_store_is_tried_again_with_the_same_batch_and_health_say
     health: list[bool] = []
     async with running(store, health.append) as committer:
         committer.add(persist(7))
-        await asyncio.wait_for(committer.committed(), 10)
+        await asyncio.wait_for(committer.committed(), 60)
         assert health == [False, True]
         assert len(store.appended) == 1
 
@@ -130,9 +130,9 @@ async def test_a_store_that_vanishes_while_nobody_writes_is_noticed_and_its_retu
     health: list[bool] = []
     async with running(store, health.append):
         store.missing = True
-        await wait_until_async(lambda: health == [False], 10)
+        await wait_until_async(lambda: health == [False], 60)
         store.missing = False
-        await wait_until_async(lambda: health == [False, True], 10)
+        await wait_until_async(lambda: health == [False, True], 60)
 
 
 async def test_closing_commits_everything_that_was_added() -> None:
@@ -162,8 +162,8 @@ async def test_compaction_runs_between_commits() -> None:
     store.compact_after = 1
     async with running(store) as committer:
         committer.add(persist(1))
-        await asyncio.wait_for(committer.committed(), 5)
-        await wait_until_async(lambda: store.compactions == 1, 5)
+        await asyncio.wait_for(committer.committed(), 60)
+        await wait_until_async(lambda: store.compactions == 1, 60)
         committer.add(persist(2))
-        await asyncio.wait_for(committer.committed(), 5)
+        await asyncio.wait_for(committer.committed(), 60)
         assert len(store.appended) == 2

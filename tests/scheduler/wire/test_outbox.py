@@ -32,7 +32,7 @@ async def test_what_nobody_waits_for_goes_alone_when_no_other_message_comes() ->
     outbox = Outbox()
     outbox.put_patiently([b"a"])
     outbox.put_patiently([b"b"])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert list(await outbox.take()) == [b"ab"]
 
 
@@ -64,7 +64,7 @@ async def test_an_outbox_that_ends_is_written_to_the_end() -> None:
 
     outbox = Outbox()
     outbox.put([b"a"])
-    await asyncio.wait_for(outbox.write_to(Stream()), 5)
+    await asyncio.wait_for(outbox.write_to(Stream()), 60)
     assert written == [b"a", b"b"]
 
 

@@ -11,7 +11,7 @@ from parlmesh.testing.tasks import FakeTasks, failed
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from tools.faults.clients import RawClient
 
-SECONDS = 20.0
+SECONDS = 60.0
 TASKS = 30
 
 

@@ -18,7 +18,7 @@ from parlmesh.testing import free_port
 from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1 import training_service_pb2_grpc as rpc
 
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Trainings(rpc.TrainingServiceServicer):

@@ -20,7 +20,7 @@ from parlmesh.testing import serve, wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 SECRET = "password=hunter2"
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Servicer:

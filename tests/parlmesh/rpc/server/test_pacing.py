@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -22,16 +22,13 @@ class Clock:
     def __call__(self) -> float:
         return self.now
 
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-
-    async def sleep(seconds: float) -> None:
-        clock.now += seconds
-
-    monkeypatch.setattr("parlmesh.rpc.server.pacing.asyncio.sleep", sleep)
-    return clock
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture(autouse=True)
@@ -40,8 +37,9 @@ def _no_account_left() -> Iterator[None]:
     set_account(None)
 
 
-def account(clock: Callable[[], float]) -> Account:
-    found = Accounts(QUOTAS, clock).open(MALLORY)
+def account(clock: Clock | None = None) -> Account:
+    accounts = Accounts(QUOTAS) if clock is None else Accounts(QUOTAS, clock, clock.sleep)
+    found = accounts.open(MALLORY)
     assert found is not None
     set_account(found)
     return found
@@ -104,7 +102,7 @@ async def test_a_single_call_waits_a_little_and_is_refused_beyond_that(clock: Cl
 
 
 async def test_work_pays_for_the_time_it_holds_the_loop_and_for_no_other() -> None:
-    spent = account(time.monotonic)
+    spent = account()
     took: list[float] = []
     spent.take_seconds = took.append  # type: ignore[method-assign, assignment]
 
@@ -128,7 +126,7 @@ async def test_work_pays_for_the_time_it_holds_the_loop_and_for_no_other() -> No
 
 
 async def test_metered_work_can_be_cancelled_and_may_fail() -> None:
-    account(time.monotonic)
+    account()
     cleaned = []
 
     async def waits() -> None:

@@ -25,7 +25,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 SERVICE_UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 METRICS = "parlmesh.v1.MetricsService"
-SECONDS = 10.0
+SECONDS = 60.0
 
 
 class Metrics(rpc.MetricsServiceServicer):
