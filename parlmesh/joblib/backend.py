@@ -1,0 +1,158 @@
+"""joblib's backend: every delayed call is a task of a fleet."""
+
+import atexit
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from joblib import cpu_count
+from joblib.parallel import ParallelBackendBase
+
+from parlmesh.blobs import Reference
+from parlmesh.client.sync import Controller
+from parlmesh.client.sync import fleet as open_fleet
+from parlmesh.errors import InvalidInput
+from parlmesh.functions import FunctionTask
+from parlmesh.types import Array
+
+from .calls import call_function, function_name, packed_call, stays_here
+from .estimators import unpacked
+
+_LEAST_PUT_BYTES = 1 << 16
+_told: set[str] = set()
+_own_fleet: Controller | None = None
+_own_fleet_lock = threading.Lock()
+
+
+class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
+    """Made by joblib for `parallel_config("parlmesh", fleet=fleet)`; without `fleet` it starts one for the program."""
+
+    supports_retrieve_callback = True
+    uses_threads = False
+    supports_sharedmem = False
+    default_n_jobs = -1
+
+    def __init__(self, fleet: Controller | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self._fleet = fleet
+        self._pending: set[Future[Any]] = set()
+        self._arrays: dict[int, tuple[Array, Reference]] = {}
+        self._threads: ThreadPoolExecutor | None = None
+
+    def effective_n_jobs(self, n_jobs: int | None) -> int:
+        """As many as were asked for; the fleet's slots for -1. Never 1: joblib would not ask the fleet at all."""
+        if n_jobs == 0:
+            raise ValueError("n_jobs is 0; it must be a number of jobs, or -1 for every slot of the fleet")
+        if n_jobs is not None and n_jobs > 0:
+            return n_jobs
+        return max(2, sum(actor.slots for actor in self._controller().list_actors()))
+
+    def submit(self, func: Any, callback: Callable[[Any], None] | None = None) -> "Future[list[Any]]":
+        """One future for a batch of calls; it is done when all are, or one failed."""
+        batch = _Batch([self._started(*item) for item in func.items])
+        if callback is not None:
+            batch.future.add_done_callback(callback)
+        batch.watch()
+        return batch.future
+
+    def retrieve_result_callback(self, out: "Future[list[Any]]") -> list[Any]:
+        """What the calls of a batch returned; raises what one of them raised."""
+        return out.result()
+
+    def abort_everything(self, ensure_ready: bool = True) -> None:
+        """Cancels what has not ended."""
+        for future in list(self._pending):
+            future.cancel()
+
+    def stop_call(self) -> None:
+        """The arrays of this call are given up."""
+        self._arrays.clear()
+
+    def terminate(self) -> None:
+        """Ends the threads of calls that stayed here."""
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+
+    def _started(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+        future = self._future(function, args, kwargs)
+        self._pending.add(future)
+        future.add_done_callback(self._pending.discard)
+        return future
+
+    def _future(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> "Future[Any]":
+        if isinstance(function, FunctionTask):
+            return self._controller().submit(function, *args, **kwargs)
+        if reason := stays_here(function, kwargs):
+            _tell(f"{function_name(function)} runs in this process: {reason}")
+            return self._local_threads().submit(function, *args, **kwargs)
+        try:
+            return self._controller().submit(call_function, packed_call(function, args, kwargs, self._put))
+        except InvalidInput as error:
+            raise InvalidInput(
+                f"{function_name(function)} cannot run on a fleet: {error}", reason=error.reason
+            ) from None
+
+    def _put(self, array: Array) -> Array | Reference:
+        """A large array is written once for all calls that have it as an argument."""
+        if array.nbytes < _LEAST_PUT_BYTES:
+            return array
+        if id(array) not in self._arrays:
+            # The array is kept with its reference, so that its id stays its own.
+            self._arrays[id(array)] = (array, self._controller().put(np.ascontiguousarray(array)))
+        return self._arrays[id(array)][1]
+
+    def _controller(self) -> Controller:
+        if self._fleet is None:
+            self._fleet = _fleet_of_this_program()
+        return self._fleet
+
+    def _local_threads(self) -> ThreadPoolExecutor:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(cpu_count(), thread_name_prefix="parlmesh joblib")
+        return self._threads
+
+
+class _Batch:
+    """Joins the futures of several calls into one with the list of their results."""
+
+    def __init__(self, calls: list["Future[Any]"]) -> None:
+        self.future: Future[list[Any]] = Future()
+        self._calls = calls
+        self._open = len(calls)
+        self._lock = threading.Lock()
+
+    def watch(self) -> None:
+        self.future.set_running_or_notify_cancel()
+        for call in self._calls:
+            call.add_done_callback(self._ended)
+
+    def _ended(self, call: "Future[Any]") -> None:
+        with self._lock:
+            self._open -= 1
+            last = self._open == 0
+        if last:
+            try:
+                self.future.set_result([unpacked(each.result()) for each in self._calls])
+            except BaseException as error:  # a cancelled call is one too
+                self.future.set_exception(error)
+
+
+def _tell(sentence: str) -> None:
+    """Once a program, whatever the filters of the moment are: a forest would say it for every tree."""
+    if sentence not in _told:
+        _told.add(sentence)
+        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+
+
+def _fleet_of_this_program() -> Controller:
+    """Started once, and ended with the program."""
+    global _own_fleet
+    with _own_fleet_lock:
+        if _own_fleet is None:
+            _own_fleet = open_fleet()
+            atexit.register(_own_fleet.close)
+        return _own_fleet
