@@ -67,7 +67,7 @@ HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
     "rollout": lambda resources: Rollout(
         resources.learner,
         actor_id=resources.identity.actor_id,
-        incarnation=lambda: resources.identity.incarnation,
+        incarnation=lambda: resources.identity.at_learner,
         metrics=resources.metrics,
     ),
     "sleep": lambda resources: Sleep(),
@@ -173,7 +173,9 @@ async def build(
     members: list[tuple[Worker, Uplink]] = []
     for identity in identities:
         uploads = await stack.enter_async_context(
-            Uploads(upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng)
+            Uploads(
+                upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng, on_outlived=identity.outlive
+            )
         )
         link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
         nodes = nodes_of(identity.node_id, config.virtual_nodes)

@@ -11,7 +11,7 @@ from typing import Any, Self, TypeVar
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, Unavailable
+from parlmesh.errors import Unavailable
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.handlers import Cancelled, Context
 from parlmesh.rpc import Backoff, error_from_rpc
@@ -80,7 +80,7 @@ class FederationLink:
             held = self._keep(key, asyncio.ensure_future(self._obtain(federation_id, version)))
         try:
             return await asyncio.shield(held)
-        except FleetError:
+        except Exception:
             if self._models.get(key) is held:
                 del self._models[key]
             raise

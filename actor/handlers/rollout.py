@@ -18,7 +18,7 @@ from parlmesh.environments.opponents import NEWEST, Finished, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
 from parlmesh.rollouts import Collector, collector_seed, games_by_opponent
-from parlmesh.telemetry import Waiting
+from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
@@ -27,6 +27,8 @@ from ..learner.policy_cache import HeldPolicy
 from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
+
+log = get_logger("parlmesh.actor")
 
 _Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
 # Uploads of a slot that may be under way while its next fragment is collected.
@@ -156,7 +158,7 @@ class Rollout:
             self._resets += 1
             kept, self._kept = self._kept, {}
         for entry in kept.values():
-            entry.collector.close()
+            _close(entry.collector)
 
     def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
         asked = time.perf_counter()
@@ -222,7 +224,7 @@ class Rollout:
         with self._lock:
             entry, resets = self._kept.pop(slot, None), self._resets
         if entry is not None and entry.key != wanted.collector_key:
-            entry.collector.close()
+            _close(entry.collector)
             entry = None
         if entry is None:
             seed = self._seed(wanted.seed, slot)
@@ -238,7 +240,7 @@ class Rollout:
         try:
             yield entry.collector
         except BaseException:
-            entry.collector.close()
+            _close(entry.collector)
             raise
         with self._lock:
             # Another thread may have taken the slot over after this one was abandoned.
@@ -246,7 +248,7 @@ class Rollout:
             if keep:
                 self._kept[slot] = entry
         if not keep:
-            entry.collector.close()
+            _close(entry.collector)
 
     def _seed(self, run_seed: int, slot: int) -> np.random.SeedSequence:
         """Environments recreated within one life of the actor never repeat games either."""
@@ -255,6 +257,14 @@ class Rollout:
             self._made[run_seed, slot] += 1
         seed = collector_seed(run_seed, self._actor_id, self._incarnation(), slot)
         return np.random.SeedSequence(seed.entropy, spawn_key=(made,)) if made else seed
+
+
+def _close(collector: Collector) -> None:
+    """Environments that do not close well cost no task, and hide nothing that was raised before."""
+    try:
+        collector.close()
+    except Exception as error:
+        log.exception("environments_not_closed", error)
 
 
 async def _receipts(uploads: deque[_Upload], tally: _Tally) -> Result:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.failures import sentence
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader, WatchPolicyRequest
@@ -196,6 +197,10 @@ class PolicyCache:
                 error = error_from_rpc(rpc_error)
             except FleetError as fleet_error:
                 error = fleet_error
+            except Exception as defect:
+                # Costs this watch, not the actor: the next one may meet something else.
+                log.exception("policy_watch_failed", defect, run_id=run.run_id)
+                error = Unavailable(f"a policy cannot be taken in: {sentence(defect)}")
             finally:
                 watch.cancel()
             if isinstance(error, NotFound | InvalidInput):
@@ -337,9 +342,11 @@ class PolicyCache:
                 policy = self._decode(fetched.data)
             else:
                 policy = await asyncio.to_thread(self._decode, fetched.data)
-        except InvalidInput as error:
+        except Exception as error:
+            # Whatever the code of a policy comes up with.
             self._metrics.policy_fetches.labels("corrupt").inc()
-            text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {error.message}"
+            why = error.message if isinstance(error, FleetError) else sentence(error)
+            text = f"policy version {fetched.version} of run {run_id!r} cannot be used: {why}"
             raise FailedPrecondition(text, reason=CORRUPT) from error
         return HeldPolicy(fetched.version, fetched.digest, policy, fetched.run_uid, len(fetched.data))
 

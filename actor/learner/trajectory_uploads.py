@@ -28,6 +28,7 @@ _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, UploadTrajectoriesResponse]
 _METHOD = DESCRIPTOR.services_by_name["ExperienceService"].methods_by_name["UploadTrajectories"]
 # The learner's word for a trajectory it has already; after a broken stream it means that the first sending arrived.
 DUPLICATE = "DUPLICATE_TRAJECTORY"
+OLD_INCARNATION = "OLD_INCARNATION"
 ACCEPTED = "accepted"
 
 
@@ -61,8 +62,16 @@ class Uploads:
     """The uploads of one actor; used as a context manager, which owns the stream. It is opened by the first upload."""
 
     def __init__(
-        self, open_stream: Callable[[], _Call], *, limits: LimitsConfig, metrics: ActorMetrics, rng: random.Random
+        self,
+        open_stream: Callable[[], _Call],
+        *,
+        limits: LimitsConfig,
+        metrics: ActorMetrics,
+        rng: random.Random,
+        on_outlived: Callable[[int], None] = lambda newest: None,
     ) -> None:
+        """`on_outlived` hears of the incarnation that the learner takes for a later one than this actor's."""
+        self._on_outlived = on_outlived
         self._open_stream = open_stream
         self._limits = limits
         self._metrics = metrics
@@ -123,6 +132,8 @@ class Uploads:
             text = f"no receipt for trajectory {trajectory.sequence} within {seconds:g} seconds: {self._last_error}"
             raise DeadlineExceeded(text) from None
         self._metrics.uploads.labels(ACCEPTED if receipt.error is None else receipt.error.reason).inc()
+        if receipt.error is not None and receipt.error.reason == OLD_INCARNATION:
+            self._on_outlived(int(receipt.error.metadata.get("newest_incarnation", -1)))
         return receipt
 
     async def _limit(self, size: int) -> int:

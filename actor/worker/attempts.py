@@ -25,7 +25,7 @@ SUCCEEDED = "succeeded"
 _EMPTY_PAYLOAD = Payload()
 _NO_BLOBS = Blobs()
 # A handler that wants to end the process ends its attempt only; the event loop would obey it.
-_EXITS = (SystemExit, KeyboardInterrupt)
+EXITS = (SystemExit, KeyboardInterrupt)
 # A plain TimeoutError and ConnectionError are what the network does to a handler.
 _PASSING = (FleetError, Cancelled, ConnectionError, TimeoutError, MemoryError)
 
@@ -81,7 +81,7 @@ def call(handler: Handler, assignment: Assignment, context: Context, blobs: Blob
     parameters, tensors = arguments_of(assignment, blobs)
     try:
         return payload_of(handler.run(parameters, tensors, context), handler.kind, blobs, assignment.lease.lease_id)
-    except _EXITS as error:
+    except EXITS as error:
         raise _exited(handler.kind, error) from error
 
 
@@ -95,7 +95,7 @@ def call_in_thread(
         return (
             answer if isinstance(answer, Tail) else payload_of(answer, handler.kind, blobs, assignment.lease.lease_id)
         )
-    except _EXITS as error:
+    except EXITS as error:
         raise _exited(handler.kind, error) from error
 
 
@@ -106,7 +106,7 @@ async def call_async(handler: Handler, assignment: Assignment, context: Context,
         answer = handler.run(parameters, tensors, context)
         value = await answer if isinstance(answer, Awaitable) else answer
         return payload_of(value, handler.kind, blobs, assignment.lease.lease_id)
-    except _EXITS as error:
+    except EXITS as error:
         raise _exited(handler.kind, error) from error
 
 

@@ -25,7 +25,7 @@ from parlmesh.v1.task_pb2 import Failure
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from .attempts import CANCELLED, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
+from .attempts import CANCELLED, EXITS, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
 from .failure_log import FailureLog
 from .ledger import Ledger
 from .slot import Slot
@@ -33,6 +33,7 @@ from .slots import Slots, has_blobs
 
 log = get_logger("parlmesh.actor")
 
+LAST_INCARNATION = (1 << 63) - 1
 # Bytes of a message that surround a result.
 _RESULT_FRAME_BYTES = 4 << 10
 # More results than this are ready for the next message at once.
@@ -48,6 +49,18 @@ class ActorIdentity:
     incarnation: int
     from_clock: bool = field(default=False, compare=False)
     """Whether the incarnation may be another: clocks go back."""
+    _outlived: int = field(default=-1, compare=False)
+
+    @property
+    def at_learner(self) -> int:
+        """The incarnation of its trajectories: a learner may remember a later start than the scheduler does."""
+        return max(self.incarnation, self._outlived + 1)
+
+    def outlive(self, newest: int) -> None:
+        """A learner knows of a later start, which cannot be: only this process is given rollouts under this name."""
+        if self.from_clock and self.at_learner <= newest < LAST_INCARNATION:
+            self._outlived = newest
+            log.warning("clock_went_back", actor_id=self.actor_id, incarnation=self.incarnation, newest=newest)
 
     def succeed(self, newest: int) -> bool:
         """Begins after the newest start that others know of; False when there is no need, or the number was given."""
@@ -314,4 +327,8 @@ class Worker:
     def _reset_handlers(self) -> None:
         for handler in self._handlers.values():
             if isinstance(handler, Resettable):
-                handler.reset()
+                try:
+                    handler.reset()
+                except (Exception, *EXITS) as error:
+                    # What it keeps is its own affair; the actor and the other handlers go on.
+                    log.exception("reset_failed", error, actor_id=self.identity.actor_id, kind=handler.kind)

@@ -229,7 +229,8 @@ class Admission:
         who = f"actor {trajectory.actor_id} incarnation {trajectory.incarnation}"
         if trajectory.incarnation < origin.incarnation:
             message = f"{who} was replaced by incarnation {origin.incarnation}"
-            raise FailedPrecondition(message, reason="OLD_INCARNATION")
+            # An actor whose clock went back comes again as the one after it.
+            raise FailedPrecondition(message, reason="OLD_INCARNATION", newest_incarnation=origin.incarnation)
         if trajectory.sequence in origin.seen or trajectory.sequence <= origin.highest - _WINDOW:
             raise FailedPrecondition(
                 f"trajectory {trajectory.sequence} of {who} was received before", reason="DUPLICATE_TRAJECTORY"

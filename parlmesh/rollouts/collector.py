@@ -1,5 +1,6 @@
 """Steps many environments with a policy, fragment after fragment: the one loop that actors and serial runs share."""
 
+import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -97,7 +98,12 @@ class Collector:
         action = self._envs.spec.action
         self._remembered = np.min_scalar_type(max(action.sizes)) if action.sizes else np.dtype(action.dtype)
         self._faced = False
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._envs.close()
+            raise
 
     def _start(self) -> None:
         """Environments and random numbers as they are at first, each from a stream of its own."""

@@ -18,6 +18,8 @@ from actor.learner.policy_cache import PolicyCache
 from actor.learner.policy_download import policy_stub
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
+from actor.worker.worker import ActorIdentity
+from parlmesh.environments import Environments
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
 from parlmesh.handlers import Cancelled, Context, HandlerError, Result, Tail
 from parlmesh.policies import load_policy
@@ -54,15 +56,18 @@ class Rolling:
 
 
 @asynccontextmanager
-async def _rolling(*, version: int = 1, **limits: Any) -> AsyncIterator[Rolling]:
+async def _rolling(*, version: int = 1, from_clock: bool = True, **limits: Any) -> AsyncIterator[Rolling]:
     learner, metrics, rng = FakeLearner(), ActorMetrics(CollectorRegistry()), random.Random(0)
     options = LimitsConfig(**{"reconnect_seconds": 0.02} | limits)
     async with serve(learner.services) as address, open_channel(address) as channel:
         policies = PolicyCache(policy_stub(channel), load_policy, limits=options, metrics=metrics, rng=rng)
-        uploads = Uploads(upload_stream(channel), limits=options, metrics=metrics, rng=rng)
+        identity = ActorIdentity("node", _ACTOR, _INCARNATION, from_clock=from_clock)
+        uploads = Uploads(
+            upload_stream(channel), limits=options, metrics=metrics, rng=rng, on_outlived=identity.outlive
+        )
         async with policies, uploads:
             link = LearnerLink(policies, uploads, policy_seconds=options.policy_seconds)
-            rollout = Rollout(link, actor_id=_ACTOR, incarnation=lambda: _INCARNATION, metrics=metrics)
+            rollout = Rollout(link, actor_id=_ACTOR, incarnation=lambda: identity.at_learner, metrics=metrics)
             await learner.publish(_RUN, version, random_policy(version))
             yield Rolling(learner, rollout, metrics)
             rollout.reset()
@@ -192,6 +197,60 @@ async def test_experience_that_is_too_old_is_counted_and_no_fault_of_the_task() 
         )
         result = await rolling.run(fragments=2)
         assert (result["accepted"], result["refused"]) == (1, {"POLICY_LAG": 1})
+
+
+@pytest.mark.parametrize("from_clock", [True, False])
+async def test_an_actor_whose_clock_went_back_is_refused_once_unless_its_number_was_given(from_clock: bool) -> None:
+    known = _INCARNATION + 1_000
+
+    def refuse(trajectory: Trajectory) -> FailedPrecondition | None:
+        if trajectory.incarnation > known:
+            return None
+        return FailedPrecondition("replaced", reason="OLD_INCARNATION", newest_incarnation=known)
+
+    async with _rolling(from_clock=from_clock) as rolling:
+        rolling.learner.refusal = refuse
+        results = [await rolling.run() for _ in range(3)]
+        once = {"OLD_INCARNATION": 1}
+        assert [result["refused"] for result in results] == ([once, {}, {}] if from_clock else [once] * 3)
+
+
+async def test_environments_that_do_not_close_cost_neither_a_task_nor_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with _rolling() as rolling:
+        await rolling.run(rolling.context(slot=0))
+        await rolling.run(rolling.context(slot=1))
+        closed: list[Collector] = []
+
+        def close(collector: Collector) -> None:
+            closed.append(collector)
+            raise OSError("the simulator has gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Collector, "close", close)
+            rolling.rollout.reset()
+            assert len(closed) == 2
+            assert (await rolling.run())["accepted"] == 1
+            assert (await rolling.run(num_envs=2))["accepted"] == 1
+            assert len(closed) == 3
+        for collector in closed:
+            collector.close()
+
+
+async def test_environments_that_cannot_be_reset_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Environments] = []
+
+    def fail(envs: Environments, seed: int) -> None:
+        made.append(envs)
+        raise RuntimeError("no world to begin in")
+
+    closed: list[Environments] = []
+    monkeypatch.setattr(Environments, "reset", fail)
+    monkeypatch.setattr(Environments, "close", lambda envs: closed.append(envs))
+    with pytest.raises(RuntimeError, match="no world to begin in"):
+        Collector(_ENVIRONMENT, 2, np.random.SeedSequence(0))
+    assert closed == made != []
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.learner.policy_cache import HeldPolicy, PolicyCache
-from actor.learner.policy_download import policy_stub
+from actor.learner.policy_download import Arriving, policy_stub
 from actor.metrics import ActorMetrics
-from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, ResourceExhausted, Unavailable
+from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock, serve, wait_until_async
 from parlmesh.testing.fleet import FakeLearner
@@ -46,6 +46,8 @@ async def _cached(**limits: Any) -> AsyncIterator[Cached]:
     def decode(data: bytes) -> Any:
         if data == b"nonsense":
             raise InvalidInput("not a policy")
+        if data == b"surprise":
+            raise KeyError("a layer that nobody thought of")
         decoded.append(data)
         return data
 
@@ -190,13 +192,40 @@ async def test_a_damaged_policy_is_never_used_and_fetched_again(damage: Any) -> 
         assert _bytes(await waiting) == b"policy"
 
 
-async def test_a_policy_that_cannot_be_decoded_waits_for_the_next() -> None:
+@pytest.mark.parametrize("data", [b"nonsense", b"surprise"])
+async def test_a_policy_that_cannot_be_decoded_waits_for_the_next(data: bytes) -> None:
     async with _cached() as cached:
-        await cached.learner.publish(_RUN, 1, b"nonsense")
+        await cached.learner.publish(_RUN, 1, data)
         waiting = asyncio.create_task(cached.policies.get(_RUN, 1, _LONG))
         await wait_until_async(lambda: cached.count("corrupt") >= 1, 60.0)
         await cached.learner.publish(_RUN, 2, b"two")
         assert (await waiting).version == 2
+
+
+async def test_an_exact_version_that_cannot_be_loaded_costs_who_asked_alone() -> None:
+    async with _cached() as cached:
+        await cached.learner.publish(_RUN, 1, b"surprise")
+        await cached.learner.publish(_RUN, 2, b"two")
+        with pytest.raises(FailedPrecondition, match="policy version 1 of run 'run-1' cannot be used: KeyError"):
+            await cached.policies.get_exact(_RUN, 1, _LONG)
+        assert (await cached.policies.get(_RUN, 2, _LONG)).version == 2
+
+
+async def test_whatever_a_watch_meets_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    met: list[str] = []
+    whole = Arriving.add
+
+    def add(self: Arriving, message: bytes) -> None:
+        if not met:
+            met.append("once")
+            raise RuntimeError("as nobody expected")
+        whole(self, message)
+
+    monkeypatch.setattr(Arriving, "add", add)
+    async with _cached() as cached:
+        await cached.learner.publish(_RUN, 1, b"one")
+        assert (await cached.policies.get(_RUN, 1, _LONG)).version == 1
+        assert met == ["once"]
 
 
 async def test_a_policy_that_is_too_large_is_not_fetched() -> None:

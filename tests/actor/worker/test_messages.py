@@ -1,7 +1,10 @@
 """What a worker says to the scheduler and does at its word: hello, credits, results, heartbeats, commands, leaving."""
 
+from typing import Any
+
 import pytest
 
+from parlmesh.handlers import Context, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import ConnectResponse, Welcome
 from parlmesh.v1.scheduler_service_pb2 import ActorCommand
@@ -112,6 +115,38 @@ async def test_a_reset_gives_back_what_runs_and_drops_what_is_kept() -> None:
         assert fleet.cache_resets == 1
         fleet.gate.open.set()
         assert (await fleet.result(fleet.assign("gate"))).HasField("result")
+
+
+class _Clings:
+    """Cannot let go of what it keeps."""
+
+    kind = "clings"
+    runs_in = RunsIn.INLINE
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.resets = 0
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Context) -> dict[str, Any]:
+        return {}
+
+    def reset(self) -> None:
+        self.resets += 1
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [ValueError("stuck"), SystemExit(3)])
+async def test_a_handler_that_cannot_be_reset_costs_neither_the_actor_nor_the_other_handlers(
+    error: BaseException,
+) -> None:
+    clings = _Clings(error)
+    # Before the others in the order of the handlers, and behind them.
+    async with _fleet(extra={"a_clings": clings, "clings": clings}) as fleet:
+        fleet.worker.receive(ConnectResponse(command=ActorCommand.ACTOR_COMMAND_RESET))
+        assert clings.resets == 2
+        assert (fleet.keeps.resets, fleet.cache_resets) == (1, 1)
+        assert (await fleet.result(fleet.assign("noop"))).HasField("result")
+    assert fleet.keeps.resets == 2
 
 
 async def test_a_reset_spares_what_was_assigned_in_the_same_message() -> None:

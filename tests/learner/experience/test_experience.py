@@ -134,8 +134,9 @@ def test_a_trajectory_is_counted_once():
         q.put(trajectory(1), 5)
     q.put(trajectory(1, actor="b"), 5)
     q.put(trajectory(1, incarnation=2), 5)
-    with pytest.raises(FailedPrecondition, match="incarnation 1 was replaced by incarnation 2"):
+    with pytest.raises(FailedPrecondition, match="incarnation 1 was replaced by incarnation 2") as refused:
         q.put(trajectory(2, incarnation=1), 5)
+    assert refused.value.metadata == {"newest_incarnation": "2"}
     assert (len(q), q.received, balanced(q)) == (3, 5, True)
 
 
