@@ -15,6 +15,7 @@ import xxhash
 from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
 from parlmesh.blobs.folder import place_for_blobs, usable_bytes
 from parlmesh.errors import FleetError, NotFound, Unavailable
+from parlmesh.files import write_all
 from parlmesh.rpc import error_from_rpc
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsRequest, PutBlobRequest
@@ -141,7 +142,7 @@ class Exchange:
                 if written > reference.nbytes:
                     break
                 found.update(message.data)
-                os.write(descriptor, message.data)
+                write_all(descriptor, message.data)
             if written != reference.nbytes or found.hexdigest() != digest:
                 raise Unavailable(f"{reference.name} came with other bytes than its name says", reason="BLOB_CORRUPT")
             temporary.rename(folder.file(reference.name))

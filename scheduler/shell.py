@@ -274,7 +274,8 @@ class Shell:
         watch = Watch({task.task_id for task in tasks}, "" if tasks else submitter)
         self._watchers.add(watch, [task.task_id for task in tasks if not task.final])
         # Their ends may be decided and not durable yet.
-        self.after_commit(partial(watch.give_early, [task for task in tasks if task.final]))
+        early = [task.task_id for task in tasks if task.final]
+        self.after_commit(partial(watch.give_early, early, self.core.life.tasks.get))
         return watch
 
     def unwatch(self, watch: Watch) -> None:

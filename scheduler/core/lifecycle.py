@@ -352,6 +352,9 @@ class Lifecycle:
     def forget(self, tasks: list[Task]) -> None:
         for task in tasks:
             del self.tasks[task.task_id]
+            if type(task) is Task:
+                # A reader that has not taken the outcome yet keeps the task, and needs no more than that of it.
+                task.body = b""
         self.statistics.forgotten += len(tasks)
         self.decided.forgotten += len(tasks)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from parlmesh.files import sync_folder
 from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Compactor
@@ -46,6 +47,7 @@ def repair(path: Path, seen: Seen | None) -> bool:
     _write(fresh, compactor, last_id)
     kept = _move_aside(path)
     fresh.rename(path)
+    sync_folder(path.parent)
     unreadable.tell(str(path))
     log.error(
         "journal_repaired",

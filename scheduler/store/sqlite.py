@@ -85,6 +85,7 @@ class SqliteStore:
     def append(self, batch: bytes, records: int) -> None:
         self._custody.check()
         tables, sealed = self.tables, seal(batch)
+        tables.check_settled()
         with tables.errors():
             try:
                 tables.execute("INSERT INTO journal VALUES (?, ?)", self._last_id + 1, sealed)

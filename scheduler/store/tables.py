@@ -4,7 +4,7 @@ import errno
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +59,20 @@ class Tables:
     def set_numbers(self, **values: int) -> None:
         """All or none."""
         self.execute("BEGIN IMMEDIATE")
-        for key, value in values.items():
-            self.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", key, value)
-        self.execute("COMMIT")
+        try:
+            for key, value in values.items():
+                self.execute("INSERT INTO meta VALUES (?1, ?2) ON CONFLICT (key) DO UPDATE SET value = ?2", key, value)
+            self.execute("COMMIT")
+        except BaseException:
+            self._undo()
+            raise
+
+    def check_settled(self) -> None:
+        """OSError while a transaction cannot be ended: what is written into it would be acknowledged and not kept."""
+        if self.database.in_transaction:
+            self._undo()
+        if self.database.in_transaction:
+            raise OSError(f"{self.path}: a transaction that failed cannot be undone")
 
     def place(self) -> Place:
         place = Place(self.number("generation"), self.number("covered"), self.number("parts", UNKNOWN_PARTS))
@@ -132,13 +143,15 @@ class Tables:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if self.database.in_transaction:
-                self.database.rollback()
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, str(error), str(self.path)) from error
             raise OSError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
             raise _damaged(f"{self.path} is damaged: {error}", str(self.path)) from error
+
+    def _undo(self) -> None:
+        with suppress(sqlite3.Error):
+            self.database.rollback()
 
     def _unsealed(self, sealed: bytes, where: str) -> bytes:
         try:

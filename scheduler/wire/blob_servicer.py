@@ -11,6 +11,7 @@ import xxhash
 from parlmesh import limits
 from parlmesh.blobs import check_name
 from parlmesh.errors import InvalidInput, NotFound, PermissionDenied, ResourceExhausted
+from parlmesh.files import write_all
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.registration import service_of
@@ -84,7 +85,7 @@ class BlobServicer:
                 if written > size:
                     raise InvalidInput(f"{first.name} has more bytes than the {size} it names", reason="BLOB_SIZE")
                 found.update(data)
-                os.write(descriptor, data)
+                write_all(descriptor, data)
                 message = await anext(aiter(rest), None)
             if written != size:
                 raise InvalidInput(f"{first.name} has {written} bytes, and names {size}", reason="BLOB_SIZE")

@@ -1,7 +1,7 @@
 """Watches: which stream waits for which outcome."""
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from parlmesh.errors import ResourceExhausted
@@ -28,8 +28,10 @@ class Watch:
     def __init__(self, task_ids: set[str], submitter: str = "", wake: asyncio.Event | None = None) -> None:
         self.waiting_for = task_ids
         self.submitter = submitter
-        # Were final before the watch began: the scheduler keeps them anyway. The last is the next to go.
-        self._early: list[Task] = []
+        # Were final before the watch began. By id, so that one who does not read keeps nothing that was forgotten. The
+        # last is the next to go.
+        self._early: list[str] = []
+        self._find: Callable[[str], Task | None] = lambda task_id: None
         self._ready: list[Task] = []
         self._bytes = 0
         self._wake = wake or asyncio.Event()
@@ -52,12 +54,13 @@ class Watch:
                 )
             )
 
-    def give_early(self, tasks: Iterable[Task]) -> None:
-        """Outcomes that were there before."""
+    def give_early(self, task_ids: Sequence[str], find: Callable[[str], Task | None]) -> None:
+        """Outcomes that were there before; `find` has them for as long as they are kept."""
         if self._error is not None:
             return
-        self._early[:0] = reversed(list(tasks))
-        self.waiting_for.difference_update([task.task_id for task in self._early])
+        self._early[:0] = reversed(task_ids)
+        self._find = find
+        self.waiting_for.difference_update(self._early)
         self._wake.set()
 
     def close(self, error: Exception) -> None:
@@ -84,8 +87,17 @@ class Watch:
             return tasks
         taken, size = [], 0
         while self._early and size <= TAKE_BYTES:
-            taken.append(self._early.pop())
-            size += _size(taken[-1])
+            task = self._find(self._early.pop())
+            if task is None:
+                self.close(
+                    ResourceExhausted(
+                        "outcomes were forgotten before they were read (retention); ask for each by its id",
+                        reason="WATCHER_TOO_SLOW",
+                    )
+                )
+                raise self._error  # type: ignore[misc]
+            taken.append(task)
+            size += _size(task)
         count = 0
         while count < len(self._ready) and size <= TAKE_BYTES:
             size += _size(self._ready[count])

@@ -1,6 +1,7 @@
 """Arrays beside tasks for those who do not share the folder: sent, checked, and read by their own namespace alone."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -128,9 +129,17 @@ async def test_what_is_no_blob_of_the_caller_or_not_what_it_says_is_refused(as_:
     assert await put(node, name_of(writer_of("a", "node-1"), "1", data), data) == ""
 
 
+@pytest.mark.parametrize("most", [1 << 30, 1000])
 async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
-    as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
+    cut, write = [0], os.write
+
+    def short(descriptor: int, data: bytes) -> int:
+        cut[0] += len(data) > most
+        return write(descriptor, memoryview(data)[:most])
+
+    monkeypatch.setattr("os.write", short)
     (tmp_path / "cache").mkdir()
     monkeypatch.setattr("parlmesh.exchange._cache_folder", lambda address: tmp_path / "cache")
     terms = blob_pb.BlobTerms(folder="/nowhere", proof="x", writer=TEAM_A, least_bytes=1024, largest_bytes=1 << 20)
@@ -149,3 +158,5 @@ async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
     assert exchange.blobs.load(reference).tolist() == array.tolist()
     missing = Reference(name_of(TEAM_A, "1", b"?"), np.dtype(np.uint8), (1,))
     assert await reason(exchange.fetch([missing], "")) == "BLOB_UNKNOWN"
+    # Of the file at the sender, at the scheduler and at whom it was sent to.
+    assert cut[0] == (0 if most > array.nbytes else 3 * 7)

@@ -40,6 +40,17 @@ def test_age_alone_forgets_what_is_older_than_promised() -> None:
     assert (len(kept), kept.remembers(100.0)) == (0, 50.0)
 
 
+def test_who_still_holds_a_forgotten_task_holds_its_outcome_and_not_its_payload() -> None:
+    harness = Harness(retention={"max_tasks": 0})
+    actor = harness.connect("a")
+    harness.submit(noop("t", body=bytes(1000)))
+    held = harness.core.life.tasks["t"]
+    harness.finish(actor)
+    assert len(held.body) == 1000
+    harness.pass_time(1)
+    assert (list(harness.core.life.tasks), held.body, held.final) == ([], b"", True)
+
+
 def test_nothing_is_forgotten_before_anybody_could_be_told_of_it() -> None:
     harness = Harness(retention={"max_tasks": 0})
     actor = harness.connect("a")

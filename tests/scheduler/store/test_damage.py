@@ -307,6 +307,39 @@ def test_a_compaction_that_found_no_space_is_tried_again_and_leaves_nothing_behi
     assert found(path)[:ROWS] == ALL
 
 
+@pytest.mark.parametrize("undone", [True, False])
+def test_what_is_written_after_a_damaged_transaction_is_kept_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undone: bool
+) -> None:
+    path = tmp_path / "s.sqlite"
+    store = SqliteStore(path, compact_records=10)
+    list(store.open(1.0).batches)
+    for number in range(ROWS):
+        store.append(_batch(number), 1)
+    execute, met = store.tables.execute, []
+
+    def damaged(statement: str, *values: object) -> sqlite3.Cursor:
+        if "INTO meta" in statement:
+            met.append(store.tables.database.in_transaction)
+            raise sqlite3.DatabaseError("database disk image is malformed")
+        return execute(statement, *values)
+
+    monkeypatch.setattr(store.tables, "execute", damaged)
+    if not undone:
+        monkeypatch.setattr(store.tables, "_undo", lambda: None)
+    with pytest.raises(DamagedJournal, match="malformed"):
+        list(store.compact())
+    assert met == [True]
+    if undone:
+        store.append(_batch(ROWS), 1)
+    else:
+        with pytest.raises(OSError, match="a transaction that failed cannot be undone"):
+            store.append(_batch(ROWS), 1)
+    with sqlite3.connect(path) as other:
+        assert other.execute("SELECT COUNT(*) FROM journal").fetchone() == (ROWS + undone,)
+    store.close()
+
+
 def test_a_real_lack_of_space_in_a_compaction_is_survived(tmp_path: Path) -> None:
     now = [0.0]
     path = tmp_path / "s.sqlite"

@@ -1,6 +1,7 @@
 """Each watcher gets each outcome it asked for once."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -96,11 +97,22 @@ async def test_a_watcher_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) ->
         await watch.take()
 
 
+async def test_a_watcher_that_does_not_read_keeps_nothing_that_was_forgotten() -> None:
+    kept = {name: ended(name, result=bytes(900)) for name in ("a", "b")}
+    watch = Watch({"a", "b", "c"})
+    watch.give_early(["a", "b"], kept.get)
+    forgotten = kept.pop("b")
+    assert not any(forgotten in found for found in gc.get_referrers(forgotten) if isinstance(found, list))
+    with pytest.raises(ResourceExhausted, match="forgotten before they were read") as caught:
+        await watch.take()
+    assert caught.value.reason == "WATCHER_TOO_SLOW"
+
+
 async def test_much_is_taken_in_portions_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watches, "TAKE_BYTES", 1000)
     names = [f"{number}" for number in range(6)]
     watch = Watch(set(names))
-    watch.give_early([ended(name, result=bytes(900)) for name in names[:3]])
+    watch.give_early(names[:3], {name: ended(name, result=bytes(900)) for name in names[:3]}.get)
     for name in names[3:]:
         watch.give(ended(name, result=bytes(900)))
     portions = []
