@@ -71,6 +71,14 @@ def read(folder: Path) -> About:
         raise FailedPrecondition(text, reason="FEDERATION_DAMAGED") from error
 
 
+def may_be_in(folder: Path) -> bool:
+    """Whether there is one in it; also when the disk does not say."""
+    try:
+        return (folder / ABOUT).exists()
+    except OSError:
+        return True
+
+
 def remove(path: Path) -> None:
     """Whatever is there: a folder, a file or a link, which is not followed."""
     if path.is_symlink() or path.is_file():

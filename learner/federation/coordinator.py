@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
@@ -22,7 +22,7 @@ from ..policies.registry import PolicyRegistry
 from ..sources.dispatch import Dispatcher
 from . import about as about_files
 from . import metrics
-from .journal import Journal, encode, read_journal
+from .journal import JOURNAL, LOST, Journal, encode, read_journal
 from .models import ModelFiles, StoredModel
 from .node_search import ListNodes, NodeSearch
 from .node_tasks import NodeTasks
@@ -69,10 +69,14 @@ class Federation:
         self._models = ModelFiles(folder / "models", self.schema, about.metadata)
         age = self._replay(self.core)
         self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
-        self._journal = Journal(folder / "journal.jsonl")
         self._model = self._load_newest()
         # A masked update has its weight as one more word.
         self._spool = Spool(folder / "updates.bin", self.schema.size + self.config.secure.enabled)
+        try:
+            self._journal = Journal(folder / JOURNAL)
+        except BaseException:
+            self._spool.close()
+            raise
         self.reception = Reception(self.federation_id, self.core, self.schema, self._spool, self._handle, self._stumble)
         self.watchers = Watchers()
         self._aggregator = Aggregator(self.config, self._models, self._spool, folder)
@@ -88,7 +92,7 @@ class Federation:
         self._resumed = asyncio.Event()
         self._group: asyncio.TaskGroup | None = None
         # Set while memory and journal may be apart: nothing may happen before one is made from the other.
-        self._torn: OSError | None = None
+        self._torn: OSError | MemoryError | None = None
         self._fallen = asyncio.Event()
         # A model that is a policy can be acted with, as any run's.
         self.policies = PolicyRegistry(self.federation_id) if "policy" in about.metadata else None
@@ -226,7 +230,7 @@ class Federation:
         if self._torn is not None:
             raise self._torn
 
-    def _stumble(self, error: OSError) -> Unavailable:
+    def _stumble(self, error: OSError | MemoryError) -> Unavailable:
         """Ends this life; the caller raises what it is given."""
         self._resumed.clear()
         self._torn = error
@@ -236,19 +240,25 @@ class Federation:
     def _restore(self) -> None:
         """Memory as the journal has it. The core stays the same object: others know it."""
         self._journal.reopen()
-        core = Rounds(self.config)
-        self._replay(core)
-        core.digest = core.digest or self._model.digest
-        vars(self.core).update(vars(core))
+        self._rebuild()
         self._torn = None
         self._fallen.clear()
         self._search.wanted.clear()
 
+    def _rebuild(self) -> None:
+        core = Rounds(self.config)
+        self._replay(core)
+        core.digest = core.digest or self._model.digest
+        vars(self.core).update(vars(core))
+
     def _replay(self, core: Rounds) -> float:
         age, count = 0.0, 0
-        for event, now in read_journal(self._folder / "journal.jsonl"):
+        for event, now in read_journal(self._folder / JOURNAL):
             core.handle(event, now)
             age, count = now, count + 1
+        if not count and self._models.newest > 1:
+            text = f"{self._folder / JOURNAL} is gone, and there are {self._models.newest} versions of the model"
+            raise FailedPrecondition(f"{text}: put a whole copy in its place", reason=LOST)
         if count:
             log.info("federation_resumed", federation_id=self.federation_id, events=count, round=core.round)
         return age
@@ -283,17 +293,32 @@ class Federation:
             raise Unavailable(f"the federation is paused: {sentence_of(self._torn)}", reason="PAUSED")
         now = self._timer.now()
         line = encode(event, now)
-        actions = self.core.handle(event, now)
-        if actions or not isinstance(event, events.Tick):
-            try:
+        try:
+            actions = self.core.handle(event, now)
+            written = bool(actions) or not isinstance(event, events.Tick)
+            if written:
                 self._journal.append(event, line)
-            except OSError as error:
-                raise self._stumble(error) from error
+        except FleetError:
+            # A refusal: nothing has changed.
+            raise
+        except (OSError, MemoryError) as error:
+            raise self._stumble(error) from error
+        except Exception:
+            # A defect may have left half of a decision behind, which the journal does not have.
+            self._undo()
+            raise
+        if written:
             self._trouble.clear()
         self._timer.changed.set()
         if isinstance(event, events.Begin) and self._journal.long:
             self._compact(now)
         return actions
+
+    def _undo(self) -> None:
+        try:
+            self._rebuild()
+        except (OSError, MemoryError) as error:
+            self._stumble(error)
 
     def _compact(self, now: float) -> None:
         try:

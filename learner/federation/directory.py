@@ -3,7 +3,7 @@
 import asyncio
 import importlib.util
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +37,8 @@ from .troubles import sentence_of
 
 log = get_logger("parlmesh.learner")
 
+_READ_AGAIN_SECONDS = 1.0
+
 
 class Federations:
     """Used as a context manager, which owns the federations' work."""
@@ -50,26 +52,54 @@ class Federations:
         self._group = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._starting = asyncio.Lock()
-        # Folders that cannot be read, and why.
+        # Folders that cannot be read, and why; those that may be readable in a moment.
         self._damaged: dict[str, str] = {}
+        self._unread: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         for folder in sorted(self._folder.glob(f"{about.PARTIAL}*")):
             self._tidy(folder)
-        found = [path for path in self._folder.glob("*") if (path / about.ABOUT).exists()]
-        for folder in found:
-            try:
-                federation = Federation(folder, self._channel, self._list_nodes)
-            except Exception as error:
-                # One that is broken in whatever way costs itself, not the learner.
-                self._damaged[folder.name] = sentence_of(error)
-                log.error("federation_damaged", path=str(folder), message=sentence_of(error))
-                continue
-            self._federations[federation.federation_id] = federation
-        for federation in sorted(self._federations.values(), key=lambda each: each.created):
+        found = [path for path in self._folder.glob("*") if about.may_be_in(path)]
+        for federation in sorted(filter(None, map(self._read, found)), key=lambda each: each.created):
             self._launch(federation)
+        if self._unread:
+            self._own(self._read_on())
         return self
+
+    def _read(self, folder: Path) -> Federation | None:
+        """One that is broken in whatever way costs itself, not the learner."""
+        try:
+            federation = Federation(folder, self._channel, self._list_nodes)
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            # Time does not mend these.
+            self._damage(folder, error)
+        except (OSError, MemoryError) as error:
+            if self._unread.get(folder.name) != sentence_of(error):
+                log.warning("federation_unread", path=str(folder), cause=sentence_of(error))
+            self._unread[folder.name] = sentence_of(error)
+        except Exception as error:
+            self._damage(folder, error)
+        else:
+            self._unread.pop(folder.name, None)
+            self._federations[federation.federation_id] = federation
+            return federation
+        return None
+
+    def _damage(self, folder: Path, error: Exception) -> None:
+        self._unread.pop(folder.name, None)
+        self._damaged[folder.name] = sentence_of(error)
+        log.error("federation_damaged", path=str(folder), message=sentence_of(error))
+
+    async def _read_on(self) -> None:
+        """A disk that does not give out a federation now may do so in a moment."""
+        while self._unread:
+            await asyncio.sleep(_READ_AGAIN_SECONDS)
+            for name in sorted(self._unread):
+                federation = self._read(self._folder / name)
+                if federation is not None:
+                    log.info("federation_read", federation_id=federation.federation_id)
+                    self._launch(federation)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -87,6 +117,7 @@ class Federations:
         if not federation_id and self._federations:
             return max(self._federations.values(), key=lambda federation: federation.created)
         if federation_id not in self._federations:
+            self._check_read(federation_id)
             if federation_id in self._damaged:
                 text = f"federation {federation_id} is damaged on disk: {self._damaged[federation_id]}"
                 raise FailedPrecondition(text, reason="FEDERATION_DAMAGED")
@@ -122,6 +153,7 @@ class Federations:
             raise AlreadyExists(
                 f"federation {federation_id} exists with another configuration", reason="ALREADY_EXISTS"
             )
+        self._check_read(federation_id)
         if federation_id in self._damaged:
             raise AlreadyExists(
                 f"federation {federation_id} is damaged on disk: {self._damaged[federation_id]}",
@@ -148,6 +180,11 @@ class Federations:
         log.info("federation_started", federation_id=federation_id, task=config.task, rounds=config.rounds)
         return federation
 
+    def _check_read(self, federation_id: str) -> None:
+        if federation_id in self._unread:
+            text = f"federation {federation_id} cannot be read at present: {self._unread[federation_id]}"
+            raise Unavailable(text, reason="DISK")
+
     def _check_room(self) -> None:
         running = sum(federation.core.phase is not Phase.ENDED for federation in self._federations.values())
         if running >= self._config.max_running:
@@ -157,7 +194,10 @@ class Federations:
             )
 
     def _launch(self, federation: Federation) -> None:
-        task = self._group.create_task(self._run(federation))
+        self._own(self._run(federation))
+
+    def _own(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._group.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 

@@ -1,9 +1,12 @@
 """The events of a federation on disk: one JSON line each, with a checksum. Only a torn last line is dropped.
 
 A line is there whole or it is taken back: a disk that is full for a moment leaves nothing that a later line could be
-glued to. A long journal is put in place by one line that has the state of the rounds.
+glued to. A long journal is put in place by one line that has the state of the rounds. A witness beside it knows how
+long it was: one that is gone or was cut is an error, since a federation that began anew would forget what it gave away.
 """
 
+import contextlib
+import errno
 import json
 import os
 import zlib
@@ -14,6 +17,7 @@ from typing import Any
 
 from parlmesh.errors import FailedPrecondition
 from parlmesh.files import PRIVATE, replace_file, sync_folder, write_all
+from parlmesh.witness import Witness
 
 from .rules import events
 from .rules.events import Event
@@ -40,6 +44,10 @@ _KINDS = {
 # What the next step stands on is on disk before that step; single updates are told by their digests.
 _SYNCED = (events.Begin, events.Aggregated, events.Stop)
 _COMPACTED_BYTES = 4 << 20
+# Of any journal: they are told from each other by their folders.
+_IDENTITY = 1
+JOURNAL = "journal.jsonl"
+LOST = "JOURNAL_LOST"
 
 
 def encode(event: Event, now: float) -> bytes:
@@ -55,6 +63,7 @@ class Journal:
         self._path = path
         self._descriptor = -1
         self._compacted = 0
+        self._witness = Witness(path)
         self._open()
 
     @property
@@ -64,19 +73,31 @@ class Journal:
 
     def append(self, event: Event, line: bytes) -> None:
         """Adds an event that was encoded; OSError when it could not be written, and then it is not there."""
+        synced = isinstance(event, _SYNCED)
+        if synced:
+            self._check()
         try:
             write_all(self._descriptor, line)
-            if isinstance(event, _SYNCED):
+            if synced:
                 os.fdatasync(self._descriptor)
-        except OSError:
+        except BaseException:
             # Also possible on a full disk. What a broken one leaves behind is cut off when it is next opened.
-            os.ftruncate(self._descriptor, self._size)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
             raise
         self._size += len(line)
+        if synced:
+            self._witness.note(self._size)
 
     def compact(self, line: bytes) -> None:
         """The line takes the place of all others; OSError leaves the journal as it was."""
-        replace_file(self._path, line, mode=PRIVATE)
+        # For as long as its length is that of the one or of the other.
+        self._witness.begin(_IDENTITY, 1)
+        try:
+            replace_file(self._path, line, mode=PRIVATE)
+        except OSError:
+            self._witness.begin(_IDENTITY, self._size)
+            raise
         self.close()
         self._open()
         self._compacted = len(line)
@@ -93,21 +114,42 @@ class Journal:
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1
+        self._witness.close()
 
     def _open(self) -> None:
         self._descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self._size = os.fstat(self._descriptor).st_size
-        sync_folder(self._path.parent)
+        try:
+            self._size = os.fstat(self._descriptor).st_size
+            os.fdatasync(self._descriptor)
+            sync_folder(self._path.parent)
+            self._witness.begin(_IDENTITY, self._size)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        """OSError when the file was deleted, replaced or cut: what is written to it would be lost."""
+        held = os.fstat(self._descriptor)
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino) or held.st_size < self._size:
+            raise OSError(errno.ESTALE, "the journal was deleted, replaced or cut while it was in use", str(self._path))
 
 
 def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
-    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged.
+    """Events with their times, oldest first; FailedPrecondition when a line before the last is damaged, or lines that
+    were there are gone.
 
     What is left of a torn last line is cut off; one that lacks its newline alone is given it.
     """
-    if not path.exists():
-        return
-    lines = path.read_bytes().split(b"\n")
+    seen = Witness(path).read()
+    least = 0 if seen is None else seen.last_id
+    data = path.read_bytes() if path.exists() else b""
+    if len(data) < least:
+        raise _lost(path, len(data), least)
+    lines = data.split(b"\n")
     for index, line in enumerate(lines):
         if not line:
             continue
@@ -115,7 +157,10 @@ def read_journal(path: Path) -> Iterator[tuple[Event, float]]:
         if found is None:
             if index < len(lines) - 1 and any(lines[index + 1 :]):
                 raise FailedPrecondition(f"line {index + 1} of {path} is damaged", reason="JOURNAL_DAMAGED")
-            _cut(path, sum(len(earlier) + 1 for earlier in lines[:index]))
+            whole = sum(len(earlier) + 1 for earlier in lines[:index])
+            if whole < least:
+                raise _lost(path, whole, least)
+            _cut(path, whole)
             return
         if index == len(lines) - 1:
             _end_line(path)
@@ -155,6 +200,11 @@ def _event(kind: str, values: dict[str, Any]) -> Event:
         values = {**values, "nodes": tuple(values["nodes"])}
     event: Event = _KINDS[kind](**values)
     return event
+
+
+def _lost(path: Path, size: int, least: int) -> FailedPrecondition:
+    text = f"{path} has {size} bytes and had {least} at least: put a whole copy in its place"
+    return FailedPrecondition(text, reason=LOST)
 
 
 def _cut(path: Path, size: int) -> None:

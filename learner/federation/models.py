@@ -13,6 +13,7 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.federation.digests import fast_hasher
 from parlmesh.federation.model_file import model_header, other_tensors
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.files import sync_folder
 from parlmesh.types import Array
 from parlmesh.wire.chunks import MODEL_DATA, chunk_to_wire
 
@@ -95,6 +96,12 @@ class ModelFiles:
         """Where a version lies."""
         return self._folder / f"v{version:08d}.safetensors"
 
+    @property
+    def newest(self) -> int:
+        """The highest version that is kept; 0 when there is none."""
+        names = (path.stem[1:] for path in self._folder.glob("v*.safetensors"))
+        return max((int(name) for name in names if name.isdigit()), default=0)
+
     def first(self, tensors: Mapping[str, Array]) -> None:
         """Version 1."""
         others = b"".join(np.ascontiguousarray(tensors[t.name]).tobytes() for t in other_tensors(self._schema))
@@ -132,6 +139,7 @@ class ModelFiles:
         if partial.stat().st_size != len(self._header) + 4 * self._schema.size + len(others):
             raise FailedPrecondition(f"model version {version} was not written whole")
         partial.replace(final)
+        sync_folder(self._folder)
         return StoredModel(version, final, digests)
 
 

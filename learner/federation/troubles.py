@@ -1,4 +1,5 @@
-"""What a federation waits out, and what ends it: a full disk or a lost scheduler passes, a defect does not."""
+"""What a federation waits out, and what ends it: a full disk, a lost scheduler or a journal that somebody took away
+passes, a defect does not."""
 
 from collections.abc import Iterator
 
@@ -9,15 +10,15 @@ from . import metrics
 
 log = get_logger("parlmesh.learner")
 
+from .journal import LOST
+
 _LONGEST = 300
 
 
 def passing(error: BaseException) -> str:
     """One sentence on a cause that can go away by itself; empty when it is the federation's own fault."""
     causes = list(_leaves(error))
-    if not causes or not all(isinstance(cause, (OSError, MemoryError, Unavailable)) for cause in causes):
-        return ""
-    return sentence_of(causes[0])
+    return sentence_of(causes[0]) if causes and all(map(_passes, causes)) else ""
 
 
 def sentence_of(error: BaseException) -> str:
@@ -27,6 +28,11 @@ def sentence_of(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"the learner's disk: {error.strerror}"[:_LONGEST]
     return f"{type(error).__name__}: {error}"[:_LONGEST]
+
+
+def _passes(cause: BaseException) -> bool:
+    lost = isinstance(cause, FleetError) and cause.reason == LOST
+    return lost or isinstance(cause, (OSError, MemoryError, Unavailable))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

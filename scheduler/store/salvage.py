@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parlmesh.files import sync_folder
 from parlmesh.telemetry import get_logger
+from parlmesh.witness import Seen
 
 from ..journal.compaction import Compactor
 from ..journal.records import DamagedJournal, seal, unseal, unsealed_beginning
@@ -18,7 +19,6 @@ from ..journal.unreadable import UnreadableRecords
 from .protocol import new_identity
 from .shelf import SNAPSHOT_BATCH_BYTES, UNKNOWN_PARTS, Place
 from .tables import Tables
-from .witness import Seen
 
 log = get_logger("parlmesh.scheduler")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from parlmesh.telemetry import get_logger
+from parlmesh.witness import Seen, Witness
 
 from ..journal.compaction import Compactor
 from ..journal.records import count, seal
@@ -19,7 +20,6 @@ from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
 from .salvage import check_identity, check_length, check_presence, repair
 from .shelf import Place, shorten
 from .tables import Tables
-from .witness import Seen, Witness
 
 log = get_logger("parlmesh.scheduler")
 

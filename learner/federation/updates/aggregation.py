@@ -17,6 +17,8 @@ from parlmesh.federation.config import FederationConfig, RuleConfig
 from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
 from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
 from parlmesh.federation.updates import Updates, block_columns
+from parlmesh.files import PRIVATE, replace_file
+from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
 from ..models import ModelFiles, StoredModel
@@ -27,6 +29,8 @@ from .spool import Spool, SpooledUpdates
 
 if TYPE_CHECKING:
     from ..masking.unmasking import Unmasking
+
+log = get_logger("parlmesh.learner")
 
 # Norms are taken in float32; a clipped update must be short enough all the same.
 _CLIP_MARGIN = 1.0 - 1e-3
@@ -121,15 +125,17 @@ class Aggregator:
         path = self._moment_path(base)
         if not self._server.moments:
             return {}
-        if not path.exists():
+        try:
+            return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
+        except (FileNotFoundError, safetensors.SafetensorError) as error:
+            if base > 1:
+                log.error(
+                    "moments_lost", path=str(path), error=repr(error), advice="the server's optimiser begins anew"
+                )
             return self._server.initial(self._size)
-        return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
 
     def _keep_moments(self, version: int, moments: dict[str, Array]) -> None:
-        path = self._moment_path(version)
-        partial = path.with_suffix(".partial")
-        partial.write_bytes(safetensors.numpy.save(moments))
-        partial.replace(path)
+        replace_file(self._moment_path(version), safetensors.numpy.save(moments), mode=PRIVATE)
         for old in sorted(self._folder.glob("moments-v*.safetensors"))[:-2]:
             old.unlink()
 

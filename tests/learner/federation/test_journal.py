@@ -39,16 +39,75 @@ def test_a_line_that_did_not_fit_is_taken_back_and_the_next_is_whole(tmp_path):
 def test_a_line_torn_at_any_byte_is_dropped_or_kept_whole_and_never_glued_to_the_next(tmp_path, torn):
     path = tmp_path / "journal.jsonl"
     journal = Journal(path)
-    for event in EVENTS[:2]:
+    # Only what was not synced can be torn.
+    written = [EVENTS[0], events.Refused("a", 1, "NOT_ASKED", "x" * 20)]
+    for event in written:
         append(journal, event)
     journal.close()
     os.truncate(path, path.stat().st_size - torn)
     kept = found(path)
-    assert kept == (EVENTS[:2] if torn == 1 else EVENTS[:1])
+    assert kept == (written if torn == 1 else written[:1])
     journal = Journal(path)
     append(journal, EVENTS[2])
     journal.close()
     assert found(path) == [*kept, EVENTS[2]]
+
+
+def _unlink(path):
+    path.unlink()
+
+
+def _empty(path):
+    os.truncate(path, 0)
+
+
+def _cut_a_line(path):
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+
+
+def _flip_in_the_last_line(path):
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+
+
+DAMAGES = [_unlink, _empty, _cut_a_line, _flip_in_the_last_line]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("compacted", [False, True])
+def test_a_journal_that_lost_what_was_synced_is_an_error_and_a_copy_mends_it(tmp_path, damage, compacted):
+    path = tmp_path / "journal.jsonl"
+    journal = Journal(path)
+    for event in EVENTS[:3]:
+        append(journal, event)
+    if compacted:
+        journal.compact(encode(events.Restored({"round": 7}), 5.0))
+        append(journal, EVENTS[3])
+    copy = path.read_bytes()
+    damage(path)
+    with pytest.raises(FailedPrecondition, match="put a whole copy in its place") as lost:
+        found(path)
+    assert lost.value.reason == "JOURNAL_LOST"
+    path.write_bytes(copy)
+    assert len(found(path)) == (2 if compacted else 3)
+
+
+@pytest.mark.parametrize("damage", [_unlink, _empty, lambda path: os.replace(path.with_name("other"), path)])
+def test_nothing_is_written_to_a_journal_that_was_taken_away(tmp_path, damage):
+    path = tmp_path / "journal.jsonl"
+    path.with_name("other").write_bytes(b"")
+    journal = Journal(path)
+    append(journal, EVENTS[0])
+    damage(path)
+    with pytest.raises(OSError, match="deleted, replaced or cut while it was in use"):
+        append(journal, EVENTS[1])
+
+
+def test_a_journal_of_the_release_before_has_no_witness_and_is_read(tmp_path):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(encode(EVENTS[0], 1.0))
+    assert found(path) == EVENTS[:1]
 
 
 def test_damage_before_the_last_line_is_told(tmp_path):
@@ -75,7 +134,7 @@ def test_a_compacted_journal_has_one_line_and_goes_on(tmp_path):
         journal.compact(encode(state, 5.0))
     append(journal, EVENTS[0])
     assert len(found(path)) == 2_001
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["journal.jsonl"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["journal.jsonl", "journal.jsonl.witness"]
     journal.compact(encode(state, 5.0))
     assert not journal.long
     append(journal, EVENTS[1])

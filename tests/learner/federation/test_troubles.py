@@ -5,12 +5,19 @@ import json
 import shutil
 import stat
 
+import grpc.aio
 import numpy as np
 import pytest
 
+from learner.federation import about
+from learner.federation.journal import Journal, read_journal
+from learner.federation.nodes import NodesFound
+from learner.federation.rules.events import Delivered
 from learner.federation.rules.records import FederationState
+from learner.federation.rules.rounds import Rounds
+from learner.federation.rules.snapshot import state_of
 from learner.federation.troubles import passing
-from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
+from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.testing import serve
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.v1 import task_pb2
@@ -115,13 +122,123 @@ async def test_a_federation_that_waits_can_be_stopped(tmp_path):
         await bench.until(lambda: federation.core.state is not FederationState.RUNNING)
 
 
+PRIVATE = {"rounds": 2, "privacy": {"mode": "local", "clip_norm": 2.0}}
+
+
+@pytest.mark.parametrize("ending", ["", ".witness"])
+async def test_a_federation_whose_journal_is_lost_is_damaged_and_forgets_nothing_of_what_it_gave_away(tmp_path, ending):
+    """With its witness, and without one as an older learner leaves it, by its models."""
+    journal = tmp_path / "f" / "journal.jsonl"
+    async with serving(tmp_path) as bench:
+        federation = await bench.start(**PRIVATE)
+        await bench.assignments(federation, 1)
+        await bench.finish(federation, vector_of)
+        spent = federation.core.spending.metrics(federation.core.version)
+        assert spent["privacy/epsilon"] > 0.0
+    journal.rename(tmp_path / "copy")
+    if ending:
+        journal.with_name(journal.name + ending).unlink()
+    async with serving(tmp_path) as bench:
+        with pytest.raises(FailedPrecondition, match="damaged on disk.*put a whole copy in its place"):
+            bench.federations.get("f")
+        with pytest.raises(AlreadyExists, match="damaged on disk"):
+            await bench.start(**PRIVATE)
+        assert not journal.exists()
+    (tmp_path / "copy").rename(journal)
+    async with serving(tmp_path) as bench:
+        core = bench.federations.get("f").core
+        assert core.spending.metrics(core.version) == spent
+
+
+async def test_a_journal_that_is_taken_away_pauses_a_federation_until_it_is_put_back(tmp_path):
+    async with serve([Scheduler().service]) as address, serving(tmp_path, address) as bench:
+        federation = await bench.start(rounds=4)
+        journal, copy = tmp_path / "f" / "journal.jsonl", tmp_path / "copy"
+        await bench.assignments(federation, 1)
+        journal.rename(copy)
+        ending = asyncio.ensure_future(bench.finish(federation, vector_of))
+        await bench.until(lambda: "deleted, replaced or cut" in federation.trouble)
+        assert (await shown(bench))[0] == pb.FEDERATION_STATE_RUNNING
+        copy.rename(journal)
+        await ending
+        assert federation.core.state is FederationState.FINISHED
+        assert federation.trouble == ""
+
+
+@pytest.mark.parametrize("error", [MemoryError(), KeyError("a defect")])
+@pytest.mark.parametrize("where", ["decision", "record"])
+async def test_whatever_is_raised_between_a_decision_and_its_record_memory_is_what_the_journal_says(
+    tmp_path, monkeypatch, error, where
+):
+    async with serve([Scheduler().service]) as address, serving(tmp_path, address) as bench:
+        federation = await bench.start(rounds=2)
+        asked = await bench.assignments(federation, 1)
+        met, handle, append = [], Rounds.handle, Journal.append
+
+        def failing_handle(core, event, now):
+            actions = handle(core, event, now)
+            if where == "decision" and core is federation.core and isinstance(event, Delivered) and not met:
+                met.append(event)
+                raise error
+            return actions
+
+        def failing_append(journal, event, line):
+            if where == "record" and isinstance(event, Delivered) and not met:
+                met.append(event)
+                raise error
+            append(journal, event, line)
+
+        monkeypatch.setattr(Rounds, "handle", failing_handle)
+        monkeypatch.setattr(Journal, "append", failing_append)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await bench.submit(asked["a"], vector_of("a", 1))
+        assert len(met) == 1
+        await bench.until(federation._resumed.is_set)
+        replayed = Rounds(federation.config)
+        for event, now in read_journal(tmp_path / "f" / "journal.jsonl"):
+            replayed.handle(event, now)
+        # A life that begins again gives the round its time again, and knows the digest of the first model.
+        own = {"digest": "", "deadline": 0.0}
+        assert state_of(federation.core) | own == state_of(replayed) | own
+        await bench.finish(federation, vector_of)
+        assert federation.core.state is FederationState.FINISHED
+
+
+async def test_a_moment_in_which_the_disk_does_not_read_damages_no_federation(tmp_path, monkeypatch):
+    async with serving(tmp_path) as bench:
+        await bench.start(rounds=1)
+    read, failing = about.read, [True]
+
+    def unsure(folder):
+        if failing:
+            raise OSError(5, "Input/output error")
+        return read(folder)
+
+    monkeypatch.setattr(about, "read", unsure)
+    async with serve([Scheduler().service]) as address, serving(tmp_path, address) as bench:
+        with pytest.raises(Unavailable, match="cannot be read at present: the learner's disk: Input/output error"):
+            bench.federations.get("f")
+        with pytest.raises(Unavailable, match="cannot be read at present"):
+            await bench.start(rounds=1)
+        failing.clear()
+        await bench.until(lambda: not bench.federations._unread)
+        federation = bench.federations.get("f")
+
+        async def list_nodes(_):
+            return NodesFound(("a", "b", "c"))
+
+        federation._list_nodes = list_nodes
+        await bench.finish(federation, vector_of)
+        assert federation.core.state is FederationState.FINISHED
+
+
 async def test_a_broken_federation_costs_itself_and_no_other(tmp_path):
     folder = tmp_path / "f"
     async with serving(folder) as bench:
         await bench.start(rounds=1)
-    about = folder / "f" / "federation.json"
-    assert stat.S_IMODE(about.stat().st_mode) == 0o600
-    for name, text in (("torn", about.read_text()[:50]), ("deep", "[" * 100_000), ("other", "[]")):
+    written = folder / "f" / "federation.json"
+    assert stat.S_IMODE(written.stat().st_mode) == 0o600
+    for name, text in (("torn", written.read_text()[:50]), ("deep", "[" * 100_000), ("other", "[]")):
         (folder / name).mkdir()
         (folder / name / "federation.json").write_text(text)
     (folder / ".partial-g").mkdir()

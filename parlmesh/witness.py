@@ -1,8 +1,8 @@
-"""A small file beside the store that knows how far it got.
+"""A small file beside a store or a journal that knows how far it got.
 
-SQLite takes a log that was cut, or a file that is gone, for a store that never had more. The witness is written after
-each commit without waiting for the disk, and survives whatever kills the process; so it is never ahead of what is
-durable, and a store that is behind it has lost something that was acknowledged.
+A log that was cut, or a file that is gone, looks like one that never had more. The witness is written after each
+commit without waiting for the disk, and survives whatever kills the process; so it is never ahead of what is durable,
+and what is behind it has lost something that was acknowledged.
 """
 
 import os
@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from parlmesh.telemetry import get_logger
 
-log = get_logger("parlmesh.scheduler")
+log = get_logger("parlmesh")
 
 _MAGIC = b"parlmesh"
-# magic, identity of the store, its last row, the machine's start; then a checksum
+# magic, identity of the store, its last row or byte, the machine's start; then a checksum
 _SLOT = struct.Struct("<8sQQ16s")
 _SUM = struct.Struct("<I")
 _SIZE = _SLOT.size + _SUM.size
@@ -26,7 +26,7 @@ _BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Seen(NamedTuple):
-    """What a store was known to have."""
+    """What a store was known to have; `last_id` is the number of its last row, or of its last byte."""
 
     identity: int
     last_id: int
