@@ -139,7 +139,7 @@ async def test_a_federation_whose_journal_is_lost_is_damaged_and_forgets_nothing
     if ending:
         journal.with_name(journal.name + ending).unlink()
     async with serving(tmp_path) as bench:
-        with pytest.raises(FailedPrecondition, match="damaged on disk.*put a whole copy in its place"):
+        with pytest.raises(FailedPrecondition, match=r"damaged on disk.*put a whole copy in its place"):
             bench.federations.get("f")
         with pytest.raises(AlreadyExists, match="damaged on disk"):
             await bench.start(**PRIVATE)
