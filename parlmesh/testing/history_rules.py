@@ -43,6 +43,9 @@ class Limits:
     unrecorded_seconds: float = 1.0
     """First attempts begin while their lease is being recorded: how long before its death a scheduler may have granted
     a lease that its journal does not know."""
+    first_pause_seconds: float = 0.05
+    longest_pause_seconds: float = 2.0
+    """Between two tries of a commit that failed; each pause is twice the one before."""
     in_the_socket_seconds: float = 0.5
     """How long an assignment may be on its way after the death of the scheduler that sent it. Longer only where the
     machine starved, which is a fault of its own."""
@@ -175,16 +178,25 @@ class _Books:
         if before.attempt != 1 or after.attempt != 1:
             return False
         limits = self._limits
-        for death in self._deaths:
+        for death in (each for each in self._deaths if each.start <= after.at):
             if -limits.unrecorded_seconds <= before.at - death.start <= limits.in_the_socket_seconds:
                 return True
             # It waited for a slot, and nobody was there to take it back.
             if death.start < before.at <= death.end and not before.inline and self._busy(before.actor, death.start):
                 return True
-            # The commit of the lease failed, and the disk was still bad at the end.
-            if any(disk.start <= before.at <= death.start <= disk.end for disk in self._bad_disks):
+            # The commit of the lease failed, and had not been tried again at the end.
+            if any(
+                disk.start <= before.at <= min(disk.end, death.start) and death.start <= self._tried_again(disk)
+                for disk in self._bad_disks
+            ):
                 return True
         return False
+
+    def _tried_again(self, disk: Fault) -> float:
+        """When a commit that a disk refused has been tried again at the latest, after the disk was good. Pauses double,
+        so that the last one is no longer than all before it and the first."""
+        limits = self._limits
+        return disk.end + min(limits.longest_pause_seconds, disk.end - disk.start + limits.first_pause_seconds)
 
     def _busy(self, actor: str, at: float) -> bool:
         """Whether an attempt ran there at that moment."""

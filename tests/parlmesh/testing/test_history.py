@@ -18,6 +18,7 @@ from parlmesh.testing.history import (
     Version,
 )
 from parlmesh.testing.history_rules import Limits, check
+from scheduler.store import committer
 
 ACCEPTED = Submitted(("t",), 1.0, 1.1, "accepted")
 
@@ -121,10 +122,38 @@ def killed(at: float, until: float = 0.0) -> Fault:
 def test_a_first_lease_whose_disk_failed_until_the_scheduler_died_is_not_known_afterwards() -> None:
     full = Fault("disk of scheduler", "full_disk_scheduler", 1.9, 4.0)
     assert rules(*FORGOTTEN_LEASE, full, killed(3.5)) == []
-    for death in (killed(4.5), killed(1.0)):
+    for death in (killed(5.1), killed(1.0)):
         assert rules(*FORGOTTEN_LEASE, full, death) == ["live work is not repeated"]
     assert rules(*FORGOTTEN_LEASE, full) == ["live work is not repeated"]
     assert rules(*TWICE, Fault("disk of scheduler", "full_disk_scheduler", 1.9, 9.0), killed(3.5)) != []
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "tried_again"),
+    [
+        (1.9, 3.1, 4.35),  # the last pause is no longer than all before it and the first
+        (1.9, 3.6, 5.35),
+        (0.0, 4.0, 6.0),  # and no longer than the longest
+        (1.9, 1.95, 1.95),  # the disk was good again when the lease was given out
+    ],
+)
+def test_a_commit_that_a_disk_refused_waits_for_its_next_try_and_no_longer(
+    start: float, end: float, tried_again: float
+) -> None:
+    late = (ACCEPTED, attempt("x", 2.0), attempt("y", 9.0, actor="b"), Delivered("t", 10.0, "succeeded", "y"))
+    disk = Fault("disk of scheduler", "broken_disk_scheduler", start, end)
+    assert rules(*late, disk, killed(max(3.05, tried_again + 0.01))) == ["live work is not repeated"]
+    if end > 2.0:
+        assert rules(*late, disk, killed(tried_again - 0.01)) == []
+        # A journal that knew of the lease has counted it.
+        known = (ACCEPTED, attempt("x", 2.0), attempt("y", 9.0, actor="b", number=2))
+        assert rules(*known, Delivered("t", 10.0, "succeeded", "y"), disk, killed(tried_again - 0.01)) != []
+
+
+def test_the_pauses_of_a_commit_are_those_that_the_rules_know_of() -> None:
+    limits = Limits()
+    pauses = (limits.first_pause_seconds, limits.longest_pause_seconds)
+    assert pauses == (committer.FIRST_RETRY_SECONDS, committer.LONGEST_RETRY_SECONDS)
 
 
 # The journal did not know of the first: the second is a first one too.
