@@ -7,10 +7,9 @@ from parlmesh.errors import FleetError, Unavailable
 from parlmesh.telemetry import get_logger
 
 from . import metrics
+from .journal import LOST
 
 log = get_logger("parlmesh.learner")
-
-from .journal import LOST
 
 _LONGEST = 300
 
