@@ -26,6 +26,8 @@ def progress_summary(run: TrainingRun) -> dict[str, Any]:
         "steps_per_second": throughput.rate.per_second(),
         "episode_return": progress.episode_return,
         "evaluation_return": progress.evaluation_return,
+        "evaluations": progress.evaluations,
+        "checkpoint_version": progress.checkpoint_version,
         "policy_lag": progress.policy_lag,
         "max_policy_lag_seen": progress.max_policy_lag_seen,
         "queued_trajectories": len(queue),

@@ -36,6 +36,7 @@ class Judge:
     def decide(self, evaluation: Evaluation) -> bool:
         """Takes in an evaluation's result; True when it is the best so far."""
         progress = self._progress
+        progress.evaluations += 1
         progress.evaluation_return = evaluation.mean_return
         reached = self._goal is not None and evaluation.mean_return >= self._goal
         progress.goals_in_a_row = progress.goals_in_a_row + 1 if reached else 0

@@ -46,8 +46,11 @@ class Progress:
     evaluation_return: float | None = None
     best_evaluation_return: float | None = None
     best_version: int = 0
+    evaluations: int = 0
     # Evaluations that reached the goal, without a miss between them.
     goals_in_a_row: int = 0
+    # Version of the newest checkpoint on disk.
+    checkpoint_version: int = 0
     # Steps at which the next evaluation is due; 0 before the run has begun.
     next_evaluation: int = 0
     failed_rollouts: int = 0
@@ -98,6 +101,7 @@ _KEPT = (
     "evaluation_return",
     "best_evaluation_return",
     "best_version",
+    "evaluations",
     "goals_in_a_row",
     "next_evaluation",
     "failed_rollouts",

@@ -107,6 +107,7 @@ class TrainingRun:
         """Goes back to a checkpoint, before `train`."""
         self._trainer.restore(checkpoint.of_trainer)
         self.progress.restore(checkpoint.counters)
+        self.progress.checkpoint_version = checkpoint.version
         if checkpoint.counters["goal_return"] != self.config.goal_return:
             self.progress.goals_in_a_row = 0
         log.info(
@@ -371,7 +372,9 @@ class TrainingRun:
     async def _save(self, source: ExperienceSource) -> None:
         # Queued trajectories are not part of a checkpoint: a serial source goes back to before them.
         counters = {**self.progress.counters(), "goal_return": self.config.goal_return}
+        version = self.progress.version
         await self._disk.write(self._write, source, counters, len(self.queue))
+        self.progress.checkpoint_version = version
 
     def _write(self, source: ExperienceSource, counters: Mapping[str, Any], untrained: int) -> None:
         of_source = source.tensors(untrained=untrained)

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import grpc.aio
 import numpy as np
@@ -62,18 +62,14 @@ class Progress:
     """Mean of the last 100 training episodes."""
     evaluation_return: float | None = None
     """Mean of the last evaluation."""
+    evaluations: int = 0
+    checkpoint_version: int = 0
+    """Policy version of the newest checkpoint on disk; 0 before the first."""
     reason: str = ""
     """Why it ended, or makes no progress now."""
     traceback: str = ""
     """Of the last failure in an environment or a plug-in."""
     environment: dict[str, Any] = field(default_factory=dict)
-
-
-class Report(NamedTuple):
-    """What the learner said last, and how many evaluations it has told so far."""
-
-    progress: Progress
-    evaluations: int
 
 
 class Follower:
@@ -93,8 +89,6 @@ class Follower:
         self._trouble: Callable[[], Awaitable[str]] = asyncio.Event().wait  # type: ignore[assignment]
         self._kept_curves: dict[str, tuple[Array, Array]] = {}
         self._kept_policy = b""
-        self._evaluations = 0
-        self._evaluated = ""
 
     @classmethod
     def local(cls, config: UpConfig, paths: RunPaths) -> Self:
@@ -137,7 +131,7 @@ class Follower:
 
         return cls(run_id, serving, config)
 
-    def run(self, told: Callable[[Report], None]) -> None:
+    def run(self, told: Callable[[Progress], None]) -> None:
         """To the run's end."""
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._followed(told))
@@ -168,7 +162,7 @@ class Follower:
             raise NotFound(f"run {self._run_id} has no model yet", reason="NO_MODEL")
         return self._kept_policy
 
-    async def _followed(self, told: Callable[[Report], None]) -> None:
+    async def _followed(self, told: Callable[[Progress], None]) -> None:
         with self._lock:
             self._loop = asyncio.get_running_loop()
             if self._stopped:
@@ -192,7 +186,7 @@ class Follower:
             with self._lock:
                 self._loop = None
 
-    async def _watch(self, channel: grpc.aio.Channel, told: Callable[[Report], None]) -> None:
+    async def _watch(self, channel: grpc.aio.Channel, told: Callable[[Progress], None]) -> None:
         backoff = Backoff(first=0.1, limit=1.0)
         stub = TrainingServiceStub(channel)
         while True:
@@ -223,13 +217,10 @@ class Follower:
             raise error_from_rpc(error) from None
         await asyncio.Event().wait()
 
-    def _report(self, training: pb.Training) -> Report:
+    def _report(self, training: pb.Training) -> Progress:
         told = training.progress
-        evaluated = f"{told.evaluation_return!r}" if told.HasField("evaluation_return") else ""
-        if evaluated and evaluated != self._evaluated:
-            self._evaluations, self._evaluated = self._evaluations + 1, evaluated
         configuration = MessageToDict(training.configuration)
-        progress = Progress(
+        return Progress(
             state=pb.TrainingState.Name(training.state).removeprefix("TRAINING_STATE_").lower(),
             steps=told.steps,
             step_budget=told.step_budget,
@@ -237,11 +228,12 @@ class Follower:
             steps_per_second=told.steps_per_second,
             episode_return=told.episode_return if told.HasField("episode_return") else None,
             evaluation_return=told.evaluation_return if told.HasField("evaluation_return") else None,
+            evaluations=told.evaluations,
+            checkpoint_version=told.checkpoint_version,
             reason=training.reason or training.obstacle,
             traceback=told.last_failure_traceback,
             environment=dict(configuration.get("environment") or {}),
         )
-        return Report(progress, self._evaluations)
 
     async def _fetch_curves(self, channel: grpc.aio.Channel) -> dict[str, tuple[Array, Array]]:
         request = metrics_pb.QueryMetricsRequest(run_id=self._run_id, max_points=_MOST_POINTS)

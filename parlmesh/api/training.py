@@ -21,7 +21,7 @@ from parlmesh.processes import merged
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
-from .follower import Follower, Progress, Report
+from .follower import Follower, Progress
 from .policy import TrainedPolicy
 from .progress_bar import progress_bar
 
@@ -39,7 +39,6 @@ class TrainingRun:
         """Where everything is written; None when the learner is not this program's own."""
         self._follower = follower
         self._callbacks = callbacks
-        self._evaluations = 0
         self._calling = 0
         self._progress = Progress()
         self._show: Callable[[Progress], None] = lambda progress: None
@@ -113,13 +112,14 @@ class TrainingRun:
             self._call("on_end")
             self._ended.set()
 
-    def _told(self, report: Report) -> None:
-        self._progress = report.progress
-        self._show(report.progress)
+    def _told(self, progress: Progress) -> None:
+        before, self._progress = self._progress, progress
+        self._show(progress)
         self._call("on_progress")
-        if report.evaluations > self._evaluations:
-            self._evaluations = report.evaluations
+        if progress.evaluations > before.evaluations:
             self._call("on_evaluation")
+        if progress.checkpoint_version > before.checkpoint_version:
+            self._call("on_checkpoint")
 
     def _call(self, name: str) -> None:
         callback = self._callbacks.get(name)
@@ -156,6 +156,7 @@ def train(
     progress: bool | None = None,
     on_progress: Callback | None = None,
     on_evaluation: Callback | None = None,
+    on_checkpoint: Callback | None = None,
     on_end: Callback | None = None,
 ) -> TrainingRun:
     """Trains a policy with a fleet on this machine, in one process (`serial`), or on a running learner (`learner`).
@@ -171,7 +172,12 @@ def train(
     )
     if security is not None:
         config = config.model_copy(update={"security": security})
-    given = {"on_progress": on_progress, "on_evaluation": on_evaluation, "on_end": on_end}
+    given = {
+        "on_progress": on_progress,
+        "on_evaluation": on_evaluation,
+        "on_checkpoint": on_checkpoint,
+        "on_end": on_end,
+    }
     callbacks = {name: each for name, each in given.items() if each is not None}
     name = run_id or fresh_run_id(environment_id(config), datetime.now().astimezone())
     if learner:

@@ -26,7 +26,7 @@ from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"parlmesh/v1/training_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc3\x05\n\x10TrainingProgress\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x13\n\x0bstep_budget\x18\x02 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\x12\x18\n\x10steps_per_second\x18\x04 \x01(\x01\x12\x1b\n\x0e\x65pisode_return\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11\x65valuation_return\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0bgoal_return\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\npolicy_lag\x18\x08 \x01(\x01\x12\x1b\n\x13max_policy_lag_seen\x18\t \x01(\x04\x12\x1b\n\x13queued_trajectories\x18\n \x01(\x04\x12\x1d\n\x15received_trajectories\x18\x0b \x01(\x04\x12T\n\x14\x64ropped_trajectories\x18\x0c \x03(\x0b\x32\x36.parlmesh.v1.TrainingProgress.DroppedTrajectoriesEntry\x12\x17\n\x0f\x65lapsed_seconds\x18\r \x01(\x01\x12\x10\n\x08\x65pisodes\x18\x0e \x01(\x04\x12\x1a\n\x12learner_idle_ratio\x18\x0f \x01(\x01\x12\x18\n\x10\x61\x63tor_idle_ratio\x18\x10 \x01(\x01\x12\x17\n\x0f\x66\x61iled_rollouts\x18\x11 \x01(\x04\x12\x1a\n\x12\x66\x61iled_evaluations\x18\x12 \x01(\x04\x12\x14\n\x0clast_failure\x18\x13 \x01(\t\x12\x1e\n\x16last_failure_traceback\x18\x14 \x01(\t\x1a:\n\x18\x44roppedTrajectoriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x11\n\x0f_episode_returnB\x14\n\x12_evaluation_returnB\x0e\n\x0c_goal_return\"\xc6\x02\n\x08Training\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.parlmesh.v1.TrainingState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x08progress\x18\x04 \x01(\x0b\x32\x1d.parlmesh.v1.TrainingProgress\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12+\n\x06result\x18\x07 \x01(\x0b\x32\x1b.parlmesh.v1.TrainingResult\x12\x0f\n\x07run_uid\x18\x08 \x01(\t\x12\x10\n\x08obstacle\x18\t \x01(\t\x12\r\n\x05notes\x18\n \x03(\t\"\xc3\x01\n\x0eTrainingResult\x12,\n\x08\x65nd_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x15\n\rpolicy_digest\x18\x03 \x01(\t\x12#\n\x16\x62\x65st_evaluation_return\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0c\x62\x65st_version\x18\x05 \x01(\x04\x42\x19\n\x17_best_evaluation_return\"W\n\x15\x43reateTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"A\n\x16\x43reateTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"&\n\x14StartTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15StartTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"&\n\x14PauseTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15PauseTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"\'\n\x15ResumeTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"A\n\x16ResumeTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"%\n\x13StopTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"?\n\x14StopTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"$\n\x12GetTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\">\n\x13GetTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"=\n\x14ListTrainingsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x15ListTrainingsResponse\x12(\n\ttrainings\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.Training\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"&\n\x14WatchTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15WatchTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training*\xd6\x01\n\rTrainingState\x12\x1e\n\x1aTRAINING_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16TRAINING_STATE_CREATED\x10\x01\x12\x1a\n\x16TRAINING_STATE_RUNNING\x10\x02\x12\x19\n\x15TRAINING_STATE_PAUSED\x10\x03\x12\x1b\n\x17TRAINING_STATE_FINISHED\x10\x04\x12\x1a\n\x16TRAINING_STATE_STOPPED\x10\x05\x12\x19\n\x15TRAINING_STATE_FAILED\x10\x06\x32\xd0\x05\n\x0fTrainingService\x12Y\n\x0e\x43reateTraining\x12\".parlmesh.v1.CreateTrainingRequest\x1a#.parlmesh.v1.CreateTrainingResponse\x12V\n\rStartTraining\x12!.parlmesh.v1.StartTrainingRequest\x1a\".parlmesh.v1.StartTrainingResponse\x12V\n\rPauseTraining\x12!.parlmesh.v1.PauseTrainingRequest\x1a\".parlmesh.v1.PauseTrainingResponse\x12Y\n\x0eResumeTraining\x12\".parlmesh.v1.ResumeTrainingRequest\x1a#.parlmesh.v1.ResumeTrainingResponse\x12S\n\x0cStopTraining\x12 .parlmesh.v1.StopTrainingRequest\x1a!.parlmesh.v1.StopTrainingResponse\x12P\n\x0bGetTraining\x12\x1f.parlmesh.v1.GetTrainingRequest\x1a .parlmesh.v1.GetTrainingResponse\x12V\n\rListTrainings\x12!.parlmesh.v1.ListTrainingsRequest\x1a\".parlmesh.v1.ListTrainingsResponse\x12X\n\rWatchTraining\x12!.parlmesh.v1.WatchTrainingRequest\x1a\".parlmesh.v1.WatchTrainingResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"parlmesh/v1/training_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x05\n\x10TrainingProgress\x12\r\n\x05steps\x18\x01 \x01(\x04\x12\x13\n\x0bstep_budget\x18\x02 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x03 \x01(\x04\x12\x18\n\x10steps_per_second\x18\x04 \x01(\x01\x12\x1b\n\x0e\x65pisode_return\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x1e\n\x11\x65valuation_return\x18\x06 \x01(\x01H\x01\x88\x01\x01\x12\x18\n\x0bgoal_return\x18\x07 \x01(\x01H\x02\x88\x01\x01\x12\x12\n\npolicy_lag\x18\x08 \x01(\x01\x12\x1b\n\x13max_policy_lag_seen\x18\t \x01(\x04\x12\x1b\n\x13queued_trajectories\x18\n \x01(\x04\x12\x1d\n\x15received_trajectories\x18\x0b \x01(\x04\x12T\n\x14\x64ropped_trajectories\x18\x0c \x03(\x0b\x32\x36.parlmesh.v1.TrainingProgress.DroppedTrajectoriesEntry\x12\x17\n\x0f\x65lapsed_seconds\x18\r \x01(\x01\x12\x10\n\x08\x65pisodes\x18\x0e \x01(\x04\x12\x1a\n\x12learner_idle_ratio\x18\x0f \x01(\x01\x12\x18\n\x10\x61\x63tor_idle_ratio\x18\x10 \x01(\x01\x12\x17\n\x0f\x66\x61iled_rollouts\x18\x11 \x01(\x04\x12\x1a\n\x12\x66\x61iled_evaluations\x18\x12 \x01(\x04\x12\x14\n\x0clast_failure\x18\x13 \x01(\t\x12\x1e\n\x16last_failure_traceback\x18\x14 \x01(\t\x12\x13\n\x0b\x65valuations\x18\x15 \x01(\x04\x12\x1a\n\x12\x63heckpoint_version\x18\x16 \x01(\x04\x1a:\n\x18\x44roppedTrajectoriesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x04:\x02\x38\x01\x42\x11\n\x0f_episode_returnB\x14\n\x12_evaluation_returnB\x0e\n\x0c_goal_return\"\xc6\x02\n\x08Training\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12)\n\x05state\x18\x02 \x01(\x0e\x32\x1a.parlmesh.v1.TrainingState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12/\n\x08progress\x18\x04 \x01(\x0b\x32\x1d.parlmesh.v1.TrainingProgress\x12/\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12+\n\x06result\x18\x07 \x01(\x0b\x32\x1b.parlmesh.v1.TrainingResult\x12\x0f\n\x07run_uid\x18\x08 \x01(\t\x12\x10\n\x08obstacle\x18\t \x01(\t\x12\r\n\x05notes\x18\n \x03(\t\"\xc3\x01\n\x0eTrainingResult\x12,\n\x08\x65nd_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0epolicy_version\x18\x02 \x01(\x04\x12\x15\n\rpolicy_digest\x18\x03 \x01(\t\x12#\n\x16\x62\x65st_evaluation_return\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x14\n\x0c\x62\x65st_version\x18\x05 \x01(\x04\x42\x19\n\x17_best_evaluation_return\"W\n\x15\x43reateTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"A\n\x16\x43reateTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"&\n\x14StartTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15StartTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"&\n\x14PauseTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15PauseTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"\'\n\x15ResumeTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"A\n\x16ResumeTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"%\n\x13StopTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"?\n\x14StopTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"$\n\x12GetTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\">\n\x13GetTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training\"=\n\x14ListTrainingsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"Z\n\x15ListTrainingsResponse\x12(\n\ttrainings\x18\x01 \x03(\x0b\x32\x15.parlmesh.v1.Training\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"&\n\x14WatchTrainingRequest\x12\x0e\n\x06run_id\x18\x01 \x01(\t\"@\n\x15WatchTrainingResponse\x12\'\n\x08training\x18\x01 \x01(\x0b\x32\x15.parlmesh.v1.Training*\xd6\x01\n\rTrainingState\x12\x1e\n\x1aTRAINING_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16TRAINING_STATE_CREATED\x10\x01\x12\x1a\n\x16TRAINING_STATE_RUNNING\x10\x02\x12\x19\n\x15TRAINING_STATE_PAUSED\x10\x03\x12\x1b\n\x17TRAINING_STATE_FINISHED\x10\x04\x12\x1a\n\x16TRAINING_STATE_STOPPED\x10\x05\x12\x19\n\x15TRAINING_STATE_FAILED\x10\x06\x32\xd0\x05\n\x0fTrainingService\x12Y\n\x0e\x43reateTraining\x12\".parlmesh.v1.CreateTrainingRequest\x1a#.parlmesh.v1.CreateTrainingResponse\x12V\n\rStartTraining\x12!.parlmesh.v1.StartTrainingRequest\x1a\".parlmesh.v1.StartTrainingResponse\x12V\n\rPauseTraining\x12!.parlmesh.v1.PauseTrainingRequest\x1a\".parlmesh.v1.PauseTrainingResponse\x12Y\n\x0eResumeTraining\x12\".parlmesh.v1.ResumeTrainingRequest\x1a#.parlmesh.v1.ResumeTrainingResponse\x12S\n\x0cStopTraining\x12 .parlmesh.v1.StopTrainingRequest\x1a!.parlmesh.v1.StopTrainingResponse\x12P\n\x0bGetTraining\x12\x1f.parlmesh.v1.GetTrainingRequest\x1a .parlmesh.v1.GetTrainingResponse\x12V\n\rListTrainings\x12!.parlmesh.v1.ListTrainingsRequest\x1a\".parlmesh.v1.ListTrainingsResponse\x12X\n\rWatchTraining\x12!.parlmesh.v1.WatchTrainingRequest\x1a\".parlmesh.v1.WatchTrainingResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,48 +35,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._loaded_options = None
   _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._serialized_options = b'8\001'
-  _globals['_TRAININGSTATE']._serialized_start=2295
-  _globals['_TRAININGSTATE']._serialized_end=2509
+  _globals['_TRAININGSTATE']._serialized_start=2344
+  _globals['_TRAININGSTATE']._serialized_end=2558
   _globals['_TRAININGPROGRESS']._serialized_start=115
-  _globals['_TRAININGPROGRESS']._serialized_end=822
-  _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._serialized_start=707
-  _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._serialized_end=765
-  _globals['_TRAINING']._serialized_start=825
-  _globals['_TRAINING']._serialized_end=1151
-  _globals['_TRAININGRESULT']._serialized_start=1154
-  _globals['_TRAININGRESULT']._serialized_end=1349
-  _globals['_CREATETRAININGREQUEST']._serialized_start=1351
-  _globals['_CREATETRAININGREQUEST']._serialized_end=1438
-  _globals['_CREATETRAININGRESPONSE']._serialized_start=1440
-  _globals['_CREATETRAININGRESPONSE']._serialized_end=1505
-  _globals['_STARTTRAININGREQUEST']._serialized_start=1507
-  _globals['_STARTTRAININGREQUEST']._serialized_end=1545
-  _globals['_STARTTRAININGRESPONSE']._serialized_start=1547
-  _globals['_STARTTRAININGRESPONSE']._serialized_end=1611
-  _globals['_PAUSETRAININGREQUEST']._serialized_start=1613
-  _globals['_PAUSETRAININGREQUEST']._serialized_end=1651
-  _globals['_PAUSETRAININGRESPONSE']._serialized_start=1653
-  _globals['_PAUSETRAININGRESPONSE']._serialized_end=1717
-  _globals['_RESUMETRAININGREQUEST']._serialized_start=1719
-  _globals['_RESUMETRAININGREQUEST']._serialized_end=1758
-  _globals['_RESUMETRAININGRESPONSE']._serialized_start=1760
-  _globals['_RESUMETRAININGRESPONSE']._serialized_end=1825
-  _globals['_STOPTRAININGREQUEST']._serialized_start=1827
-  _globals['_STOPTRAININGREQUEST']._serialized_end=1864
-  _globals['_STOPTRAININGRESPONSE']._serialized_start=1866
-  _globals['_STOPTRAININGRESPONSE']._serialized_end=1929
-  _globals['_GETTRAININGREQUEST']._serialized_start=1931
-  _globals['_GETTRAININGREQUEST']._serialized_end=1967
-  _globals['_GETTRAININGRESPONSE']._serialized_start=1969
-  _globals['_GETTRAININGRESPONSE']._serialized_end=2031
-  _globals['_LISTTRAININGSREQUEST']._serialized_start=2033
-  _globals['_LISTTRAININGSREQUEST']._serialized_end=2094
-  _globals['_LISTTRAININGSRESPONSE']._serialized_start=2096
-  _globals['_LISTTRAININGSRESPONSE']._serialized_end=2186
-  _globals['_WATCHTRAININGREQUEST']._serialized_start=2188
-  _globals['_WATCHTRAININGREQUEST']._serialized_end=2226
-  _globals['_WATCHTRAININGRESPONSE']._serialized_start=2228
-  _globals['_WATCHTRAININGRESPONSE']._serialized_end=2292
-  _globals['_TRAININGSERVICE']._serialized_start=2512
-  _globals['_TRAININGSERVICE']._serialized_end=3232
+  _globals['_TRAININGPROGRESS']._serialized_end=871
+  _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._serialized_start=756
+  _globals['_TRAININGPROGRESS_DROPPEDTRAJECTORIESENTRY']._serialized_end=814
+  _globals['_TRAINING']._serialized_start=874
+  _globals['_TRAINING']._serialized_end=1200
+  _globals['_TRAININGRESULT']._serialized_start=1203
+  _globals['_TRAININGRESULT']._serialized_end=1398
+  _globals['_CREATETRAININGREQUEST']._serialized_start=1400
+  _globals['_CREATETRAININGREQUEST']._serialized_end=1487
+  _globals['_CREATETRAININGRESPONSE']._serialized_start=1489
+  _globals['_CREATETRAININGRESPONSE']._serialized_end=1554
+  _globals['_STARTTRAININGREQUEST']._serialized_start=1556
+  _globals['_STARTTRAININGREQUEST']._serialized_end=1594
+  _globals['_STARTTRAININGRESPONSE']._serialized_start=1596
+  _globals['_STARTTRAININGRESPONSE']._serialized_end=1660
+  _globals['_PAUSETRAININGREQUEST']._serialized_start=1662
+  _globals['_PAUSETRAININGREQUEST']._serialized_end=1700
+  _globals['_PAUSETRAININGRESPONSE']._serialized_start=1702
+  _globals['_PAUSETRAININGRESPONSE']._serialized_end=1766
+  _globals['_RESUMETRAININGREQUEST']._serialized_start=1768
+  _globals['_RESUMETRAININGREQUEST']._serialized_end=1807
+  _globals['_RESUMETRAININGRESPONSE']._serialized_start=1809
+  _globals['_RESUMETRAININGRESPONSE']._serialized_end=1874
+  _globals['_STOPTRAININGREQUEST']._serialized_start=1876
+  _globals['_STOPTRAININGREQUEST']._serialized_end=1913
+  _globals['_STOPTRAININGRESPONSE']._serialized_start=1915
+  _globals['_STOPTRAININGRESPONSE']._serialized_end=1978
+  _globals['_GETTRAININGREQUEST']._serialized_start=1980
+  _globals['_GETTRAININGREQUEST']._serialized_end=2016
+  _globals['_GETTRAININGRESPONSE']._serialized_start=2018
+  _globals['_GETTRAININGRESPONSE']._serialized_end=2080
+  _globals['_LISTTRAININGSREQUEST']._serialized_start=2082
+  _globals['_LISTTRAININGSREQUEST']._serialized_end=2143
+  _globals['_LISTTRAININGSRESPONSE']._serialized_start=2145
+  _globals['_LISTTRAININGSRESPONSE']._serialized_end=2235
+  _globals['_WATCHTRAININGREQUEST']._serialized_start=2237
+  _globals['_WATCHTRAININGREQUEST']._serialized_end=2275
+  _globals['_WATCHTRAININGRESPONSE']._serialized_start=2277
+  _globals['_WATCHTRAININGRESPONSE']._serialized_end=2341
+  _globals['_TRAININGSERVICE']._serialized_start=2561
+  _globals['_TRAININGSERVICE']._serialized_end=3281
 # @@protoc_insertion_point(module_scope)

@@ -99,6 +99,8 @@ class TrainingProgress(_message.Message):
     FAILED_EVALUATIONS_FIELD_NUMBER: _builtins.int
     LAST_FAILURE_FIELD_NUMBER: _builtins.int
     LAST_FAILURE_TRACEBACK_FIELD_NUMBER: _builtins.int
+    EVALUATIONS_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_VERSION_FIELD_NUMBER: _builtins.int
     steps: _builtins.int
     """Environment steps trained on."""
     step_budget: _builtins.int
@@ -132,6 +134,10 @@ class TrainingProgress(_message.Message):
     """One sentence on the last of them; empty when there was none."""
     last_failure_traceback: _builtins.str
     """Its traceback, where the actor sent one."""
+    evaluations: _builtins.int
+    """Evaluations whose result was taken in."""
+    checkpoint_version: _builtins.int
+    """Policy version of the newest checkpoint on disk; 0 before the first."""
     @_builtins.property
     def dropped_trajectories(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
         """Trajectories refused or dropped, by reason."""
@@ -159,10 +165,12 @@ class TrainingProgress(_message.Message):
         failed_evaluations: _builtins.int = ...,
         last_failure: _builtins.str = ...,
         last_failure_traceback: _builtins.str = ...,
+        evaluations: _builtins.int = ...,
+        checkpoint_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "episode_return", b"episode_return", "evaluation_return", b"evaluation_return", "goal_return", b"goal_return"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "actor_idle_ratio", b"actor_idle_ratio", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "failed_evaluations", b"failed_evaluations", "failed_rollouts", b"failed_rollouts", "goal_return", b"goal_return", "last_failure", b"last_failure", "last_failure_traceback", b"last_failure_traceback", "learner_idle_ratio", b"learner_idle_ratio", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return", "_evaluation_return", b"_evaluation_return", "_goal_return", b"_goal_return", "actor_idle_ratio", b"actor_idle_ratio", "checkpoint_version", b"checkpoint_version", "dropped_trajectories", b"dropped_trajectories", "elapsed_seconds", b"elapsed_seconds", "episode_return", b"episode_return", "episodes", b"episodes", "evaluation_return", b"evaluation_return", "evaluations", b"evaluations", "failed_evaluations", b"failed_evaluations", "failed_rollouts", b"failed_rollouts", "goal_return", b"goal_return", "last_failure", b"last_failure", "last_failure_traceback", b"last_failure_traceback", "learner_idle_ratio", b"learner_idle_ratio", "max_policy_lag_seen", b"max_policy_lag_seen", "policy_lag", b"policy_lag", "policy_version", b"policy_version", "queued_trajectories", b"queued_trajectories", "received_trajectories", b"received_trajectories", "step_budget", b"step_budget", "steps", b"steps", "steps_per_second", b"steps_per_second"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__episode_return: _TypeAlias = _typing.Literal["episode_return"]  # noqa: Y015
     _WhichOneofArgType__episode_return: _TypeAlias = _typing.Literal["_episode_return", b"_episode_return"]  # noqa: Y015

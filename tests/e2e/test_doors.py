@@ -86,7 +86,13 @@ async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -
     def note(run: TrainingRun) -> None:
         seen.append((run.progress.evaluation_return, len(run.curves)))
 
-    settings = {"num_envs": 4, "trajectory_steps": 32, "evaluation_interval_steps": 1_000}
+    checkpoints: list[int] = []
+    settings = {
+        "num_envs": 4,
+        "trajectory_steps": 32,
+        "evaluation_interval_steps": 1_000,
+        "checkpoint_interval_versions": 2,
+    }
     run = parlmesh.train(
         "CartPole-v1",
         steps=2_000,
@@ -97,12 +103,16 @@ async def test_a_run_is_trained_inside_a_running_loop_and_acts(tmp_path: Path) -
         run_id="one",
         wait=False,
         on_evaluation=note,
+        on_checkpoint=lambda run: checkpoints.append(run.progress.checkpoint_version),
     )
     await asyncio.to_thread(run.wait, 120)
     assert run.progress.state == "finished"
     assert run.progress.steps >= 2_000
     assert seen
     assert all(value is not None and curves > 0 for value, curves in seen)
+    assert run.progress.evaluations >= len(seen)
+    assert checkpoints == sorted(set(checkpoints))
+    assert checkpoints[0] > 0
     steps, values = run.curves["return/evaluation"]
     assert len(steps) == len(values) > 0
     environment = gymnasium.make("CartPole-v1")
