@@ -41,6 +41,7 @@ from .learner.policy_cache import PolicyCache
 from .learner.policy_download import policy_stub
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
+from .worker.attendance import Attendance
 from .worker.uplink import Uplink
 from .worker.worker import ActorIdentity, Worker
 
@@ -180,10 +181,12 @@ async def build(
         link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
         nodes = nodes_of(identity.node_id, config.virtual_nodes)
         participants = Participants(nodes, federations, tasks, floor)
+        handlers = make_handlers(config, HandlerResources(identity, link, metrics, participants))
+        await stack.enter_async_context(Attendance(identity.node_id, handlers.values()))
         worker = await stack.enter_async_context(
             Worker(
                 identity,
-                make_handlers(config, HandlerResources(identity, link, metrics, participants)),
+                handlers,
                 slots=config.slots,
                 labels=labels,
                 limits=config.limits,

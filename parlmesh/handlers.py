@@ -104,3 +104,12 @@ class Resettable(Protocol):
     def reset(self) -> None:
         """Drops it; called on the loop while no attempt of the handler is wanted any more."""
         ...
+
+
+@runtime_checkable
+class Attending(Protocol):
+    """A handler that has something to look after between tasks, with or without a scheduler."""
+
+    async def attend(self, node_id: str) -> None:
+        """Runs on the loop from the actor's start to its end, and is cancelled then; begun anew when it fails."""
+        ...

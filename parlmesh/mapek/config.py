@@ -101,13 +101,25 @@ class ActionConfig(Config):
     verify: VerifyConfig | None = None
     """Null = its success is taken from the action's own answer."""
     rollback: bool = True
-    """Undo it when it failed or did not help."""
+    """Undo it when it failed or did not help, and when nobody knows how it ended."""
+    confirm_seconds: float = Field(default=60.0, ge=0, le=86_400)
+    """A node undoes by itself what the loop does not confirm within so long: the loop may be dead, or the action has
+    cut the way to it. Must be longer than verify.after_seconds; 0 = it stands."""
     disruptive: bool = True
     """Counts against max_disrupted."""
     resource: str = ""
     """Actions of one resource never run together; {node} is the node's name. Empty = the node."""
     expected: str = ""
     """What it should do, in words; shown by `explain`."""
+
+    @model_validator(mode="after")
+    def _time_to_confirm(self) -> Self:
+        settles = self.verify.after_seconds if self.verify else 0.0
+        if 0 < self.confirm_seconds <= settles:
+            raise ValueError(
+                f"confirm_seconds is {self.confirm_seconds:g}; it must be longer than verify.after_seconds, {settles:g}"
+            )
+        return self
 
 
 class RuleConfig(Config):
@@ -134,11 +146,19 @@ class BreakerConfig(Config):
 class PlannerConfig(Config):
     """How one of the allowed actions is chosen."""
 
-    kind: Literal["rules", "learned"] = "rules"
-    """rules: the first that may run. learned: by what worked, from the knowledge."""
+    kind: Literal["rules", "learned", "policy"] = "rules"
+    """rules: the first that may run. learned: by what worked, from the knowledge. policy: by a trained file."""
+    policy: Path | None = None
+    """The file, for the kind policy; `parlmesh mapek train` writes it."""
     context: tuple[str, ...] = ()
     """Labels of the node that tell incidents apart for the learned planner."""
     seed: int = Field(default=0, ge=0)
+
+    @model_validator(mode="after")
+    def _policy_has_a_file(self) -> Self:
+        if (self.kind == "policy") != (self.policy is not None):
+            raise ValueError("the planner of the kind policy needs policy, a file; no other kind takes one")
+        return self
 
 
 class KindsConfig(Config):

@@ -6,37 +6,31 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parlmesh.client import Outcome
-from parlmesh.errors import FleetError
+from parlmesh.errors import FailedPrecondition, FleetError
 
 from .config import UNREACHABLE, ActionConfig, MapekConfig, RuleConfig, matches
-from .fleet_actions import FleetAction
 from .node.thresholds import is_beyond
+from .node_calls import Done, NodeCalls
 from .planning.arbiter import Arbiter
+from .rollback import Rollback, filled
 from .types import Decision, NodeReport, Status
 
 
 @dataclass(slots=True)
-class Done:
-    """How an action ended: done or not, and in words; refused says that nothing was touched."""
-
-    success: bool
-    detail: str
-    refused: bool = False
-    unknown: bool = False
-    undo: Mapping[str, Any] | None = None
-
-
-@dataclass(slots=True)
 class Executor:
-    """Of one loop. Decisions are on disk before anything is sent."""
+    """Of one loop. Decisions, and what undoing them needs, are on disk before anything is sent."""
 
     config: MapekConfig
-    owner: str
     arbiter: Arbiter
     ask: Callable[..., Awaitable[Outcome]]
-    save: Callable[[Decision], Awaitable[None]]
-    fleet: Mapping[str, FleetAction]
+    nodes: NodeCalls
+    rollback: Rollback
+    save: Callable[..., Awaitable[None]]
     clock: Callable[[], float]
+    under_way: set[str]
+    """Decisions that are being carried out, or whose end is not written down yet."""
+    unwritten: dict[str, tuple[Decision, bool]] = field(default_factory=dict)
+    """Ends that could not be written down, and whether nothing is owed for them any more."""
     unmeasured: dict[str, list[tuple[Decision, float]]] = field(default_factory=dict)
     """Decisions whose effect the next reading of their node shows, with the value before."""
 
@@ -47,23 +41,46 @@ class Executor:
             decision.reason = f"{decision.action} waits: {refusal}"
             return
         action = self.config.actions[decision.action]
+        self.under_way.add(decision.id)
         try:
             decision.status, decision.started = Status.STARTED, self.clock()
-            await self.save(decision)
-            done = await self._do(decision, action)
+            try:
+                done, owed = await self._do(decision, action)
+            except _Unrecorded as error:
+                done, owed = Done(False, error.message, refused=True), None
             if done.refused:
                 decision.status, decision.reason = Status.HELD, done.detail
                 self.arbiter.breaker(decision.action).give_back()
+                if owed is not None:
+                    await self._end(decision, True)
                 return
-            await self._judge(decision, action, done)
+            settled = await self._judge(decision, action, done, owed)
             decision.seconds = max(self.clock() - decision.started, 0.0)
             success = decision.status in (Status.WORKED, Status.DRY_RUN)
             self.arbiter.ended(decision.node, rule, decision.action, success, self.clock())
             before = report.metrics.get(decision.symptom.metric)
             if not decision.measured and before is not None:
                 self.unmeasured.setdefault(decision.node, []).append((decision, before))
+            if owed is not None:
+                await self._end(decision, settled)
         finally:
+            if decision.id not in self.unwritten:
+                self.under_way.discard(decision.id)
             self.arbiter.release(decision.node, decision.action)
+
+    async def write_ends(self) -> None:
+        """Those that a full disk kept from being written; until they are, nobody takes them for left behind."""
+        for decision, settled in list(self.unwritten.values()):
+            await self._end(decision, settled)
+
+    async def _end(self, decision: Decision, settled: bool) -> None:
+        try:
+            await self.save(decision, settled=settled)
+        except FailedPrecondition:
+            self.unwritten[decision.id] = decision, settled
+        else:
+            self.unwritten.pop(decision.id, None)
+            self.under_way.discard(decision.id)
 
     def measured(self, node: str, metrics: Mapping[str, float], cycle: int) -> list[Decision]:
         """Completes decisions of earlier cycles with the first reading after them."""
@@ -80,91 +97,85 @@ class Executor:
                 completed.append(decision)
         return completed
 
-    async def _do(self, decision: Decision, action: ActionConfig) -> Done:
-        parameters = _filled(action.parameters, decision.node)
-        dry = self.config.dry_run or action.kind == "dry_run"
-        if not dry and action.kind in self.fleet:
+    async def _do(self, decision: Decision, action: ActionConfig) -> tuple[Done, dict[str, Any] | None]:
+        """How it ended, and what is owed should it have to be undone."""
+        parameters = filled(action.parameters, decision.node)
+        if self.config.dry_run or action.kind == "dry_run":
+            await self._record(decision, None)
+            if decision.symptom.name == UNREACHABLE:
+                return Done(True, "a dry run: nothing was done"), None
+            said = {"instead_of": action.kind, **parameters} if action.kind != "dry_run" else parameters
+            return await self.nodes.do(decision, action, said, "dry_run"), None
+        if action.kind in self.rollback.fleet:
             return await self._by_fleet(decision, action, parameters)
-        if dry and decision.symptom.name == UNREACHABLE:
-            return Done(True, "a dry run: nothing was done")
-        said = {"instead_of": action.kind, **parameters} if dry and action.kind != "dry_run" else parameters
-        return await self._by_node(decision, action, said, kind="dry_run" if dry else action.kind)
+        owed = self.rollback.owed(decision, action, None)
+        await self._record(decision, owed)
+        return await self.nodes.do(decision, action, parameters, action.kind), owed
 
-    async def _by_fleet(self, decision: Decision, action: ActionConfig, parameters: dict[str, Any]) -> Done:
+    async def _by_fleet(
+        self, decision: Decision, action: ActionConfig, parameters: dict[str, Any]
+    ) -> tuple[Done, dict[str, Any] | None]:
         if decision.symptom.name != UNREACHABLE:
-            lease = await self._by_node(decision, action, {}, kind="")
+            lease = await self.nodes.do(decision, action, {}, "")
             if not lease.success:
-                return lease
+                return lease, None
+        effector, owed = self.rollback.fleet[action.kind], None
         try:
             async with asyncio.timeout(action.timeout_seconds):
-                done = await self.fleet[action.kind].do(decision.node, parameters)
+                before = await effector.before(decision.node, parameters)
+                owed = self.rollback.owed(decision, action, before)
+                await self._record(decision, owed)
+                return Done(True, await effector.do(decision.node, parameters, before)), owed
         except TimeoutError:
-            return Done(False, f"not done within {action.timeout_seconds:g} s")
+            return Done(False, f"not done within {action.timeout_seconds:g} s"), owed
+        except _Unrecorded:
+            raise
         except FleetError as error:
-            return Done(False, error.message)
-        return Done(True, done.detail, undo=done.undo)
+            return Done(False, error.message), owed
 
-    async def _by_node(
-        self, decision: Decision, action: ActionConfig, parameters: dict[str, Any], *, kind: str, undo: bool = False
-    ) -> Done:
-        wanted = {
-            "node": decision.node,
-            "decision": decision.id,
-            "loop": self.owner,
-            "lease_seconds": self.config.lease_seconds,
-            "action": kind,
-            "parameters": parameters,
-            "timeout_seconds": action.timeout_seconds,
-            "undo": undo,
-        }
-        seconds = self.config.node_seconds + action.timeout_seconds
-        outcome = await self.ask(self.config.kinds.execute, wanted, node=decision.node, seconds=seconds, once=True)
-        answer = outcome.value
-        if answer is None:
-            told = outcome.error
-            never_ran = told is not None and told.reason in ("INVALID_PARAMETERS", "HANDLER_ERROR", "QUEUE_TIMEOUT")
-            return Done(False, f"{told}", unknown=not never_ran)
-        if answer.get("refused"):
-            return Done(False, str(answer["refused"])[:500], refused=True)
-        return Done(bool(answer.get("done")), str(answer.get("detail", ""))[:500])
+    async def _record(self, decision: Decision, owed: Mapping[str, Any] | None) -> None:
+        """What cannot be written down is not done."""
+        try:
+            await self.save(decision, owed=owed)
+        except FailedPrecondition as error:
+            raise _Unrecorded(f"nothing is done that cannot be remembered: {error.message}") from error
 
-    async def _judge(self, decision: Decision, action: ActionConfig, done: Done) -> None:
-        """The decision's status: by the action's own word, then by what is measured."""
+    async def _judge(
+        self, decision: Decision, action: ActionConfig, done: Done, owed: Mapping[str, Any] | None
+    ) -> bool:
+        """The decision's status, by the action's word, then by what is measured; True = nothing is owed any more."""
         if self.config.dry_run or action.kind == "dry_run":
             decision.status = Status.DRY_RUN if done.success else Status.FAILED
             decision.error = "" if done.success else done.detail
-            return
-        if done.success and action.verify is None:
-            decision.status = Status.WORKED
-            return
-        if done.success:
-            better, decision.measured = await self._verified(decision, action)
-            if better:
-                decision.status = Status.WORKED
-                return
-            decision.error = f"it did not help: {decision.measured}"
-        else:
-            decision.error = done.detail
+            return True
+        good = done.success
+        if good and action.verify is not None:
+            good, decision.measured = await self._verified(decision, action)
+        if good:
+            return await self._confirmed(decision, action, done)
+        decision.error = f"it did not help: {decision.measured}" if done.success else done.detail
         decision.status = Status.UNKNOWN if done.unknown else Status.FAILED
-        if action.rollback and not done.unknown:
-            await self._roll_back(decision, action, done)
-
-    async def _roll_back(self, decision: Decision, action: ActionConfig, done: Done) -> None:
-        parameters = _filled(action.parameters, decision.node)
-        if action.kind in self.fleet:
-            if done.undo is None:
-                return
-            try:
-                async with asyncio.timeout(action.timeout_seconds):
-                    told = await self.fleet[action.kind].undo(decision.node, parameters, done.undo)
-                undone = Done(True, told)
-            except (FleetError, TimeoutError) as error:
-                undone = Done(False, str(error) or "not undone in time")
-        else:
-            undone = await self._by_node(decision, action, parameters, kind=action.kind, undo=True)
+        if owed is None:
+            return True
+        if done.unknown:
+            decision.error += "; it is taken back as soon as the node answers"
+            return False
+        undone = await self.rollback.undo(decision, action, owed)
         if undone.success:
             decision.status = Status.ROLLED_BACK
         decision.error += f"; rollback: {undone.detail}"
+        return not (undone.unknown or undone.refused or undone.pending)
+
+    async def _confirmed(self, decision: Decision, action: ActionConfig, done: Done) -> bool:
+        decision.status = Status.WORKED
+        if not done.unconfirmed:
+            return True
+        confirmed = await self.nodes.confirm(decision, action)
+        if confirmed.success:
+            return True
+        decision.status = Status.UNKNOWN
+        decision.error = f"it helped, but was not confirmed in time and is taken back: {confirmed.detail}"
+        return False
 
     async def _verified(self, decision: Decision, action: ActionConfig) -> tuple[bool, str]:
         """Reads the metric again, after the time to settle. No answer is no success."""
@@ -189,7 +200,5 @@ class Executor:
         return good, f"{first}{value:.4g} after"
 
 
-def _filled(parameters: Mapping[str, Any], node: str) -> dict[str, Any]:
-    return {
-        key: value.replace("{node}", node) if isinstance(value, str) else value for key, value in parameters.items()
-    }
+class _Unrecorded(FailedPrecondition):
+    """The knowledge cannot be written."""

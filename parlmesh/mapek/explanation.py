@@ -15,6 +15,8 @@ def summary(report: CycleReport) -> list[str]:
         f"cycle {report.cycle}: {len(report.nodes)} nodes in {report.seconds:.2f} s; "
         f"{healthy} healthy, {sick} sick, {unknown} unknown; {done} action{'' if done == 1 else 's'}"
     ]
+    if report.trouble:
+        lines.append(f"  this cycle is not remembered: {report.trouble}")
     for node in report.nodes:
         if node.health is Health.UNKNOWN:
             lines.append(f"  {node.node} unknown: {node.why_unknown}")
@@ -43,6 +45,8 @@ def explained(decision: Decision) -> str:
         name = each["action"]
         place = f", standing {standing[name]:.4g}" if name in standing else ""
         lines.append(f"candidate  {name}: {each['successes']:g} of {each['tries']:g} tries worked{place}")
+    if decision.inputs.get("policy"):
+        lines.append(f"policy     {decision.inputs['policy']}")
     for name, why in (decision.inputs.get("refused") or {}).items():
         lines.append(f"refused    {name}: {why}")
     if decision.inputs.get("metrics"):
@@ -64,4 +68,5 @@ def as_data(report: CycleReport) -> dict[str, Any]:
         "started": report.started,
         "seconds": report.seconds,
         "nodes": [asdict(node) for node in report.nodes],
+        "trouble": report.trouble,
     }

@@ -1,4 +1,7 @@
-"""Actions that the loop has done by the scheduler, the learner or a cluster, not by the node itself."""
+"""Actions that the loop has done by the scheduler, the learner or a cluster, not by the node itself.
+
+Each says `before` it is done what undoing it will need, touching nothing: the loop writes that down first.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -8,7 +11,8 @@ from typing import Any
 from parlmesh.client import ActorState, PARLController
 from parlmesh.errors import FailedPrecondition, InvalidInput
 
-from .node.actions import Done
+Undo = Mapping[str, Any]
+_QUARANTINE = "mapek: it is sick"
 
 
 class Drain:
@@ -19,7 +23,11 @@ class Drain:
     def __init__(self, controller: PARLController) -> None:
         self._controller = controller
 
-    async def do(self, node: str, parameters: Mapping[str, Any]) -> Done:
+    async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo | None:
+        """A drained actor has left."""
+        return None
+
+    async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
         """Parameters: actor, where only one is meant."""
         wanted = str(parameters.get("actor", ""))
         actors = [each for each in await self._controller.list_actors() if each.node_id == node]
@@ -29,9 +37,9 @@ class Drain:
         if not found:
             raise FailedPrecondition(f"there is no actor {wanted or 'at all'} on {node}")
         await self._controller.drain(found)
-        return Done(f"draining {', '.join(found)}")
+        return f"draining {', '.join(found)}"
 
-    async def undo(self, node: str, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
+    async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
         """A drained actor has left."""
         raise FailedPrecondition("a drained actor has left", reason="NO_UNDO")
 
@@ -44,16 +52,30 @@ class Quarantine:
     def __init__(self, controller: PARLController) -> None:
         self._controller = controller
 
-    async def do(self, node: str, parameters: Mapping[str, Any]) -> Done:
-        """Parameters: reason."""
-        reason = str(parameters.get("reason") or "mapek: it is sick")
-        await self._controller.quarantine([node], reason)
-        return Done(f"{node} is in quarantine: {reason}", {})
+    async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo:
+        """Parameters: reason. FailedPrecondition where somebody else has the node in quarantine."""
+        why = await self._reason(node)
+        if why:
+            raise FailedPrecondition(f"{node} is in quarantine already: {why}")
+        return {"reason": str(parameters.get("reason") or _QUARANTINE)}
 
-    async def undo(self, node: str, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """The node gets tasks again."""
+    async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
+        """The scheduler ends it after its own quarantine_seconds, whatever becomes of the loop."""
+        reason = (before or {}).get("reason", _QUARANTINE)
+        await self._controller.quarantine([node], reason)
+        return f"{node} is in quarantine: {reason}"
+
+    async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
+        """The node gets tasks again, unless it is in quarantine for another reason."""
+        why = await self._reason(node)
+        if why and why != before["reason"]:
+            return f"{node} stays in quarantine for another reason: {why}"
         await self._controller.release([node])
         return f"{node} gets tasks again"
+
+    async def _reason(self, node: str) -> str:
+        actors = await self._controller.list_actors()
+        return next((each.quarantine_reason for each in actors if each.node_id == node), "")
 
 
 class PauseRun:
@@ -64,13 +86,17 @@ class PauseRun:
     def __init__(self, controller: PARLController) -> None:
         self._controller = controller
 
-    async def do(self, node: str, parameters: Mapping[str, Any]) -> Done:
+    async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo:
         """Parameters: run."""
+        return {}
+
+    async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
+        """It stops collecting and training; its policy stays served."""
         run_id = str(parameters.get("run", ""))
         await self._controller.pause_run(run_id)
-        return Done(f"run {run_id or 'of the learner'} is paused", {})
+        return f"run {run_id or 'of the learner'} is paused"
 
-    async def undo(self, node: str, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
+    async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
         """The run goes on."""
         await self._controller.resume_run(str(parameters.get("run", "")))
         return "the run goes on"
@@ -84,28 +110,41 @@ class Scale:
     def __init__(self, connect: Callable[[Mapping[str, Any]], Any]) -> None:
         self._connect = connect
 
-    async def do(self, node: str, parameters: Mapping[str, Any]) -> Done:
+    async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo:
         """Parameters: namespace, deployment, by (default 1), least, most; kubeconfig, context or server."""
-        namespace, name = str(parameters.get("namespace", "default")), str(parameters.get("deployment", ""))
         least, most = int(parameters.get("least", 1)), int(parameters.get("most", 10))
+        _, found = await self._deployment(parameters)
+        name, replicas = found.metadata.name, int(found.spec.replicas or 0)
+        wanted = min(max(replicas + int(parameters.get("by", 1)), least), most)
+        if wanted == replicas:
+            raise FailedPrecondition(f"{name} has {replicas} pods; {least} to {most} are allowed")
+        return {"replicas": replicas, "wanted": wanted}
+
+    async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
+        """Only from the number of pods that was read before."""
+        assert before is not None
+        return await self._scaled(parameters, before["replicas"], before["wanted"], "instead of")
+
+    async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
+        """As many pods as before, unless somebody else has scaled it since."""
+        return await self._scaled(parameters, before["wanted"], before["replicas"], "again, after")
+
+    async def _scaled(self, parameters: Mapping[str, Any], expected: int, wanted: int, word: str) -> str:
+        gateway, found = await self._deployment(parameters)
+        name, replicas = found.metadata.name, int(found.spec.replicas or 0)
+        if replicas == wanted:
+            return f"{name} has {wanted} pods already"
+        if replicas != expected:
+            raise FailedPrecondition(f"{name} has {replicas} pods, not {expected}: somebody else has scaled it")
+        await asyncio.to_thread(_scale, gateway, found, wanted)
+        return f"{name} has {wanted} pods {word} {replicas}"
+
+    async def _deployment(self, parameters: Mapping[str, Any]) -> tuple[Any, Any]:
+        namespace, name = str(parameters.get("namespace", "default")), str(parameters.get("deployment", ""))
         if not name:
             raise InvalidInput("scale needs the parameter deployment")
         gateway = await asyncio.to_thread(self._connect, parameters)
-        found = await asyncio.to_thread(gateway.deployment, namespace, name)
-        before = int(found.spec.replicas or 0)
-        wanted = min(max(before + int(parameters.get("by", 1)), least), most)
-        if wanted == before:
-            raise FailedPrecondition(f"{name} has {before} pods; {least} to {most} are allowed")
-        await asyncio.to_thread(_scaled, gateway, found, wanted)
-        return Done(f"{name} has {wanted} pods instead of {before}", {"replicas": before})
-
-    async def undo(self, node: str, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """As many pods as before."""
-        gateway = await asyncio.to_thread(self._connect, parameters)
-        namespace, name = str(parameters.get("namespace", "default")), str(parameters.get("deployment", ""))
-        found = await asyncio.to_thread(gateway.deployment, namespace, name)
-        await asyncio.to_thread(_scaled, gateway, found, int(undo["replicas"]))
-        return f"{name} has {undo['replicas']} pods again"
+        return gateway, await asyncio.to_thread(gateway.deployment, namespace, name)
 
 
 FleetAction = Drain | Quarantine | PauseRun | Scale
@@ -131,7 +170,7 @@ def _gateway(parameters: Mapping[str, Any]) -> Any:
     )
 
 
-def _scaled(gateway: Any, deployment: Any, replicas: int) -> None:
+def _scale(gateway: Any, deployment: Any, replicas: int) -> None:
     """Only if nobody changed the deployment since it was read."""
     metadata = deployment.metadata
     gateway.scale(metadata.namespace, metadata.name, replicas, metadata.resource_version, trial=False)

@@ -15,9 +15,12 @@ from .execution import Executor
 from .knowledge import Knowledge
 from .node.analysis import MOST_METRICS
 from .planning.arbiter import Arbiter, most_urgent
+from .planning.policy import Policy
 from .types import Decision, Health, NodeReport, Symptom
 
 _LONGEST_TEXT = 500
+_MOST_SEEN = 60
+"""Metrics that are kept with a decision, for policies to learn from."""
 
 
 class Ask(Protocol):
@@ -46,6 +49,8 @@ class Surroundings:
     contexts: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, int] = field(default_factory=dict)
     """Cycles in a row before this one without an answer, by node."""
+    policy: Policy | None = None
+    """A trained planner."""
 
 
 class Journey:
@@ -146,19 +151,19 @@ class Journey:
         if not free:
             decision.reason = "; ".join(f"{action}: {why}" for action, why in refused.items())
             return False
-        candidates = shared.knowledge.candidates(rule.symptom, free, decision.context)
+        candidates = shared.knowledge.candidates(rule.symptom, free, decision.context, decision.node)
         parameters = {
             "node": decision.node,
             "planner": shared.config.planner.kind,
             "seed": f"{shared.config.planner.seed} {decision.id}",
             "candidates": [each.to_dict() for each in candidates],
+            **self._by_policy(decision, free),
         }
         decision.inputs = {
-            "metrics": {
-                name: self.report.metrics[name] for name in (decision.symptom.metric,) if name in self.report.metrics
-            },
+            "metrics": _seen(self.report.metrics, decision.symptom.metric),
             "candidates": parameters["candidates"],
             "refused": refused,
+            **({"policy": shared.policy.digest} if shared.policy else {}),
         }
         outcome = await shared.ask(shared.config.kinds.plan, parameters, seconds=shared.config.node_seconds)
         answer = outcome.value
@@ -175,6 +180,17 @@ class Journey:
         decision.expected = shared.config.actions[decision.action].expected
         decision.reason = str(answer.get("reason", ""))[:_LONGEST_TEXT]
         return True
+
+    def _by_policy(self, decision: Decision, free: list[str]) -> dict[str, Any]:
+        """The part of a trained policy that is about these actions here."""
+        policy = self._shared.policy
+        rule = policy.rules.get(decision.rule) if policy else None
+        if rule is None:
+            return {}
+        return {
+            "models": {name: rule.actions[name].model_dump(mode="json") for name in free if name in rule.actions},
+            "features": rule.features(decision.symptom, decision.context, self.report.metrics),
+        }
 
     async def _answer(self, kind: str, parameters: Mapping[str, Any], *, node: str) -> dict[str, Any] | None:
         try:
@@ -212,6 +228,11 @@ async def _whole(journey: Journey) -> None:
 def _id(*parts: object) -> str:
     """Short enough to type, and another for every decision of every loop."""
     return sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
+
+
+def _seen(metrics: Mapping[str, float], first: str) -> dict[str, float]:
+    names = sorted(metrics, key=lambda name: (name != first, name))[:_MOST_SEEN]
+    return {name: metrics[name] for name in names}
 
 
 def _is_number(value: Any) -> bool:

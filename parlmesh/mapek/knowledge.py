@@ -1,13 +1,14 @@
 """What a loop remembers: cycles, symptoms, decisions with their outcomes, and what worked for which symptom. SQLite."""
 
+import fcntl
 import json
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TextIO
 
 from parlmesh.errors import FailedPrecondition, NotFound
 
@@ -36,6 +37,7 @@ CREATE TABLE IF NOT EXISTS decisions (
 CREATE INDEX IF NOT EXISTS decisions_by_rule ON decisions (rule, action);
 CREATE INDEX IF NOT EXISTS decisions_by_node ON decisions (node, rule, started);
 CREATE INDEX IF NOT EXISTS symptoms_by_cycle ON symptoms (cycle);
+CREATE TABLE IF NOT EXISTS owed (decision TEXT PRIMARY KEY, undo TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS breakers (action TEXT PRIMARY KEY, failures INTEGER, open_until REAL);
 """
 _COLUMNS = tuple(field.name for field in fields(Decision))
@@ -46,6 +48,10 @@ class Knowledge:
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
+        self._path = path
+        self._owner: TextIO | None = None
+        self.under_way: set[str] = set()
+        """Decisions that loops of this process are carrying out."""
         try:
             self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -62,17 +68,63 @@ class Knowledge:
 
     def __exit__(self, *_: object) -> None:
         self._database.close()
+        if self._owner is not None:
+            self._owner.close()
 
     def next_cycle(self) -> int:
         """Grows over restarts."""
         return int(self._one("SELECT COALESCE(MAX(cycle), 0) + 1 FROM cycles")[0])
 
-    def save(self, decisions: Iterable[Decision]) -> None:
-        """Writes decisions, new ones or as they stand now, in one transaction."""
+    def save(
+        self,
+        decisions: Iterable[Decision],
+        *,
+        owed: Mapping[str, Mapping[str, Any]] | None = None,
+        settled: Iterable[str] = (),
+    ) -> None:
+        """Writes decisions, new ones or as they stand now, in one transaction.
+
+        `owed` are rollbacks that must be seen to whatever happens, by the decision's id, until they are `settled`.
+        """
         rows = [_row(decision) for decision in decisions]
         marks = ", ".join("?" * len(_COLUMNS))
         with self._writing():
             self._database.executemany(f"INSERT OR REPLACE INTO decisions VALUES ({marks})", rows)  # noqa: S608
+            self._database.executemany(
+                "INSERT OR REPLACE INTO owed VALUES (?, ?)",
+                [(name, json.dumps(dict(undo))) for name, undo in (owed or {}).items()],
+            )
+            self._database.executemany("DELETE FROM owed WHERE decision = ?", [(name,) for name in settled])
+
+    def owed(self) -> list[tuple[Decision, dict[str, Any]]]:
+        """Decisions whose rollback nobody has seen to: their loop died, or their node gave no answer."""
+        rows = self._all("SELECT undo, decisions.* FROM owed JOIN decisions ON id = decision ORDER BY started")
+        found = [(_decision(row[1:]), json.loads(row[0])) for row in rows]
+        return [(decision, undo) for decision, undo in found if decision.id not in self.under_way]
+
+    def close_started(self) -> None:
+        """What a loop that died had begun, and no rollback is owed for, has an end that nobody knows."""
+        told = "the loop ended before there was an answer"
+        with self._writing():
+            self._database.execute(
+                "UPDATE decisions SET status = ?, error = ? WHERE status = ? AND id NOT IN (SELECT decision FROM owed)",
+                (Status.UNKNOWN, told, Status.STARTED),
+            )
+
+    def own(self) -> None:
+        """For this process's loops alone: what another one has under way must not be taken for left behind."""
+        if self._owner is not None:
+            return
+        owner = open(f"{self._path}.lock", "a")  # noqa: SIM115  # held as long as the knowledge is open
+        try:
+            fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            owner.close()
+            raise FailedPrecondition(
+                f"another loop uses {self._path}; a loop needs a knowledge of its own", reason="KNOWLEDGE"
+            ) from None
+        self._owner = owner
+        self.close_started()
 
     def end_cycle(self, report: CycleReport, unknown_cycles: dict[str, int]) -> None:
         """Writes the cycle, its symptoms and how the nodes are."""
@@ -150,15 +202,34 @@ class Knowledge:
             found[node, rule] = LastAction(ended, 0 if good else (before.failures if before else 0) + 1)
         return found
 
-    def candidates(self, rule: str, actions: Sequence[str], context: str) -> list[Candidate]:
+    def candidates(self, rule: str, actions: Sequence[str], context: str, node: str = "") -> list[Candidate]:
         """What is known of each action for a rule's symptoms; tries in other contexts count less."""
+        failures = self._failures(rule, node)
         marks = ", ".join("?" * len(_ENDED))
         rows = self._all(
             "SELECT action, status = ?, context = ?, COUNT(*), AVG(seconds) FROM decisions"  # noqa: S608
             f" WHERE rule = ? AND status IN ({marks}) GROUP BY 1, 2, 3",
             (Status.WORKED, context, rule, *_ENDED),
         )
-        return [_candidate(action, [row[1:] for row in rows if row[0] == action]) for action in actions]
+        return [
+            _candidate(action, [row[1:] for row in rows if row[0] == action], failures.get(action, 0))
+            for action in actions
+        ]
+
+    def _failures(self, rule: str, node: str) -> dict[str, int]:
+        """By action: failures in a row on the node, since something worked there for the rule."""
+        marks = ", ".join("?" * len(_ENDED))
+        rows = self._all(
+            f"SELECT action, status FROM decisions WHERE node = ? AND rule = ? AND status IN ({marks})"  # noqa: S608
+            " ORDER BY started DESC LIMIT 100",
+            (node, rule, *_ENDED),
+        )
+        found: dict[str, int] = {}
+        for action, status in rows:
+            if status == Status.WORKED:
+                break
+            found[action] = found.get(action, 0) + 1
+        return found
 
     def decision(self, decision_id: str) -> Decision:
         """By its id, or the beginning of one; NotFound when there is none or there are several."""
@@ -200,22 +271,24 @@ class Knowledge:
             raise FailedPrecondition(f"the knowledge cannot be written: {error}", reason="KNOWLEDGE") from error
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._lock:
-            return self._database.execute(statement, values).fetchall()
+        try:
+            with self._lock:
+                return self._database.execute(statement, values).fetchall()
+        except sqlite3.Error as error:
+            raise FailedPrecondition(f"{self._path} cannot be read: {error}", reason="KNOWLEDGE") from error
 
     def _one(self, statement: str) -> Any:
-        with self._lock:
-            return self._database.execute(statement).fetchone()
+        return self._all(statement)[0]
 
 
-def _candidate(action: str, rows: list[tuple[int, int, int, float]]) -> Candidate:
+def _candidate(action: str, rows: list[tuple[int, int, int, float]], failures: int) -> Candidate:
     tries = successes = seconds = 0.0
     for worked, here, count, mean in rows:
         weight = count if here else count * ELSEWHERE
         tries += weight
         successes += weight * worked
         seconds += weight * worked * mean
-    return Candidate(action, tries, successes, seconds / successes if successes else 0.0)
+    return Candidate(action, tries, successes, seconds / successes if successes else 0.0, failures)
 
 
 def _begins(text: str) -> str:

@@ -5,17 +5,21 @@ import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from parlmesh.client import ActorInfo, ActorState, Outcome, PARLController, Placement, Priority, TaskRequest
-from parlmesh.errors import InvalidInput
+from parlmesh.errors import FailedPrecondition, InvalidInput
 
 from .config import MapekConfig
 from .execution import Executor
 from .fleet_actions import fleet_actions
 from .journey import ORDERS, Journey, Surroundings
 from .knowledge import Knowledge
+from .node_calls import NodeCalls
 from .planning.arbiter import Arbiter
+from .planning.policy import Policy
+from .rollback import Rollback
 from .types import CycleReport, Decision, Health
 
 REMEMBERED_SECONDS = 3600.0
@@ -36,14 +40,20 @@ class MapekLoop:
         self._controller = controller
         self._config = config
         self._knowledge = knowledge
+        knowledge.own()
         self._clock = clock
         # Two loops of one name, the old one perhaps still alive, are two owners of leases.
         self._instance = f"{config.name}-{secrets.token_hex(4)}"
         self._arbiter = Arbiter(config, knowledge.last_actions(), knowledge.breakers(config.breaker))
+        self._policy = Policy.load(config.planner.policy) if config.planner.policy else None
+        self._cycle = 0
         self._silent = knowledge.nodes(0.0)
-        self._commits = _Commits(knowledge)
+        save = _Commits(knowledge).save
+        calls = NodeCalls(config, self._instance, self._ask)
+        self._rollback = Rollback(config, calls, fleet_actions(controller), save)
+        self._arbiter.owing = lambda: self._rollback.owing
         self._executor = Executor(
-            config, self._instance, self._arbiter, self._ask, self._commits.save, fleet_actions(controller), clock
+            config, self._arbiter, self._ask, calls, self._rollback, save, clock, knowledge.under_way
         )
 
     async def run(self, stop: asyncio.Event, told: Callable[[CycleReport], None] = lambda report: None) -> int:
@@ -63,7 +73,9 @@ class MapekLoop:
         if order not in ORDERS:
             raise InvalidInput(f"order is {order!r}; it must be one of {', '.join(ORDERS)}")
         started, began = self._clock(), time.perf_counter()
-        number = await asyncio.to_thread(self._knowledge.next_cycle)
+        await self._executor.write_ends()
+        # A cycle that could not be remembered has had its number: decisions are told apart by it.
+        number = self._cycle = max(await asyncio.to_thread(self._knowledge.next_cycle), self._cycle + 1)
         actors = await self._controller.list_actors()
         nodes = self._nodes(actors, started)
         self._arbiter.nodes = max(1, len(nodes))
@@ -78,11 +90,17 @@ class MapekLoop:
             instance=self._instance,
             contexts=_contexts(actors, self._config.planner.context),
             silent=dict(self._silent),
+            policy=self._policy,
         )
         journeys = [Journey(node, shared) for node in nodes]
-        await ORDERS[order](journeys)
+        owed = await asyncio.to_thread(self._knowledge.owed)
+        await asyncio.gather(self._rollback.settle(owed), ORDERS[order](journeys))
         report = CycleReport(number, started, time.perf_counter() - began, [journey.report for journey in journeys])
-        await asyncio.to_thread(self._remember, report)
+        try:
+            await asyncio.to_thread(self._remember, report)
+        except FailedPrecondition as error:
+            # Watching goes on; what is known of this cycle is in its report alone.
+            report.trouble = error.message
         return report
 
     def _nodes(self, actors: list[ActorInfo], now: float) -> list[str]:
@@ -125,25 +143,38 @@ class _Commits:
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
-        self._waiting: list[tuple[Decision, asyncio.Future[None]]] = []
+        self._waiting: list[_Write] = []
         self._writing = asyncio.Lock()
 
-    async def save(self, decision: Decision) -> None:
-        """Returns when it is on disk."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((decision, done))
+    async def save(self, decision: Decision, *, owed: Mapping[str, Any] | None = None, settled: bool = False) -> None:
+        """Returns when it is on disk, with the rollback that is owed for it, or none any more."""
+        write = _Write(decision, owed, settled, asyncio.get_running_loop().create_future())
+        self._waiting.append(write)
         async with self._writing:
-            if not done.done():
+            if not write.done.done():
                 batch, self._waiting = self._waiting, []
                 try:
-                    await asyncio.to_thread(self._knowledge.save, [each for each, _ in batch])
+                    await asyncio.to_thread(
+                        self._knowledge.save,
+                        [each.decision for each in batch],
+                        owed={each.decision.id: each.owed for each in batch if each.owed is not None},
+                        settled=[each.decision.id for each in batch if each.settled],
+                    )
                 except BaseException as error:
-                    for _, waiter in batch:
-                        waiter.set_exception(error)
+                    for each in batch:
+                        each.done.set_exception(error)
                 else:
-                    for _, waiter in batch:
-                        waiter.set_result(None)
-        await done
+                    for each in batch:
+                        each.done.set_result(None)
+        await write.done
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    decision: Decision
+    owed: Mapping[str, Any] | None
+    settled: bool
+    done: asyncio.Future[None]
 
 
 def _contexts(actors: list[ActorInfo], labels: tuple[str, ...]) -> dict[str, str]:

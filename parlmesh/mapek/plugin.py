@@ -2,6 +2,7 @@
 
 from parlmesh.plugins import Plugin
 
-from .handlers import Analyse, Execute, Monitor, Plan
+from .execute_handler import Execute
+from .handlers import Analyse, Monitor, Plan
 
 plugin = Plugin(handlers={each.kind: each for each in (Analyse, Execute, Monitor, Plan)})

@@ -67,6 +67,8 @@ class Candidate:
     successes: float = 0.0
     mean_seconds: float = 0.0
     """To the end of a successful try."""
+    failures: int = 0
+    """In a row on the node at hand, for this symptom."""
 
     def to_dict(self) -> dict[str, Any]:
         """For a task's parameters."""
@@ -120,6 +122,8 @@ class CycleReport:
     started: float
     seconds: float
     nodes: list[NodeReport]
+    trouble: str = ""
+    """Why the cycle could not be remembered."""
 
     def of(self, health: Health) -> list[NodeReport]:
         """The nodes of that health, by name."""

@@ -32,6 +32,9 @@ Learner = Annotated[str, typer.Option("--learner", metavar="HOST:PORT", help="fo
 Nodes = Annotated[
     int, typer.Option("--nodes", metavar="N", min=1, max=1000, help="of a fleet of its own; all are this machine")
 ]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", metavar="FILE", help="plan by a policy that `parlmesh mapek train` wrote")
+]
 KnowledgeFile = Annotated[Path, typer.Option("--knowledge", metavar="FILE", help="of the loop")]
 PLUGIN = "parlmesh.mapek.plugin:plugin"
 
@@ -41,6 +44,7 @@ def run_(
     context: typer.Context,
     config: ConfigFile = None,
     assignments: Assignments = None,
+    policy: PolicyFile = None,
     scheduler: Scheduler = "",
     learner: Learner = "",
     nodes: Nodes = 2,
@@ -48,7 +52,11 @@ def run_(
     as_json: AsJson = False,
 ) -> None:
     """Cycle after cycle until Ctrl-C. The fleet goes on when the loop ends, however it ends."""
-    run(_looped(_settings(config, assignments), scheduler, learner, nodes, cycles, security_of(context), as_json))
+    run(
+        _looped(
+            _settings(config, assignments, policy), scheduler, learner, nodes, cycles, security_of(context), as_json
+        )
+    )
 
 
 @app.command()
@@ -56,6 +64,7 @@ def once(
     context: typer.Context,
     config: ConfigFile = None,
     assignments: Assignments = None,
+    policy: PolicyFile = None,
     scheduler: Scheduler = "",
     learner: Learner = "",
     nodes: Nodes = 2,
@@ -64,7 +73,9 @@ def once(
     """One cycle: what every node says, what is wrong, and what is done. Exit code 3 when a node is sick or unknown."""
     from parlmesh.mapek.types import Health
 
-    report = run(_looped(_settings(config, assignments), scheduler, learner, nodes, 1, security_of(context), as_json))
+    report = run(
+        _looped(_settings(config, assignments, policy), scheduler, learner, nodes, 1, security_of(context), as_json)
+    )
     if report is not None and len(report.of(Health.HEALTHY)) < len(report.nodes):
         raise typer.Exit(3)
 
@@ -135,15 +146,49 @@ def explain(
     typer.echo(json.dumps(asdict(found)) if as_json else explained(found))
 
 
-def _settings(file: Path | None, assignments: list[str] | None) -> "MapekConfig":
+@app.command()
+def train(
+    policy: Annotated[Path, typer.Argument(metavar="FILE", help="that `--policy` takes")] = Path("planner.json"),
+    knowledge: KnowledgeFile = Path("mapek.sqlite"),
+    as_json: AsJson = False,
+) -> None:
+    """Learn from what was tried how likely each action works in which situation, and write it to a file."""
+    import json
+
+    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.mapek.planning.policy import trained
+
+    with _knowledge(knowledge) as known:
+        found = trained(known.decisions(1_000_000, held=False))
+    found.save(policy)
+    if as_json:
+        typer.echo(json.dumps({"policy": str(policy), "digest": found.digest, "decisions": found.decisions}))
+        return
+    print_table(
+        ["symptom", "action", ">tries", ">features", ">seconds"],
+        [
+            [rule, name, str(action.tries), str(len(action.weights)), f"{action.seconds:.2f}"]
+            for rule, model in found.rules.items()
+            for name, action in model.actions.items()
+        ],
+        nothing="",
+    )
+    typer.echo(f"{policy}: policy {found.digest}, from {found.decisions} actions that have ended")
+
+
+def _settings(file: Path | None, assignments: list[str] | None, policy: Path | None) -> "MapekConfig":
+    import json
     import os
 
     from parlmesh.config import load
     from parlmesh.mapek.config import MapekConfig
     from parlmesh.mapek.defaults import DEFAULTS
 
+    overrides = list(assignments or ())
+    if policy is not None:
+        overrides += ["planner.kind=policy", f"planner.policy={json.dumps(str(policy))}"]
     return load(
-        MapekConfig, file=file or DEFAULTS, overrides=assignments or (), environment=os.environ, prefix="PARLMESH_MAPEK"
+        MapekConfig, file=file or DEFAULTS, overrides=overrides, environment=os.environ, prefix="PARLMESH_MAPEK"
     )
 
 

@@ -23,6 +23,11 @@ CREATE TABLE IF NOT EXISTS lease (
     one INTEGER PRIMARY KEY CHECK (one = 1), owner TEXT NOT NULL, until REAL NOT NULL, boot TEXT NOT NULL,
     fence INTEGER NOT NULL
 );
+CREATE TABLE IF NOT EXISTS deeds (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, decision TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
+    target TEXT NOT NULL, parameters TEXT NOT NULL, undo TEXT, state TEXT NOT NULL, until REAL NOT NULL,
+    boot TEXT NOT NULL, timeout REAL NOT NULL, tries INTEGER NOT NULL, detail TEXT NOT NULL
+);
 """
 
 
@@ -48,13 +53,13 @@ class NodeState:
 
     def answered(self, answer_id: str) -> dict[str, Any] | None:
         """What a task of this id answered before, if it did."""
-        with self._open() as database:
+        with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
         return json.loads(row[0]) if row else None
 
     def answer(self, answer_id: str, answer: dict[str, Any]) -> None:
         """Remembered for a repetition of the task."""
-        with self._open() as database:
+        with self.transaction() as database:
             _keep(database, answer_id, answer)
 
     def step(
@@ -67,7 +72,7 @@ class NodeState:
 
         `change` gets the states by name and returns those that changed, and the answer.
         """
-        with self._open() as database:
+        with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
             if row:
                 return dict(json.loads(row[0]))
@@ -82,8 +87,8 @@ class NodeState:
 
     def acquire(self, owner: str, seconds: float) -> Lease:
         """Takes or renews the lease, or says who has it."""
-        with self._open() as database:
-            now, boot = self._clock(), _boot()
+        with self.transaction() as database:
+            now, boot = self._clock(), boot_id()
             row = database.execute("SELECT owner, until, boot, fence FROM lease").fetchone()
             if row and row[0] != owner and row[2] == boot and row[1] > now:
                 return Lease(False, row[0], row[1] - now, row[3])
@@ -91,14 +96,22 @@ class NodeState:
             database.execute("INSERT OR REPLACE INTO lease VALUES (1, ?, ?, ?, ?)", (owner, now + seconds, boot, fence))
         return Lease(True, owner, seconds, fence)
 
+    def now(self) -> float:
+        """Of the clock that deadlines are told by."""
+        return self._clock()
+
+    def exists(self) -> bool:
+        """Whether anything was ever remembered."""
+        return self._file.exists()
+
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
+        """What is read in it is still true when it is written; a durable one survives a power cut too."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with closing(sqlite3.connect(self._file, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
             database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = NORMAL")
+            database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             database.executescript(_SCHEMA)
-            # Immediate: what is read is still true when it is written.
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database
@@ -113,7 +126,7 @@ def _keep(database: sqlite3.Connection, answer_id: str, answer: dict[str, Any]) 
     database.execute("DELETE FROM answers WHERE number <= (SELECT MAX(number) FROM answers) - ?", (_KEPT_ANSWERS,))
 
 
-def _boot() -> str:
+def boot_id() -> str:
     """A monotonic clock begins anew with the machine, and no lease of before stands."""
     try:
         return _BOOT.read_text().strip()

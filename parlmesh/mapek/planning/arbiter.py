@@ -1,6 +1,6 @@
 """Who may act: cool-downs, breakers, resources and the share of nodes that may be disturbed at once. Does no I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from ..config import MapekConfig, RuleConfig, matches
@@ -27,6 +27,8 @@ class Arbiter:
     last: dict[tuple[str, str], LastAction] = field(default_factory=dict)
     breakers: dict[str, Breaker] = field(default_factory=dict)
     nodes: int = 1
+    owing: Callable[[], Collection[str]] = frozenset
+    """Nodes on which something is still to be taken back."""
     _resources: dict[str, str] = field(default_factory=dict)
     _disrupted: set[str] = field(default_factory=set)
 
@@ -38,6 +40,8 @@ class Arbiter:
         """Why nothing is done for the symptom at all; empty = something may be."""
         if rule is None:
             return f"no rule is for {symptom.name}"
+        if node in self.owing():
+            return "an earlier action there is still to be taken back"
         if symptom.flapping:
             return f"{symptom.metric} comes and goes around {symptom.limit:g}; it must settle first"
         if not symptom.present:

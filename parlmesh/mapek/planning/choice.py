@@ -1,12 +1,13 @@
-"""Which of the allowed actions is taken: the rule's order, or what worked for this symptom."""
+"""Which of the allowed actions is taken: the rule's order, what worked for this symptom, or a trained policy."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parlmesh.errors import InvalidInput
 
 from ..types import Candidate
+from .policy import ActionModel
 
 _PRIOR_SECONDS = 30.0
 """Taken for an action that never succeeded."""
@@ -21,10 +22,18 @@ class Choice:
     standing: dict[str, float]
 
 
-def choose(planner: str, candidates: Sequence[Candidate], seed: str) -> Choice:
+def choose(
+    planner: str,
+    candidates: Sequence[Candidate],
+    seed: str,
+    models: Mapping[str, ActionModel] | None = None,
+    features: Sequence[float] = (),
+) -> Choice:
     """One of the candidates and never anything else. The same seed chooses the same."""
     if not candidates:
         raise InvalidInput("a plan needs at least one candidate")
+    if planner == "policy" and models:
+        return by_policy(candidates, models, features)
     if planner == "learned":
         return by_what_worked(candidates, random.Random(seed))  # noqa: S311  # exploration, no secret
     return by_rule(candidates)
@@ -62,6 +71,26 @@ def by_what_worked(candidates: Sequence[Candidate], rng: random.Random) -> Choic
     best = min(candidates, key=lambda each: standing[each.action])
     told = f"{best.successes} of {best.tries} tries worked" if best.tries else "never tried"
     return Choice(best.action, f"{standing[best.action]:.3g} s to recovery is the least drawn; {told}", standing)
+
+
+def by_policy(candidates: Sequence[Candidate], models: Mapping[str, ActionModel], features: Sequence[float]) -> Choice:
+    """The least seconds / P(works) by a trained policy; every failure in a row on this node halves an action's chance.
+
+    An action that the policy never saw counts as one that works every other time, as long as the others do on average.
+    """
+    usual = sum(each.seconds for each in models.values()) / len(models)
+    chances, standing = {}, {}
+    for each in candidates:
+        model = models.get(each.action)
+        if model is not None and len(model.weights) != len(features):
+            raise InvalidInput(f"the policy has {len(model.weights)} weights for {len(features)} features")
+        chances[each.action] = (model.chance(features) if model else 0.5) * 0.5 ** min(each.failures, 20)
+        standing[each.action] = (model.seconds if model else usual) / max(chances[each.action], 1e-9)
+    best = min(candidates, key=lambda each: standing[each.action])
+    told = f"works with chance {chances[best.action]:.2f} here" if best.action in models else "is not in the policy"
+    return Choice(
+        best.action, f"{standing[best.action]:.3g} s to recovery is the least; {best.action} {told}", standing
+    )
 
 
 def _fails(candidate: Candidate) -> bool:

@@ -1,14 +1,20 @@
 """Incidents with a hidden best action, to judge planners by their time to recovery."""
 
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from ..planning.choice import choose
-from ..types import Candidate
+from ..knowledge import ELSEWHERE, Knowledge
+from ..planning.choice import Choice, choose
+from ..planning.policy import Policy, trained
+from ..types import Candidate, Decision, Status, Symptom
 
 SYMPTOMS = ("cpu_percent", "memory_percent", "loss_percent", "error_percent")
 CONTEXTS = ("edge", "core")
+CAUSES = ("queue_length", "io_wait")
+"""Metrics that stand high by cause: what a planner that looks at the node can tell incidents apart by."""
 ACTIONS = ("re-route", "restart", "scale-up", "clear-cache", "failover")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "cpu_percent": ("scale-up", "restart", "failover", "clear-cache"),
@@ -18,37 +24,78 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 }
 """What the rules allow, their first choice first."""
 _MOST_TRIES = 8
-ELSEWHERE = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """For every symptom and context: how likely each action works. Planners never see it."""
+    """For every symptom, context and cause: how likely each action works. Planners never see it."""
 
-    chances: dict[tuple[str, str, str], float]
+    chances: dict[tuple[str, str, str, str], float]
     seconds: dict[str, float]
 
     @classmethod
-    def drawn(cls, rng: random.Random) -> "World":
-        """One best action for each symptom and context, at random among the allowed ones; the others seldom help."""
+    def drawn(cls, rng: random.Random, *, by_cause: bool = False) -> "World":
+        """One best action for each symptom and context, at random among the allowed ones; the others seldom help.
+
+        `by_cause` has another one for each cause too.
+        """
         chances = {}
         for symptom in SYMPTOMS:
             for context in CONTEXTS:
-                best = rng.choice(ALLOWED[symptom])
-                for action in ACTIONS:
-                    likely = rng.uniform(0.85, 0.95) if action == best else rng.uniform(0.05, 0.25)
-                    chances[symptom, context, action] = likely
+                drawn = [_chances(symptom, rng) for _ in (CAUSES if by_cause else CAUSES[:1])]
+                for number, cause in enumerate(CAUSES):
+                    for action, likely in drawn[number % len(drawn)].items():
+                        chances[symptom, context, cause, action] = likely
         return cls(chances, {action: rng.uniform(15.0, 45.0) for action in ACTIONS})
+
+
+def _chances(symptom: str, rng: random.Random) -> dict[str, float]:
+    best = rng.choice(ALLOWED[symptom])
+    return {action: rng.uniform(0.85, 0.95) if action == best else rng.uniform(0.05, 0.25) for action in ACTIONS}
+
+
+@dataclass(frozen=True, slots=True)
+class Incident:
+    """What is seen of one: never its cause, but metrics that hint at it."""
+
+    symptom: Symptom
+    context: str
+    metrics: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        """Of its symptom."""
+        return self.symptom.name
+
+
+Planner = Callable[[Incident, list[Candidate], str], Choice]
+
+
+def by(kind: str) -> Planner:
+    """The planner of that kind, which learns by counting only."""
+    return lambda incident, candidates, seed: choose(kind, candidates, seed)
+
+
+def by_file(policy: Policy) -> Planner:
+    """A trained one."""
+
+    def planner(incident: Incident, candidates: list[Candidate], seed: str) -> Choice:
+        rule = policy.rules[incident.name]
+        features = rule.features(incident.symptom, incident.context, incident.metrics)
+        return choose("policy", candidates, seed, rule.actions, features)
+
+    return planner
 
 
 @dataclass(slots=True)
 class Played:
     """What a planner did over all incidents."""
 
-    seconds: list[float]
+    seconds: list[float] = field(default_factory=list)
     """To the recovery of each incident."""
-    forbidden: int
+    forbidden: int = 0
     """Actions that the rules did not allow."""
+    decisions: list[Decision] = field(default_factory=list)
 
     @property
     def mean_seconds(self) -> float:
@@ -56,30 +103,31 @@ class Played:
         return sum(self.seconds) / len(self.seconds)
 
 
-def play(planner: str, world: World, incidents: int, seed: int) -> Played:
+def play(planner: Planner, world: World, incidents: int, seed: int, *, learns: bool) -> Played:
     """Incident after incident; a planner keeps trying until one recovers, and learns only from its own outcomes."""
-    draws = random.Random(seed)  # noqa: S311  # a simulation
+    draws, hints = random.Random(seed), random.Random(f"{seed} hints")  # noqa: S311  # a simulation
     kept: dict[tuple[str, str, str], list[float]] = {}
-    played = Played([], 0)
+    played = Played()
     for number in range(incidents):
-        symptom, context = draws.choice(SYMPTOMS), draws.choice(CONTEXTS)
+        incident, cause = _drawn(draws, hints)
         # Luck is fixed before anything is chosen, so that all planners meet the same.
         luck = {(action, turn): draws.random() for action in ACTIONS for turn in range(_MOST_TRIES)}
-        total = 0.0
+        allowed, total = ALLOWED[incident.name], 0.0
         tried: list[str] = []
         for turn in range(_MOST_TRIES):
-            left = [action for action in ALLOWED[symptom] if action not in tried] or list(ALLOWED[symptom])
-            candidates = [_known(kept, symptom, context, action) for action in left]
-            action = choose(planner, candidates, f"{seed} {number} {turn}").action
-            played.forbidden += action not in ALLOWED[symptom]
+            left = [action for action in allowed if action not in tried] or list(allowed)
+            candidates = [_known(kept, incident, action) for action in left]
+            action = planner(incident, candidates, f"{seed} {number} {turn}").action
+            played.forbidden += action not in allowed
             seconds = world.seconds[action]
-            worked = luck[action, turn] < world.chances[symptom, context, action]
+            worked = luck[action, turn] < world.chances[incident.name, incident.context, cause, action]
             total += seconds
-            if planner != "rules":
-                record = kept.setdefault((symptom, context, action), [0.0, 0.0, 0.0])
+            if learns:
+                record = kept.setdefault((incident.name, incident.context, action), [0.0, 0.0, 0.0])
                 record[0] += 1
                 record[1] += worked
                 record[2] += seconds if worked else 0.0
+            played.decisions.append(_decision(incident, f"{seed}-{number}-{turn}", action, worked, seconds))
             tried.append(action)
             if worked:
                 break
@@ -87,29 +135,63 @@ def play(planner: str, world: World, incidents: int, seed: int) -> Played:
     return played
 
 
-def _known(kept: dict[tuple[str, str, str], list[float]], symptom: str, context: str, action: str) -> Candidate:
+def _drawn(draws: random.Random, hints: random.Random) -> tuple[Incident, str]:
+    name, context, cause = draws.choice(SYMPTOMS), draws.choice(CONTEXTS), hints.choice(CAUSES)
+    metrics = {each: hints.gauss(80.0 if each == cause else 40.0, 12.0) for each in CAUSES}
+    value = hints.uniform(85.0, 100.0)
+    symptom = Symptom(name, name, value, 80.0, "warning", "simulated")
+    return Incident(symptom, context, {name: value, **metrics}), cause
+
+
+def _decision(incident: Incident, name: str, action: str, worked: bool, seconds: float) -> Decision:
+    status = Status.WORKED if worked else Status.ROLLED_BACK
+    decision = Decision(name, 0, "simulated", incident.symptom, action, "simulated", incident.name, incident.context)
+    decision.inputs, decision.status, decision.seconds = {"metrics": incident.metrics}, status, seconds
+    return decision
+
+
+def _known(kept: dict[tuple[str, str, str], list[float]], incident: Incident, action: str) -> Candidate:
     """As the knowledge counts: tries in another context count less."""
     tries = successes = seconds = 0.0
     for other in CONTEXTS:
-        weight = 1.0 if other == context else ELSEWHERE
-        count, worked, spent = kept.get((symptom, other, action), (0.0, 0.0, 0.0))
+        weight = 1.0 if other == incident.context else ELSEWHERE
+        count, worked, spent = kept.get((incident.name, other, action), (0.0, 0.0, 0.0))
         tries, successes, seconds = tries + weight * count, successes + weight * worked, seconds + weight * spent
     return Candidate(action, tries, successes, seconds / successes if successes else 0.0)
 
 
-def compare(seeds: Sequence[int], incidents: int = 200) -> list[dict[str, float]]:
-    """For each seed: mean seconds of the fixed rules and of the learned planner, and the share that fell."""
+def compare(seeds: Sequence[int], incidents: int = 200, *, by_cause: bool = False) -> list[dict[str, float]]:
+    """For each seed: mean seconds of the fixed rules, of the planner that counts, and of a trained policy.
+
+    The policy is trained on as many other incidents, as the counting planner left them in a knowledge, and goes
+    through a file.
+    """
     rows = []
     for seed in seeds:
-        world = World.drawn(random.Random(seed))  # noqa: S311  # a simulation
-        fixed, learned = play("rules", world, incidents, seed), play("learned", world, incidents, seed)
+        world = World.drawn(random.Random(seed), by_cause=by_cause)  # noqa: S311  # a simulation
+        fixed = play(by("rules"), world, incidents, seed, learns=False)
+        counted = play(by("learned"), world, incidents, seed, learns=True)
+        before = play(by("learned"), world, incidents, seed + 1_000_000, learns=True)
+        policy = _through_files(before.decisions)
+        filed = play(by_file(policy), world, incidents, seed, learns=False)
         rows.append(
             {
                 "seed": seed,
                 "rules_seconds": fixed.mean_seconds,
-                "learned_seconds": learned.mean_seconds,
-                "shorter": 1.0 - learned.mean_seconds / fixed.mean_seconds,
-                "forbidden": float(fixed.forbidden + learned.forbidden),
+                "learned_seconds": counted.mean_seconds,
+                "policy_seconds": filed.mean_seconds,
+                "shorter": 1.0 - counted.mean_seconds / fixed.mean_seconds,
+                "policy_shorter": 1.0 - filed.mean_seconds / fixed.mean_seconds,
+                "forbidden": float(fixed.forbidden + counted.forbidden + filed.forbidden),
             }
         )
     return rows
+
+
+def _through_files(decisions: list[Decision]) -> Policy:
+    with tempfile.TemporaryDirectory() as folder:
+        with Knowledge(Path(folder) / "knowledge.sqlite") as knowledge:
+            knowledge.save(decisions)
+            policy = trained(knowledge.decisions(len(decisions)))
+        policy.save(Path(folder) / "planner.json")
+        return Policy.load(Path(folder) / "planner.json")

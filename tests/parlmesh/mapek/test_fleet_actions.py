@@ -33,17 +33,25 @@ async def test_a_node_in_quarantine_gets_nothing_until_it_is_undone_and_a_draine
     sick, well = sorted(await states(controller))
     node = next(each.node_id for each in await controller.list_actors() if each.actor_id == sick)
     actions = fleet_actions(controller)
-    done = await actions["quarantine"].do(node, {"reason": "its disk is full"})
-    assert done.detail == f"{node} is in quarantine: its disk is full"
+    before = await actions["quarantine"].before(node, {"reason": "its disk is full"})
+    assert before is not None
+    done = await actions["quarantine"].do(node, {}, before)
+    assert done == f"{node} is in quarantine: its disk is full"
+    with pytest.raises(FailedPrecondition, match="in quarantine already: its disk is full"):
+        await actions["quarantine"].before(node, {})
     tasks = [await controller.submit_task("echo", {"n": n}) for n in range(10)]
     outcomes = [await controller.result(task, timeout=SECONDS) for task in tasks]
     assert {outcome.actor_id for outcome in outcomes} == {well}
-    assert await actions["quarantine"].undo(node, {}, {}) == f"{node} gets tasks again"
+    for reason, said in (
+        ("another", "stays in quarantine for another reason"),
+        ("its disk is full", "gets tasks again"),
+    ):
+        assert said in await actions["quarantine"].undo(node, {}, {"reason": reason})
     assert (await states(controller))[sick] is ActorState.READY
-    assert (await actions["drain"].do(node, {})).detail == f"draining {sick}"
+    assert await actions["drain"].do(node, {}, None) == f"draining {sick}"
     await wait_until_async(lambda: _is_gone(controller, sick), SECONDS)
     with pytest.raises(FailedPrecondition, match=f"no actor at all on {node}"):
-        await actions["drain"].do(node, {})
+        await actions["drain"].do(node, {}, None)
 
 
 async def _is_gone(controller: PARLController, actor_id: str) -> bool:
@@ -59,8 +67,8 @@ async def test_a_run_is_paused_and_goes_on_by_the_learner() -> None:
     controller = PARLController(learner=f"127.0.0.1:{port}")
     try:
         action = PauseRun(controller)
-        done = await action.do("node-3", {"run": "cartpole"})
-        assert (done.detail, done.undo) == ("run cartpole is paused", {})
+        assert await action.before("node-3", {"run": "cartpole"}) == {}
+        assert await action.do("node-3", {"run": "cartpole"}, {}) == "run cartpole is paused"
         assert await action.undo("node-3", {"run": "cartpole"}, {}) == "the run goes on"
     finally:
         await controller.close()
@@ -98,12 +106,15 @@ async def test_a_deployment_gets_one_pod_more_within_its_limits_and_as_many_as_b
     with kubernetes_api(state) as address:
         action = Scale(lambda parameters: connect(server=address))
         wanted = {"namespace": "shop", "deployment": "web", "most": 3}
-        done = await action.do("edge-a", wanted)
-        assert (done.detail, done.undo) == ("web has 3 pods instead of 2", {"replicas": 2})
+        before = await action.before("edge-a", wanted)
+        assert before == {"replicas": 2, "wanted": 3}
+        assert await action.undo("edge-a", wanted, before) == "web has 2 pods already", "it was never done"
+        assert await action.do("edge-a", wanted, before) == "web has 3 pods instead of 2"
         with pytest.raises(FailedPrecondition, match="web has 3 pods; 1 to 3 are allowed"):
-            await action.do("edge-a", wanted)
-        assert done.undo is not None
-        assert await action.undo("edge-a", wanted, done.undo) == "web has 2 pods again"
+            await action.before("edge-a", wanted)
+        assert await action.undo("edge-a", wanted, before) == "web has 2 pods again, after 3"
+        with pytest.raises(FailedPrecondition, match="somebody else has scaled it"):
+            await action.undo("edge-a", wanted, {"replicas": 5, "wanted": 6})
         with pytest.raises(InvalidInput, match="needs the parameter deployment"):
-            await action.do("edge-a", {})
+            await action.before("edge-a", {})
     assert [body["spec"]["replicas"] for _, _, body in state.writes] == [3, 2]

@@ -148,9 +148,9 @@ async def test_no_more_than_a_fifth_of_the_nodes_is_disturbed_at_once(mesh, loop
     report = await loop_of().cycle()
     done = [each for each in report.decisions if each.status is Status.WORKED]
     held = [each for each in report.decisions if each.status is Status.HELD]
-    assert len(done) >= 10
     assert len(done) + len(held) == 50
-    # The lease of another test's loop stands on one of them.
+    # The lease of another test's loop may stand on one of the ten.
+    assert len(done) >= 9
     assert {each.reason for each in held if each.node != LEASED and "at most 10 of 50" not in each.reason} == set()
 
 

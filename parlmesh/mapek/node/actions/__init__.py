@@ -1,6 +1,6 @@
 """What a loop can have done on a node. An action says what it touches, does it, and can undo it."""
 
-from .action import Action, Done
+from .action import Action, Done, Prepared
 from .dry_run import DryRun
 from .folder import ClearFolder
 from .process import RestartProcess
@@ -11,4 +11,4 @@ ACTIONS: dict[str, Action] = {
     action.kind: action for action in (DryRun(), ClearFolder(), RestartProcess(), RestartUnit(), Route())
 }
 
-__all__ = ["ACTIONS", "Action", "Done"]
+__all__ = ["ACTIONS", "Action", "Done", "Prepared"]

@@ -40,6 +40,15 @@ class Action(Protocol):
         ...
 
 
+@runtime_checkable
+class Prepared(Protocol):
+    """An action that knows before it is done what undoing it will need, so that a kill in the middle is undone too."""
+
+    async def before(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Mapping[str, Any] | None:
+        """What `undo` is given should `do` never return; touches nothing."""
+        ...
+
+
 def text_of(parameters: Mapping[str, Any], name: str, kind: str, *, default: str | None = None) -> str:
     """A parameter that is text and cannot be taken for an option of a command."""
     value = parameters.get(name, default)

@@ -28,6 +28,10 @@ class Route:
         _hop(parameters)
         return destination
 
+    async def before(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Mapping[str, Any]:
+        """The routes as they are."""
+        return {"routes": await _routes(self.target(parameters))}
+
     async def do(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Done:
         """Replaces the route and reads it back."""
         destination, hop = self.target(parameters), _hop(parameters)
@@ -42,7 +46,9 @@ class Route:
         """Puts the route of before back, or takes the new one away where there was none."""
         destination, before = self.target(parameters), list(undo["routes"])
         if not before:
-            await command("ip", "route", "del", destination, *_hop(parameters))
+            # It may have been broken off before the route was there.
+            if any(_is(route, parameters) for route in await _routes(destination)):
+                await command("ip", "route", "del", destination, *_hop(parameters))
             return f"{destination} has no route of its own, as before"
         for route in before:
             hop = _hop({"via": route.get("gateway"), "device": route.get("dev")})

@@ -1,0 +1,174 @@
+"""The effector of a node: what nobody confirms is taken back, by the next actor too when this one is killed."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from parlmesh.errors import InvalidInput
+from parlmesh.mapek.execute_handler import Execute
+from parlmesh.mapek.node.deeds import Deeds, DeedState
+from parlmesh.mapek.node.settings import VARIABLE, node_settings
+from parlmesh.mapek.node.state import NodeState
+from parlmesh.testing.clocks import HandClock
+from parlmesh.testing.processes import wait_until_async
+
+HERE = Path(__file__).parent
+SECONDS = 20.0
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What the action of `lever.py` did, by lines."""
+    settings = tmp_path / "node.yaml"
+    allow = {"allow": {"lever": ["*"]}, "actions": {"lever": "lever:Lever"}}
+    settings.write_text(yaml.safe_dump({"state": str(tmp_path / "state"), **allow}))
+    monkeypatch.setenv(VARIABLE, str(settings))
+    monkeypatch.setenv("LEVER", str(tmp_path / "notes"))
+    monkeypatch.syspath_prepend(str(HERE))
+    file = tmp_path / "notes"
+    return lambda: file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def handler(clock: HandClock) -> Execute:
+    return Execute(clock)
+
+
+def asked(decision: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "node": "n",
+        "decision": decision,
+        "loop": "one",
+        "lease_seconds": 5,
+        "action": "lever",
+        "parameters": {"target": "t", **changes.pop("parameters", {})},
+        "timeout_seconds": 30,
+        **changes,
+    }
+
+
+async def run(handler: Execute, decision: str, **changes: Any) -> dict[str, Any]:
+    return await handler.run(asked(decision, **changes), {}, None)
+
+
+def state_of(decision: str) -> DeedState | None:
+    found = Deeds(NodeState(node_settings().folder(), "n")).find(decision)
+    return found.state if found else None
+
+
+async def test_what_is_confirmed_stands_and_what_is_not_is_taken_back(notes, handler, clock) -> None:
+    assert (await run(handler, "a", confirm_seconds=60))["unconfirmed_seconds"] == 60
+    assert (await run(handler, "a", confirm=True))["done"] is True
+    assert (await run(handler, "b", confirm_seconds=60, parameters={"target": "other"}))["done"] is True
+    assert await handler.take_back_overdue("n") == 60
+    clock.advance(60)
+    assert await handler.take_back_overdue("n") is None
+    assert notes() == ["did-t", "did-other", "undid-other"]
+    assert (state_of("a"), state_of("b")) == (DeedState.STANDS, DeedState.UNDONE)
+    late = await run(handler, "b", confirm=True)
+    assert (late["done"], late["detail"]) == (False, "it is undone")
+    again = await run(handler, "b", undo=True)
+    assert again["done"] is True
+    assert "took it back already" in again["detail"]
+    assert notes() == ["did-t", "did-other", "undid-other"]
+
+
+async def test_as_long_as_the_actor_lives_somebody_looks(notes) -> None:
+    handler = Execute()
+    attending = asyncio.create_task(handler.attend("n"))
+    try:
+        await run(handler, "a", confirm_seconds=0.01)
+        await wait_until_async(lambda: state_of("a") is DeedState.UNDONE, SECONDS)
+        with pytest.raises(InvalidInput, match="this is 'n'"):
+            await run(handler, "b", node="m")
+    finally:
+        attending.cancel()
+        await asyncio.wait([attending])
+    assert notes() == ["did-t", "undid-t"]
+
+
+async def test_the_node_is_its_loops_until_what_it_did_is_confirmed_or_taken_back(notes, handler, clock) -> None:
+    await run(handler, "a", confirm_seconds=30)
+    clock.advance(20)
+    assert "loop one has the node for another 15 s" in (await run(handler, "b", loop="two"))["refused"]
+    await run(handler, "a", confirm=True)
+    clock.advance(5)
+    assert (await run(handler, "b", loop="two"))["done"] is True
+
+
+async def test_what_is_overdue_is_taken_back_before_another_loop_acts(notes, handler, clock) -> None:
+    await run(handler, "a", confirm_seconds=30)
+    clock.advance(35)
+    await run(handler, "b", loop="two")
+    assert notes() == ["did-t", "undid-t", "did-t"]
+
+
+async def test_an_undo_that_fails_is_tried_again(notes, handler, clock) -> None:
+    await run(handler, "a", parameters={"stuck": 2})
+    first = await run(handler, "a", undo=True)
+    assert (first["done"], first["pending"]) == (False, True)
+    for _ in range(2):
+        left = await handler.take_back_overdue("n")
+        assert left is not None
+        clock.advance(left)
+    assert await handler.take_back_overdue("n") is None
+    assert notes() == ["did-t", "stuck", "stuck", "undid-t"]
+
+
+async def test_an_action_that_may_not_be_rolled_back_is_left_alone(notes, handler, clock) -> None:
+    answer = await run(handler, "a", rollback=False, confirm_seconds=60)
+    assert "unconfirmed_seconds" not in answer
+    clock.advance(1000)
+    assert await handler.take_back_overdue("n") is None
+    assert (await run(handler, "a", undo=True))["detail"] == "there is nothing that could be undone"
+    assert notes() == ["did-t"]
+
+
+PROGRAM = """
+import asyncio, json, sys
+sys.path.insert(0, sys.argv[1])
+from parlmesh.mapek.execute_handler import Execute
+
+async def main():
+    handler = Execute()
+    for asked in json.loads(sys.argv[2]):
+        await handler.run(asked, {}, None)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("step", ["before", "first", "last", "undo"])
+async def test_a_kill_at_any_step_of_an_action_is_taken_back_by_the_next_actor(notes, step: str) -> None:
+    asks = [asked("a", parameters={"dies": step}, confirm_seconds=60)]
+    if step == "undo":
+        asks.append(asked("a", undo=True))
+    command = [sys.executable, "-c", PROGRAM, str(HERE), json.dumps(asks)]
+    done = await asyncio.to_thread(subprocess.run, command, timeout=60)
+    assert done.returncode == -9, "the fault took place"
+    # The next actor comes when the time of the first is over.
+    handler = Execute(lambda: time.monotonic() + 1000.0)
+    await handler.take_back_overdue("n")
+    if step == "before":
+        assert state_of("a") is None
+        assert notes() == [], "nothing was begun"
+        return
+    assert notes()[-1] == "undid-t"
+    assert state_of("a") is DeedState.UNDONE
+    again = await run(handler, "a")
+    assert again["done"] is (step == "undo"), "what it answered before, or that it was broken off"
+    assert notes()[-1] == "undid-t", "and nothing is done again"
