@@ -4,8 +4,8 @@ import os
 import sys
 
 from parlmesh.config import parse_arguments
-from parlmesh.engine import choose_engine
-from parlmesh.extras import EXIT_CONFIGURATION, SERVER, require
+from parlmesh.grpc_engine import choose_engine
+from parlmesh.optional_packages import EXIT_CONFIGURATION, SERVER, require
 
 from .config import ActorConfig
 
@@ -24,7 +24,7 @@ def main() -> int:
 
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging
-    from parlmesh.telemetry.profiling import profiled
+    from parlmesh.telemetry.phase_profiler import profiled
 
     from .profile_phases import PHASES
     from .serve import serve

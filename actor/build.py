@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from parlmesh.blob_transfer import Exchange
 from parlmesh.config import load_source
 from parlmesh.errors import ConfigError
-from parlmesh.exchange import Exchange
-from parlmesh.failures import sentence_at
+from parlmesh.exception_text import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
-from parlmesh.functions import load_tasks
+from parlmesh.function_tasks import load_tasks
 from parlmesh.handlers import Handler, RunsIn
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.channel.handshake import refusal
+from parlmesh.rpc.channel.tls_diagnosis import refusal
 from parlmesh.security import SecurityConfig
 from parlmesh.security.extra import require_extra
 from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 
 from .config import ActorConfig
-from .federation.link import FederationLink
-from .federation.nodes import LearningTasks, Participants
+from .federation.federation_client import FederationLink
+from .federation.local_nodes import LearningTasks, Participants
 from .federation.privacy_floor import PrivacyFloor
 from .handlers.demo import Echo, Fail, Noop, Sleep
 from .handlers.evaluate import Evaluate
@@ -36,13 +36,13 @@ from .handlers.federated import FederatedEvaluate, FederatedFit
 from .handlers.federated_mask import FederatedMask
 from .handlers.match import Match
 from .handlers.rollout import Rollout
-from .learner.link import LearnerLink
+from .learner.learner_client import LearnerLink
 from .learner.policy_cache import PolicyCache
 from .learner.policy_download import policy_stub
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
 from .worker.attendance import Attendance
-from .worker.uplink import Uplink
+from .worker.scheduler_stream import Uplink
 from .worker.worker import ActorIdentity, Worker
 
 
@@ -93,8 +93,8 @@ def _certified(security: SecurityConfig) -> str:
     if security.certificate is None:
         return ""
     require_extra()
-    from parlmesh.security.certificate_files import read_certificates
     from parlmesh.security.certificates import identity_of
+    from parlmesh.security.pem_files import read_certificates
 
     identity = identity_of(read_certificates(security.certificate)[0])
     return identity.name if identity is not None else ""

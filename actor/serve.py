@@ -8,16 +8,16 @@ from contextlib import AsyncExitStack
 from parlmesh.addresses import host_of, is_loopback
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import Unavailable
-from parlmesh.functions import IMPORTING
+from parlmesh.function_tasks import IMPORTING
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
 from parlmesh.telemetry.build_info import tell_build
-from parlmesh.telemetry.metrics import HEALTH_PATH, MetricsServer, Pages, health_page, serve_metrics
+from parlmesh.telemetry.metrics_page import HEALTH_PATH, MetricsServer, Pages, health_page, serve_metrics
 
 from .build import build
 from .config import METRICS_PORT, ActorConfig
 from .metrics import ActorMetrics
-from .worker.uplink import Uplink
+from .worker.scheduler_stream import Uplink
 from .worker.worker import Worker
 
 log = get_logger("parlmesh.actor")

@@ -5,8 +5,8 @@ import sys
 from collections.abc import Sequence
 
 from parlmesh.config import parse_arguments
-from parlmesh.engine import choose_engine
-from parlmesh.extras import SERVER, require
+from parlmesh.grpc_engine import choose_engine
+from parlmesh.optional_packages import SERVER, require
 
 from .config import LearnerConfig
 
@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Small matrices are fastest on one thread, and the other cores belong to the actors.
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")
-    from .ranks.launcher import Launcher
+    from .ranks.torchrun import Launcher
 
     launcher = Launcher.found()
     if launcher is not None and launcher.rank > 0:
@@ -31,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported after parsing, so that --help is instant.
     from parlmesh.rpc import run_service
     from parlmesh.telemetry import configure_logging
-    from parlmesh.telemetry.profiling import profiled
+    from parlmesh.telemetry.phase_profiler import profiled
 
     from .profile_phases import PHASES
     from .serve import serve

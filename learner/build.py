@@ -7,35 +7,35 @@ from typing import Any
 
 import grpc.aio
 
+from parlmesh.algorithm_choice import check_algorithm, check_device, policy_for, trainer_for
 from parlmesh.config import effective
 from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError, NotFound
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.telemetry import get_logger
-from parlmesh.trainers import check_algorithm, check_device, policy_for, trainer_for
 from parlmesh.types import EnvironmentSpec
 from parlmesh.v1 import experience_service_pb2, metrics_service_pb2, model_service_pb2, training_service_pb2
 
 from .config import MEBIBYTE, LearnerConfig, TrainingConfig
 from .experience import Admission, Bounds, ExperienceQueue, TrajectorySchema
-from .experience.pacing import shares
-from .federation.directory import Federations
+from .experience.rollout_demand import shares
+from .federation.federations import Federations
 from .federation.servicer import FederationServicer
 from .files.checkpoint import Checkpoint, CheckpointFolder
-from .files.models import ModelFolder
+from .files.kept_models import ModelFolder
 from .files.recorder import Recorder
-from .files.tracking import open_tracker
+from .files.weights_and_biases import open_tracker
 from .policies.league import League
 from .policies.registry import PolicyRegistry
-from .policies.versions import Versions
-from .ranks.several import Members, check_processes, several
-from .runs.feasibility import MOST_TRAJECTORY_BYTES, changed_settings, check_feasible, trajectory_bytes
+from .policies.version_numbers import Versions
+from .ranks.rank_setup import Members, check_processes, several
 from .runs.live_run import LiveRun
-from .runs.run import TrainingRun
 from .runs.runs import Runs
+from .runs.settings_check import MOST_TRAJECTORY_BYTES, changed_settings, check_feasible, trajectory_bytes
+from .runs.training_loop import TrainingRun
 from .services.experience_servicer import ExperienceServicer
 from .services.metrics_servicer import MetricsServicer
 from .services.model_servicer import ModelServicer

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
 from parlmesh.security import SecurityConfig
-from parlmesh.training.config import TrainingConfig as TrainingConfig
+from parlmesh.training.settings.run import TrainingConfig as TrainingConfig
 
 MEBIBYTE = 1024 * 1024
 RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"

@@ -1,6 +1,6 @@
 """What the learner's profile calls its functions and threads."""
 
-from parlmesh.telemetry.profiling import Phases
+from parlmesh.telemetry.phase_profiler import Phases
 
 PHASES = Phases(
     functions={
@@ -20,17 +20,17 @@ PHASES = Phases(
         "admission.admit": "check",
         "experience_servicer._read": "receipts",
         "experience_servicer.UploadTrajectories": "receipts",
-        "run.publish": "publish",
-        "broadcast._message": "publish",
+        "training_loop.publish": "publish",
+        "policy_messages._message": "publish",
         "policy_servicer.WatchPolicy": "publish",
         "recorder.record": "record",
-        "run._account": "account",
-        "dispatch.submit": "tasks",
-        "dispatch._settle": "tasks",
+        "training_loop._account": "account",
+        "scheduler_client.submit": "tasks",
+        "scheduler_client._settle": "tasks",
         "training_servicer.WatchTraining": "progress",
         # a serial run
         "vector.step": "environment step",
-        "acting.act": "act",
+        "numpy_acting.act": "act",
         "collector.collect": "collect",
         "runners.run": "loop and gRPC",
     },

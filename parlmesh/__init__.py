@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parlmesh.api.policy import load_policy as load_policy
-    from parlmesh.api.training import train as train
+    from parlmesh.api.train_call import train as train
     from parlmesh.client.sync import fleet as fleet
-    from parlmesh.functions import task as task
+    from parlmesh.function_tasks import task as task
 
 _DOORS = {
     "fleet": "parlmesh.client.sync",
     "load_policy": "parlmesh.api.policy",
-    "task": "parlmesh.functions",
-    "train": "parlmesh.api.training",
+    "task": "parlmesh.function_tasks",
+    "train": "parlmesh.api.train_call",
 }
 
 

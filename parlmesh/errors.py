@@ -1,4 +1,4 @@
-"""What can go wrong, in the fleet's own words. Knows nothing of gRPC: `parlmesh.rpc.errors` maps these to statuses."""
+"""What can go wrong, in the fleet's own words. Knows no gRPC: `parlmesh.rpc.error_statuses` maps these to statuses."""
 
 from typing import ClassVar
 

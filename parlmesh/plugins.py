@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from parlmesh.errors import ConfigError
-from parlmesh.failures import sentence_at
+from parlmesh.exception_text import sentence_at
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.custom_networks import NetworkFactory, install_network
 from parlmesh.training.trainer import Trainer

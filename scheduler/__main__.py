@@ -3,8 +3,8 @@
 import sys
 
 from parlmesh.config import parse_arguments
-from parlmesh.engine import choose_engine
-from parlmesh.extras import SERVER, require
+from parlmesh.grpc_engine import choose_engine
+from parlmesh.optional_packages import SERVER, require
 
 from .config import SchedulerConfig
 

@@ -14,14 +14,14 @@ from . import metrics
 from .config import SchedulerConfig, StoreConfig
 from .core.core import Core
 from .core.placement import Fleet
+from .leader_term import Term
 from .shell import Shell
 from .standby import Standby
 from .store import MemoryStore, Opened, SharedStore, SqliteStore, Store
-from .term import Term
 from .wire.blob_servicer import BlobServicer
 from .wire.fleet_servicer import FleetServicer
+from .wire.leader_redirect import Seat
 from .wire.scheduler_servicer import SchedulerServicer
-from .wire.seat import Seat
 
 log = get_logger("parlmesh.scheduler")
 
@@ -40,7 +40,7 @@ def build_store(config: StoreConfig) -> Store:
 
 def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
     # Only this one needs asyncpg.
-    from parlmesh.postgres.target import Target
+    from parlmesh.postgres.connection_settings import Target
 
     from .store.postgres import PostgresStore
 

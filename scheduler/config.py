@@ -7,7 +7,7 @@ from pydantic import Field, SecretStr, model_validator
 
 from parlmesh.config import Config, ListenConfig, LogConfig, MetricsConfig
 from parlmesh.limits import LONGEST_RUN_SECONDS
-from parlmesh.postgres.target import check_url
+from parlmesh.postgres.connection_settings import check_url
 from parlmesh.security import SecurityConfig
 
 

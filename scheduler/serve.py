@@ -7,13 +7,13 @@ import gc
 from parlmesh.config import effective
 from parlmesh.telemetry import configure_logging, get_logger
 from parlmesh.telemetry.build_info import tell_build
-from parlmesh.telemetry.metrics import HEALTH_PATH, health_page, serve_metrics
+from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
 
 from .build import Scheduler
 from .config import SchedulerConfig
-from .memory import give_memory_back, keep_memory_together
-from .store.space import is_full
-from .targets import TARGETS_PATH, Targets
+from .freed_memory import give_memory_back, keep_memory_together
+from .prometheus_targets import TARGETS_PATH, Targets
+from .store.disk_full import is_full
 
 log = get_logger("parlmesh.scheduler")
 

@@ -13,25 +13,25 @@ from itertools import count
 
 from parlmesh import limits
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.processes.wakefulness import Wakefulness
+from parlmesh.processes.cpu_wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1.blob_service_pb2 import BlobTerms
 
 from . import failpoints, metrics
-from .blobs import BlobLedger, writer_of
+from .blob_ledger import BlobLedger, writer_of
 from .config import SchedulerConfig
 from .core.actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
 from .core.core import Core
 from .core.placement import Actor, ActorCommand
 from .core.sessions import Hello
 from .core.task import AttemptEnd, Task
-from .decisions import Decisions
+from .decision_guard import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
 from .wire import fast_decode, fast_encode, messages
 from .wire.outbox import BREAK, Assignments, Outbox
-from .wire.watches import Watch, Watchers
+from .wire.task_watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
 

@@ -8,7 +8,7 @@ from parlmesh.telemetry import get_logger
 
 from .journal.records import DamagedJournal
 from .store import Opened, SharedStore
-from .wire.seat import Seat
+from .wire.leader_redirect import Seat
 
 log = get_logger("parlmesh.scheduler")
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from parlmesh.engine import choose_engine
+from parlmesh.grpc_engine import choose_engine
 from parlmesh.testing.postgres import Cluster, binaries
 
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -5,9 +5,9 @@ import math
 import threading
 from pathlib import Path
 
+from parlmesh.durable_files import PRIVATE, replace_file
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.federation.privacy import SENSITIVITY, gaussian_epsilon
-from parlmesh.files import PRIVATE, replace_file
 
 from ..config import PrivacyFloorConfig
 

@@ -11,7 +11,7 @@ from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
-from ..learner.link import LearnerLink
+from ..learner.learner_client import LearnerLink
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 

@@ -7,19 +7,19 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from parlmesh.failures import cut, sentence_at
+from parlmesh.exception_text import cut, sentence_at
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
-from parlmesh.federation.digests import fast_digest
-from parlmesh.federation.learning import LearningTask, Part
+from parlmesh.federation.learning_task import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import clip, noise_stream
 from parlmesh.federation.secure.fixed_point import LARGEST_WEIGHT, MOST_NODES, FixedPoint
+from parlmesh.federation.update_digests import fast_digest
 from parlmesh.handlers import Cancelled, Context, Result, RunsIn, Tail
 from parlmesh.types import Array
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
 
-from ..federation.nodes import Kept, Participants
+from ..federation.local_nodes import Kept, Participants
 from ..federation.update_uploads import Update
 from .parameters import Parameters, parse_parameters
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from parlmesh.errors import FailedPrecondition, FleetError
-from parlmesh.failures import cut
+from parlmesh.exception_text import cut
 from parlmesh.federation.secure.fixed_point import MOST_NODES
 from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.types import Array
 
-from ..federation.nodes import Kept, Participants
+from ..federation.local_nodes import Kept, Participants
 from .federated import NONCE
 from .parameters import Parameters, parse_parameters
 

@@ -8,7 +8,7 @@ from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import play_match
 from parlmesh.types import Array
 
-from ..learner.link import LearnerLink
+from ..learner.learner_client import LearnerLink
 from .evaluate import PlayParameters, cancellable
 from .parameters import parse_parameters, search_of
 

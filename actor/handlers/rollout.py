@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from pydantic import AliasChoices, Field
 
-from parlmesh.environments.opponents import NEWEST, Finished, Opponent
+from parlmesh.environments.two_players import NEWEST, Finished, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.handlers import Context, HandlerError, Result, RunsIn, Tail
 from parlmesh.rollouts import Collector, collector_seed, games_by_opponent
@@ -22,7 +22,7 @@ from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
-from ..learner.link import LearnerLink
+from ..learner.learner_client import LearnerLink
 from ..learner.policy_cache import HeldPolicy
 from ..learner.trajectory_uploads import Receipt
 from ..metrics import ActorMetrics

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
-from parlmesh.failures import sentence
+from parlmesh.exception_text import sentence
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, PolicyHeader, WatchPolicyRequest

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 from types import TracebackType
 
-from parlmesh.failures import sentence_at
+from parlmesh.exception_text import sentence_at
 from parlmesh.handlers import Attending, Handler
 from parlmesh.telemetry import get_logger
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from parlmesh.failures import first_line, frames_of
+from parlmesh.exception_text import first_line, frames_of
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.fleet_service_pb2 import Lease
 from parlmesh.v1.task_pb2 import Failure

@@ -14,7 +14,7 @@ from parlmesh.v1.fleet_service_pb2 import Assignment
 from parlmesh.v1.task_pb2 import Payload
 
 from ..metrics import ActorMetrics
-from .attempts import AttemptTimeout, call_async, call_in_thread
+from .attempt_results import AttemptTimeout, call_async, call_in_thread
 from .slot_process import SlotProcess
 
 log = get_logger("parlmesh.actor")

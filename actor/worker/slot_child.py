@@ -11,11 +11,11 @@ from queue import SimpleQueue
 from typing import BinaryIO
 
 from parlmesh.blobs import Blobs
-from parlmesh.functions import IMPORTING, handler_at
+from parlmesh.function_tasks import IMPORTING, handler_at
 from parlmesh.handlers import Context, Handler
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 
-from .attempts import call, failure_of
+from .attempt_results import call, failure_of
 
 HEADER_BYTES = 4
 

@@ -7,12 +7,12 @@ import sys
 from asyncio.subprocess import PIPE, Process
 
 from parlmesh.blobs import Blobs
-from parlmesh.functions import source_of
+from parlmesh.function_tasks import source_of
 from parlmesh.handlers import Handler, HandlerError
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 from parlmesh.v1.task_pb2 import Payload
 
-from .attempts import ACTOR_LOST
+from .attempt_results import ACTOR_LOST
 from .slot_child import HEADER_BYTES, frame, length_of
 
 _CHILD = f"{__package__}.slot_child"

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 
+from parlmesh.blob_transfer import Exchange
 from parlmesh.blobs import Reference
 from parlmesh.errors import FleetError, InvalidInput, NotFound
-from parlmesh.exchange import Exchange
 from parlmesh.handlers import Handler, HandlerError, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
 from parlmesh.v1.task_pb2 import Payload, Priority
 from parlmesh.wire.payloads import references_in
 
 from ..metrics import ActorMetrics
-from .attempts import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
+from .attempt_results import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
 from .slot import Slot
 
 _LOWEST = Priority.PRIORITY_BACKGROUND

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from parlmesh.exchange import Exchange
+from parlmesh.blob_transfer import Exchange
 from parlmesh.handlers import Context, Handler, Resettable, RunsIn
 from parlmesh.rpc import UNTOLD_MESSAGE_BYTES
 from parlmesh.telemetry import get_logger
@@ -25,9 +25,9 @@ from parlmesh.v1.task_pb2 import Failure
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from .attempts import CANCELLED, EXITS, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
+from .attempt_results import CANCELLED, EXITS, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
 from .failure_log import FailureLog
-from .ledger import Ledger
+from .lease_ledger import Ledger
 from .slot import Slot
 from .slots import Slots, has_blobs
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from parlmesh.action_masks import allowed, packed_width
 from parlmesh.errors import FailedPrecondition, InvalidInput
-from parlmesh.masks import allowed, packed_width
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,

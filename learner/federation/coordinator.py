@@ -19,14 +19,16 @@ from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from ..policies.registry import PolicyRegistry
-from ..sources.dispatch import Dispatcher
-from . import about as about_files
+from ..sources.scheduler_client import Dispatcher
+from . import definition_file as about_files
 from . import metrics
 from .journal import JOURNAL, LOST, Journal, encode, read_journal
-from .models import ModelFiles, StoredModel
+from .model_versions import ModelFiles, StoredModel
+from .model_watches import Watcher, Watchers
 from .node_search import ListNodes, NodeSearch
 from .node_tasks import NodeTasks
 from .noise_key import NOISE_KEY
+from .pauses import Trouble, passing, sentence_of
 from .round_timer import RoundTimer
 from .rules import events
 from .rules.events import Action, Event
@@ -34,15 +36,13 @@ from .rules.phase import Phase
 from .rules.records import Assignment, Counted, RoundState
 from .rules.rounds import Rounds
 from .rules.snapshot import state_of
-from .tasks import evaluation_tasks, fit_tasks
-from .troubles import Trouble, passing, sentence_of
+from .task_specs import evaluation_tasks, fit_tasks
 from .updates.aggregation import Aggregator, Joined
 from .updates.intake import Reception
 from .updates.spool import Spool
-from .watches import Watcher, Watchers
 
 if TYPE_CHECKING:
-    from .masking.sums import SecureSums
+    from .masking.secure_sums import SecureSums
     from .masking.unmasking import Unmasking
 
 log = get_logger("parlmesh.learner")
@@ -83,9 +83,9 @@ class Federation:
         self._sums: SecureSums | None = None
         if self.config.secure.enabled:
             # Needs a package that other federations do not.
-            from .masking import sums
+            from .masking import secure_sums
 
-            self._sums = self._tasks.sums = self._timer.sums = sums.SecureSums(
+            self._sums = self._tasks.sums = self._timer.sums = secure_sums.SecureSums(
                 self.federation_id, self.config, self.core, self._handle, self._tasks.submit, self._sum_is_ready
             )
         self._ended = asyncio.Event()

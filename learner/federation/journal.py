@@ -15,13 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from parlmesh.durable_files import PRIVATE, replace_file, sync_folder, write_all
 from parlmesh.errors import FailedPrecondition
-from parlmesh.files import PRIVATE, replace_file, sync_folder, write_all
-from parlmesh.witness import Witness
+from parlmesh.high_water_mark import Witness
 
 from .rules import events
 from .rules.events import Event
-from .rules.masking import NodeKeys, NodeShares
+from .rules.masked_round import NodeKeys, NodeShares
 from .rules.records import Answer
 
 _KINDS = {

@@ -10,9 +10,9 @@ from parlmesh.v1 import tensor_pb2
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
 from .coordinator import Federation
-from .models import StoredModel
-from .rules.gate import MASKED, finite_metrics
+from .model_versions import StoredModel
 from .rules.records import FederationState, Offer, RoundRecord, RoundState
+from .rules.update_checks import MASKED, finite_metrics
 from .updates.intake import UpdateAbout
 
 _STATES = {

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
 
-from .nodes import NodesFound
+from .connected_nodes import NodesFound
+from .pauses import Trouble
 from .rules.events import Begin, Event
 from .rules.phase import Phase
 from .rules.rounds import Rounds
-from .troubles import Trouble
 
 # How long a list of connected nodes is good for the next round.
 NODES_SECONDS = 1.0

@@ -4,19 +4,19 @@ import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
-from parlmesh.failures import told_in_one_line
+from parlmesh.exception_text import told_in_one_line
 from parlmesh.v1 import task_pb2 as pb
 
-from ..sources.dispatch import Dispatcher
+from ..sources.scheduler_client import Dispatcher
+from .pauses import Trouble
 from .rules import events
 from .rules.events import Event
 from .rules.records import LONGEST_MESSAGE, Assignment
 from .rules.rounds import Rounds
-from .tasks import EVALUATE, NodesTask, failures_in, judgements_in
-from .troubles import Trouble
+from .task_specs import EVALUATE, NodesTask, failures_in, judgements_in
 
 if TYPE_CHECKING:
-    from .masking.sums import SecureSums
+    from .masking.secure_sums import SecureSums
 
 # The scheduler's word for a task that it has lost, and for one that no actor can run at the moment.
 _ASK_AGAIN = ("TASK_LOST", "UNKNOWN_KIND")

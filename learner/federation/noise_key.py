@@ -9,7 +9,7 @@ import json
 import secrets
 from pathlib import Path
 
-from parlmesh.files import PRIVATE, replace_file
+from parlmesh.durable_files import PRIVATE, replace_file
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.learner")

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from . import metrics
 from .node_search import NodeSearch
+from .pauses import Trouble
 from .rules.events import Event, Tick
 from .rules.phase import Phase, wait_seconds
 from .rules.rounds import Rounds
-from .troubles import Trouble
 
 if TYPE_CHECKING:
-    from .masking.sums import SecureSums
+    from .masking.secure_sums import SecureSums
 
 
 class RoundTimer:

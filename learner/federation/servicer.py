@@ -9,14 +9,14 @@ import grpc.aio
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
-from .directory import Federations
+from .federations import Federations
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
-from .models import StoredModel
+from .model_versions import StoredModel
 from .updates.intake import Arrival
 from .updates.stream import UpdateStream, data_of, parsed
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import safetensors.numpy
 
-from parlmesh.files import partial_path, remove, sync_folder, write_synced
+from parlmesh.durable_files import partial_path, remove, sync_folder, write_synced
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 

@@ -12,13 +12,13 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from parlmesh.files import remove
+from parlmesh.durable_files import remove
 from parlmesh.telemetry import get_logger
 
 from ..runs.progress import Progress, RunState
 from .curves import draw_learning_curve
-from .hparams import hparams_summary
-from .tracking import NoTracker, Tracker
+from .tensorboard_hparams import hparams_summary
+from .weights_and_biases import NoTracker, Tracker
 
 # A run that the disk holds up adds no lines, so few ever wait.
 _MOST_UNWRITTEN_BYTES = 4 << 20

@@ -1,5 +1,5 @@
 """The past versions of a run that sit on the other side of its games: on disk before anybody meets them, and served as
-long as they are opponents. `learner.experience.opponents` decides which those are.
+long as they are opponents. `learner.experience.opponent_choice` decides which those are.
 """
 
 import json
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from parlmesh.algorithms.ratings import Rating, ratings, score_bounds
-from parlmesh.environments.opponents import NEWEST
-from parlmesh.files import remove, replace_file
+from parlmesh.durable_files import remove, replace_file
+from parlmesh.environments.two_players import NEWEST
 from parlmesh.telemetry import get_logger
-from parlmesh.training.opponents_config import OpponentsConfig
+from parlmesh.training.settings.opponents import OpponentsConfig
 
 from .. import metrics
-from ..experience.opponents import OpponentPool, Share
+from ..experience.opponent_choice import OpponentPool, Share
 from .registry import PolicyRegistry
 
 _RECORDS, _MATCHES = "records.json", "matches.json"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 def main(argv: list[str]) -> int:
     """The exit code: 0 when rank 0 said that it is over."""
-    from .group import Group
-    from .members import LOOPBACK, PATIENCE_SECONDS, file_store
-    from .rank import obey
+    from .collectives import Group
+    from .follower_rank import obey
+    from .rank_processes import LOOPBACK, PATIENCE_SECONDS, file_store
 
     meeting, size, rank = argv
     store = file_store(Path(meeting), int(size))

@@ -11,15 +11,15 @@ import numpy as np
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.errors import Unavailable
 from parlmesh.telemetry import get_logger
-from parlmesh.training.model import Memory, Minibatch, Model, Steps
-from parlmesh.training.q_model import QModel, QStep
+from parlmesh.training.numpy_model import Memory, Minibatch, Model, Steps
+from parlmesh.training.numpy_q_model import QModel, QStep
 from parlmesh.training.replay_trainer import Minibatch as QMinibatch
 from parlmesh.types import Array
 
-from .group import Group, RankLost
-from .members import Members
-from .rank import COLUMNS, digest
-from .weighted_share import WeightedShare
+from .collectives import Group, RankLost
+from .follower_rank import COLUMNS, digest
+from .gradient_share import WeightedShare
+from .rank_processes import Members
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")

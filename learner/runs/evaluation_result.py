@@ -6,7 +6,7 @@ from typing import Any
 
 from parlmesh.types import PolicyBlob
 
-from ..files.models import ModelFolder
+from ..files.kept_models import ModelFolder
 from ..files.recorder import Recorder
 from ..sources.experience_source import Evaluation
 from .progress import Progress

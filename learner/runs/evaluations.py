@@ -10,15 +10,15 @@ from parlmesh.telemetry import get_logger
 
 from .. import metrics
 from ..config import TrainingConfig
-from ..experience.pacing import evaluation_seconds
-from ..files.disk import Disk
+from ..experience.rollout_demand import evaluation_seconds
+from ..files.disk_retry import Disk
 from ..files.recorder import Recorder
 from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..sources.experience_source import Evaluation, ExperienceSource
 from .evaluation_result import Candidate, Judge
 from .progress import Progress
-from .throughput import Throughput
+from .update_accounting import Throughput
 
 log = get_logger("parlmesh.learner")
 

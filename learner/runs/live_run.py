@@ -7,10 +7,10 @@ import grpc.aio
 from ..config import LearnerConfig
 from ..files.checkpoint import Checkpoint
 from ..files.recorder import Recorder
-from ..ranks.several import Members
+from ..ranks.rank_setup import Members
 from ..sources.fleet_source import FleetSource, Listener
 from ..sources.serial_source import SerialSource
-from .run import TrainingRun
+from .training_loop import TrainingRun
 
 
 class LiveRun:

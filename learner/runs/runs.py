@@ -10,7 +10,7 @@ from typing import Any, Never
 from pydantic import ValidationError
 
 from parlmesh.config import effective
-from parlmesh.config.complaints import describe_errors
+from parlmesh.config.validation_errors import describe_errors
 from parlmesh.errors import (
     AlreadyExists,
     ConfigError,
@@ -21,23 +21,23 @@ from parlmesh.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from parlmesh.failures import sentence_at
+from parlmesh.exception_text import sentence_at
 from parlmesh.telemetry import get_logger
 
 from ..config import RUN_ID, LearnerConfig, TrainingConfig
 from ..experience import ExperienceQueue
-from ..experience.strikes import Strikes
-from ..files.disk import sentence_of
+from ..experience.sender_strikes import Strikes
+from ..files.disk_retry import sentence_of
 from ..files.folder_lock import FolderLock
-from ..files.models import ModelFolder
+from ..files.kept_models import ModelFolder
 from ..policies.registry import PolicyRegistry
-from ..policies.versions import uid_of
-from .driver import Driver, Launch
-from .entry import Entry, Totals
+from ..policies.version_numbers import uid_of
 from .live_run import LiveRun
 from .progress import RunState
-from .record import RunRecord, read_record
-from .run import TrainingRun
+from .run_driver import Driver, Launch
+from .run_entry import Entry, Totals
+from .run_file import RunRecord, read_record
+from .training_loop import TrainingRun
 
 log = get_logger("parlmesh.learner")
 

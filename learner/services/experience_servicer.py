@@ -15,9 +15,9 @@ from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
 from parlmesh.wire import TensorLimits, trajectory_from_proto
 
-from ..runs.run import TrainingRun
 from ..runs.runs import Runs
-from .streams import unless
+from ..runs.training_loop import TrainingRun
+from .stream_limits import unless
 
 # Receipts that may wait to be written before reading pauses.
 _WAITING_RECEIPTS = 64

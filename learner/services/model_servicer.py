@@ -11,10 +11,10 @@ from parlmesh.v1 import model_service_pb2 as pb
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceServicer
 from parlmesh.wire import struct_to_proto
 
-from ..files.models import Model, ModelFolder, to_onnx, to_safetensors
+from ..files.kept_models import Model, ModelFolder, to_onnx, to_safetensors
 from ..runs.runs import Runs
 from .paging import page
-from .streams import CHUNK_BYTES
+from .stream_limits import CHUNK_BYTES
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -9,14 +9,14 @@ import grpc.aio
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.policies.encodings import Encoding
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
 
 from .. import metrics
-from ..policies.broadcast import PolicyEncodings, policy_header
+from ..policies.policy_messages import PolicyEncodings, policy_header
 from ..policies.registry import PolicyRegistry, Published
-from .streams import unless
+from .stream_limits import unless
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

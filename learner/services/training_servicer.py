@@ -10,11 +10,11 @@ from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceServicer
 from parlmesh.wire import struct_from_proto, struct_to_proto
 
-from ..runs.entry import Entry
 from ..runs.progress import RunState
+from ..runs.run_entry import Entry
 from ..runs.runs import Runs
 from .paging import page
-from .streams import unless
+from .stream_limits import unless
 
 _WATCH_INTERVAL_SECONDS = 0.1
 

@@ -18,12 +18,12 @@ from parlmesh.wire import payload_from_proto, payload_to_proto
 
 from .. import metrics
 from ..config import ExperienceConfig, TrainingConfig
-from ..experience.strikes import UNASKED
+from ..experience.sender_strikes import UNASKED
 from ..policies.league import League
-from .dispatch import Dispatcher
 from .experience_source import Evaluation, MatchResult
 from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
+from .scheduler_client import Dispatcher
 
 log = get_logger("parlmesh.learner")
 

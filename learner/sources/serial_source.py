@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from parlmesh.environments.opponents import NEWEST, Opponent
+from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.errors import FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.policies import Policy, load_policy
 from parlmesh.rollouts import Collector, Mark, collector_seed, evaluate, games_by_opponent, play_match

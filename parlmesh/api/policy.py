@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
+from parlmesh.durable_files import replace_file
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.exports.hub import POLICY, hub_environment
-from parlmesh.files import replace_file
 from parlmesh.policies import load_policy as policy_of
 from parlmesh.policies import unpack_policy
 from parlmesh.types import Array
@@ -18,7 +18,7 @@ from parlmesh.types import Array
 from .observations import Reader
 
 if TYPE_CHECKING:
-    from .training import TrainingRun
+    from .train_call import TrainingRun
 
 _MODELS = "models"
 SETTINGS = "learner.effective.yaml"

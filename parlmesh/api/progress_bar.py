@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .training import TrainingRun
+    from .train_call import TrainingRun
 
 
 @contextmanager

@@ -1,5 +1,5 @@
 """The `parlmesh` command. Talks to the fleet over gRPC only; heavy imports happen inside the commands."""
 
-from parlmesh.extras import require
+from parlmesh.optional_packages import require
 
 require("parlmesh", "cli", "typer", "rich")

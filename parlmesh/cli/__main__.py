@@ -19,10 +19,10 @@ from parlmesh.cli.commands.status import status
 from parlmesh.cli.commands.top import top
 from parlmesh.cli.commands.up import up
 from parlmesh.cli.examples import give_examples
-from parlmesh.engine import choose_engine
 from parlmesh.errors import FleetError
-from parlmesh.extras import EXIT_CONFIGURATION, missing_extra
-from parlmesh.text import visible_lines
+from parlmesh.grpc_engine import choose_engine
+from parlmesh.harmless_text import visible_lines
+from parlmesh.optional_packages import EXIT_CONFIGURATION, missing_extra
 
 EXIT_BROKEN_PIPE = 141
 """As a shell counts a program that SIGPIPE ended."""
@@ -100,7 +100,7 @@ def main() -> None:
     except FleetError as error:
         _end(error)
     except BaseExceptionGroup as group:
-        from parlmesh.rpc.errors import fleet_error_in
+        from parlmesh.rpc.error_statuses import fleet_error_in
 
         found = fleet_error_in(group)
         if found is None:
@@ -127,7 +127,7 @@ def main() -> None:
 
 
 def _end(error: FleetError) -> None:
-    from parlmesh.rpc.errors import exit_code
+    from parlmesh.rpc.error_statuses import exit_code
 
     sys.stderr.write(f"parlmesh: {visible_lines(error.message)}\n")
     sys.exit(exit_code(error))

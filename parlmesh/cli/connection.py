@@ -117,7 +117,7 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
     import grpc
 
     from parlmesh.rpc import error_from_rpc
-    from parlmesh.rpc.errors import says_its_reason
+    from parlmesh.rpc.error_statuses import says_its_reason
 
     details = error.details() or ""
     if says_its_reason(error):

@@ -2,12 +2,12 @@
 
 from .config import ClientConfig
 from .controller import PARLController
-from .experience import Step
-from .federated import GlobalModel, PARLFederatedOrchestrator
-from .info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
-from .learner import PolicyUpdate
+from .experience_upload import Step
+from .federated_round import GlobalModel, PARLFederatedOrchestrator
+from .fleet_info import ActorInfo, ActorState, ClientCounts, PARLMetrics, PARLStats
+from .learner_calls import PolicyUpdate
 from .outcomes import Outcome, OutcomeState
-from .requests import Placement, Priority, TaskRequest
+from .task_request import Placement, Priority, TaskRequest
 
 __all__ = [
     "ActorInfo",

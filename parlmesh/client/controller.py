@@ -15,7 +15,7 @@ import grpc.aio
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
-from parlmesh.functions import FunctionTask
+from parlmesh.function_tasks import FunctionTask
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
@@ -23,17 +23,17 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .connection import Connection
-from .connection.pending import UnclaimedOutcomes, no_outcome
+from .connection.pending_outcomes import UnclaimedOutcomes, no_outcome
 from .connection.retry import is_temporary
-from .experience import ExperienceUploads, Step, UploadedExperience
-from .functions import Call, TaskFuture, call_of, calls_of, check_task, values_of
-from .info import PARLStats, stats_from_proto
-from .learner import PolicyUpdate, pause_run, resume_run, wait_for_policy
+from .experience_upload import ExperienceUploads, Step, UploadedExperience
+from .fleet_info import PARLStats, stats_from_proto
+from .function_calls import Call, TaskFuture, call_of, calls_of, check_task, values_of
+from .learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
-from .operations import FleetOperations
+from .map_and_gather import Run, enumerated
+from .operator_calls import FleetOperations
 from .outcomes import Outcome
-from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
-from .run import Run, enumerated
+from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,9 +10,9 @@ from tempfile import mkdtemp
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
-from parlmesh.functions import IMPORTING, sources, stop_import
+from parlmesh.function_tasks import IMPORTING, sources, stop_import
 from parlmesh.processes import ChildSpec, Supervisor, merged, service_command, write_settings
-from parlmesh.rpc.errors import fleet_error_in
+from parlmesh.rpc.error_statuses import fleet_error_in
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.client")

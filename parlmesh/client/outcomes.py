@@ -7,13 +7,13 @@ from typing import Any
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
-from parlmesh.failures import first_line, frames_of
+from parlmesh.exception_text import first_line, frames_of
 from parlmesh.types import Array
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import TensorLimits, payload_from_proto
 from parlmesh.wire.payloads import references_in
 
-from .arrays import Arrays
+from .large_arrays import Arrays
 
 OUTCOME_FORGOTTEN = "OUTCOME_FORGOTTEN"
 # The scheduler has let it through, so its size is no surprise any more.

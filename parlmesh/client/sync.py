@@ -17,19 +17,19 @@ from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from parlmesh.blobs import Reference
 from parlmesh.errors import Unavailable
-from parlmesh.functions import FunctionTask, stop_import
+from parlmesh.function_tasks import FunctionTask, stop_import
 from parlmesh.rpc.event_loop import loop_factory
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
 from .config import ClientConfig
 from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, P, PARLController, R
-from .experience import Step
-from .functions import call_of
-from .info import ActorInfo, PARLStats
-from .learner import PolicyUpdate
+from .experience_upload import Step
+from .fleet_info import ActorInfo, PARLStats
+from .function_calls import call_of
+from .learner_calls import PolicyUpdate
 from .outcomes import Outcome
-from .requests import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 
 T = TypeVar("T")
 

@@ -1,10 +1,10 @@
 """Configuration: defaults, a YAML file, the environment and `--set`, checked once into frozen models."""
 
 from .arguments import parse_arguments
-from .loading import load
+from .effective_config import effective, to_yaml
+from .installed_objects import load_source
+from .loader import load
 from .model import Config, ListenConfig, LogConfig, MetricsConfig
-from .printing import effective, to_yaml
-from .sources import load_source
 
 __all__ = [
     "Config",

@@ -12,10 +12,10 @@ from pydantic import BaseModel
 
 from parlmesh.errors import ConfigError
 
-from .complaints import stray_variables
+from .effective_config import MASK, to_yaml
 from .fields import REQUIRED, Leaf, describe, is_secret, leaves
-from .loading import load
-from .printing import MASK, to_yaml
+from .loader import load
+from .validation_errors import stray_variables
 
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from . import figures
+from . import number_format as figures
+from .page_request import View
 from .pages.tasks import request_of
-from .view import View
 
 MOST_AT_ONCE = 10_000
 Form = Mapping[str, Sequence[str]]

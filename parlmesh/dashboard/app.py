@@ -28,16 +28,16 @@ from parlmesh.errors import (
 )
 from parlmesh.telemetry import get_logger
 
-from . import figures
+from . import number_format as figures
 from .access import COOKIE, SESSION_SECONDS, Access, Visitor, same_origin
 from .actions import ACTIONS
+from .answer_cache import SharedAnswers
 from .config import DashboardConfig
 from .export import exported
-from .fleet import FRESH_SECONDS, Fleet
+from .fleet_calls import FRESH_SECONDS, Fleet
+from .live_updates import Pulse
+from .page_request import View
 from .pages import NAVIGATION, PAGES
-from .pulse import Pulse
-from .shared import SharedAnswers
-from .view import View
 
 FOLDER = Path(__file__).parent
 LARGEST_FORM_BYTES = 1 << 20

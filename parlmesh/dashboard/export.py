@@ -7,9 +7,9 @@ from typing import Any
 
 from parlmesh.errors import InvalidInput
 
-from . import figures
+from . import number_format as figures
+from .page_request import View
 from .pages.tasks import request_of
-from .view import View
 
 MOST_ROWS = 10_000
 

@@ -17,9 +17,9 @@ from parlmesh.telemetry import configure_logging, get_logger
 from .access import Access
 from .app import Site, build
 from .config import DashboardConfig
-from .fleet import Fleet
-from .history import History
-from .pulse import Pulse
+from .fleet_calls import Fleet
+from .fleet_history import History
+from .live_updates import Pulse
 
 GRACE_SECONDS = 2
 log = get_logger("parlmesh.dashboard")

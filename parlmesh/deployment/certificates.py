@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .batch import batch_hosts
+from .jobset import batch_hosts
 from .kubernetes import Object
 from .settings import DeploySettings
 
@@ -40,8 +40,8 @@ def actor_names(settings: DeploySettings) -> list[str]:
 
 def write_certificates(settings: DeploySettings, folder: Path) -> list[Path]:
     """Whatever is not there yet: the authority, a certificate each, and an operator's token."""
-    from parlmesh.security.certificate_files import write_authority, write_certificate
     from parlmesh.security.identity import role_named
+    from parlmesh.security.pem_files import write_authority, write_certificate
     from parlmesh.security.tokens import TOKENS_FILE, write_token
 
     written: list[Path] = []

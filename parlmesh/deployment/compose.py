@@ -3,10 +3,10 @@
 from typing import Any
 
 from .certificates import actor_names
-from .configurations import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
-from .documents import dump
 from .kubernetes import CERTIFICATES, CONFIGURATION, DATA, USER
+from .service_configs import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
 from .settings import DeploySettings
+from .yaml_files import dump
 
 
 def files(settings: DeploySettings) -> dict[str, str]:

@@ -5,9 +5,9 @@ import re
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from .documents import MADE, dump, dump_all
 from .kubernetes import Object, Objects
 from .settings import DeploySettings, camel
+from .yaml_files import MADE, dump, dump_all
 
 # Helm has words of its own for them.
 _BUILT_IN = {"name": ".Release.Name", "namespace": ".Release.Namespace"}

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from .configurations import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
-from .documents import dump
+from .service_configs import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
 from .settings import DeploySettings
+from .yaml_files import dump
 
 Object = dict[str, Any]
 

@@ -1,10 +1,10 @@
 """The objects of a fleet as a kustomize base with an overlay and components."""
 
-from .batch import jobset
 from .certificates import cert_manager, projected, secrets
-from .documents import dump, dump_all
+from .jobset import jobset
 from .kubernetes import Object, Objects
 from .settings import DeploySettings
+from .yaml_files import dump, dump_all
 
 VERSION = "kustomize.config.k8s.io/v1beta1"
 CERTIFICATES = "certificates"

@@ -4,9 +4,9 @@ import json
 from typing import Any
 
 from .alerts import alerting_rules, recording_rules
-from .configurations import ACTOR_METRICS, LEARNER_METRICS, SCHEDULER_METRICS
-from .documents import dump
+from .service_configs import ACTOR_METRICS, LEARNER_METRICS, SCHEDULER_METRICS
 from .settings import DeploySettings
+from .yaml_files import dump
 
 INTERVAL = "15s"
 

@@ -1,6 +1,6 @@
 """A fleet as one job of Slurm: the scheduler and the learner on its first node, an actor for each task."""
 
-from .configurations import RUN_ID
+from .service_configs import RUN_ID
 from .settings import DeploySettings
 
 JOB = """\

@@ -1,8 +1,8 @@
 """A fleet as units of systemd, one binary to a machine, with as few rights as it needs."""
 
-from .configurations import Layout
-from .documents import MADE, dump
+from .service_configs import Layout
 from .settings import DeploySettings
+from .yaml_files import MADE, dump
 
 ETC = "/etc/parlmesh"
 STATE = "/var/lib/parlmesh"

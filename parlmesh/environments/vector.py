@@ -15,12 +15,12 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from parlmesh.errors import InvalidInput
-from parlmesh.failures import place, sentence_at
+from parlmesh.exception_text import place, sentence_at
 from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec, Search
 
-from .opponents import Finished, Opponent, Opposed, Searched
+from .environment_threads import SteppedEnvironments
 from .spaces import Layout, acted, mask_width, observed, refusal
-from .stepping import SteppedEnvironments
+from .two_players import Finished, Opponent, Opposed, Searched
 
 # Gymnasium's wrappers that change what is seen or earned; others write files or open windows.
 WRAPPERS = (

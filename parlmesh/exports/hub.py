@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from parlmesh.durable_files import replace_file
 from parlmesh.errors import AlreadyExists, FailedPrecondition
-from parlmesh.files import replace_file
 
 CARD, POLICY, CONFIG, SETTINGS = "README.md", "policy.safetensors", "config.json", "settings.yaml"
 

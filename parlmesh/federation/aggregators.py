@@ -12,8 +12,8 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from .updates import Updates, blocks, gram, squared_distances
-from .weights import middle
+from .update_blocks import Updates, blocks, gram, squared_distances
+from .update_weights import middle
 
 Combination: TypeAlias = Callable[[Array], Array]
 

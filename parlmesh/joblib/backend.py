@@ -15,7 +15,7 @@ from parlmesh.blobs import Reference
 from parlmesh.client.sync import Controller
 from parlmesh.client.sync import fleet as open_fleet
 from parlmesh.errors import InvalidInput
-from parlmesh.functions import FunctionTask
+from parlmesh.function_tasks import FunctionTask
 from parlmesh.types import Array
 
 from .calls import call_function, function_name, packed_call, stays_here

@@ -12,7 +12,7 @@ from typing import Any
 from sklearn import config_context
 
 from parlmesh.errors import InvalidInput
-from parlmesh.functions import task
+from parlmesh.function_tasks import task
 
 from .estimators import Put, packed, unpacked
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .executor import PARLMAPEKExecutor
+    from .mapek_executor import PARLMAPEKExecutor
 
 __all__ = ["PARLMAPEKExecutor"]
 
@@ -11,7 +11,7 @@ __all__ = ["PARLMAPEKExecutor"]
 def __getattr__(name: str) -> Any:
     # An actor imports the handlers alone.
     if name == "PARLMAPEKExecutor":
-        from .executor import PARLMAPEKExecutor
+        from .mapek_executor import PARLMAPEKExecutor
 
         return PARLMAPEKExecutor
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

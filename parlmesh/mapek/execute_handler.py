@@ -12,8 +12,8 @@ from parlmesh.types import Array
 
 from .node.actions import ACTIONS, Action, Prepared
 from .node.deeds import MOST_TRIES, Deed, Deeds, DeedState
+from .node.node_memory import NodeState
 from .node.settings import NodeConfig, node_settings
-from .node.state import NodeState
 from .task_parameters import ExecuteParameters, parsed
 
 _LOOK_SECONDS = 10.0

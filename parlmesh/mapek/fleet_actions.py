@@ -162,7 +162,7 @@ def fleet_actions(controller: PARLController) -> dict[str, FleetAction]:
 
 
 def _gateway(parameters: Mapping[str, Any]) -> Any:
-    from parlmesh.worlds.cluster.gateway import connect
+    from parlmesh.worlds.cluster.kubernetes_client import connect
 
     kubeconfig = parameters.get("kubeconfig")
     return connect(

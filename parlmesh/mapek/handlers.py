@@ -9,11 +9,11 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .node.analysis import analyse
+from .node.node_memory import NodeState
 from .node.probes import pages, round_trips
 from .node.sensors import FIRST_SECONDS, Sensors
 from .node.settings import node_settings
-from .node.state import NodeState
-from .planning.choice import choose
+from .planning.action_choice import choose
 from .task_parameters import AnalyseParameters, MonitorParameters, PlanParameters, parsed
 from .types import Candidate
 

@@ -14,7 +14,7 @@ from parlmesh.errors import FailedPrecondition, NotFound
 
 from .config import BreakerConfig
 from .planning.arbiter import LastAction
-from .planning.breaker import Breaker
+from .planning.circuit_breaker import Breaker
 from .types import Candidate, CycleReport, Decision, Health, Status, Symptom
 
 VERSION = 1

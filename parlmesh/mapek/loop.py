@@ -12,11 +12,11 @@ from parlmesh.client import ActorInfo, ActorState, Outcome, PARLController, Plac
 from parlmesh.errors import FailedPrecondition, InvalidInput
 
 from .config import MapekConfig
-from .execution import Executor
 from .fleet_actions import fleet_actions
-from .journey import ORDERS, Journey, Surroundings
 from .knowledge import Knowledge
 from .node_calls import NodeCalls
+from .node_cycle import ORDERS, Journey, Surroundings
+from .planned_action import Executor
 from .planning.arbiter import Arbiter
 from .planning.policy import Policy
 from .rollback import Rollback

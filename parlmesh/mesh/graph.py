@@ -8,8 +8,8 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from .links import MOST_LINKS, MOST_NODES, Mesh
-from .metrics import MOST_COST, Metric, costs
+from .link_costs import MOST_COST, Metric, costs
+from .measured_mesh import MOST_LINKS, MOST_NODES, Mesh
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,17 +18,17 @@ from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
 from parlmesh.types import Array
 
 from .anomalies import THRESHOLDS, Anomalies, Node, detected
-from .disjoint import Path, pairs_array
+from .disjoint_paths import Path, pairs_array
 from .distances import all_distances, checked_inside, merged, segments_of
 from .failures import MOST_NODES, MOST_SCENARIOS, Consequences, Failures, scenarios_of
+from .fleet_or_local import Job, Progress, Where, performed, silent
 from .graph import Graph
-from .links import Mesh
-from .metrics import Metric, chosen_metric
+from .link_costs import Metric, chosen_metric
+from .measured_mesh import Mesh
 from .plugin import FAILURES, PATHS, SEGMENT, paths_of
 from .routes import RoutingTable, next_hops
 from .segments import MOST_MEMBERS, segment_labels
 from .traffic import Demands, capacities
-from .work import Job, Progress, Where, performed, silent
 
 SEGMENTS_PAY_NODES = 1500
 """From here on distances by segments are found sooner than by one Dijkstra from every node, also in one process."""

@@ -10,7 +10,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.plugins import Plugin
 from parlmesh.types import Array
 
-from .disjoint import disjoint_paths
+from .disjoint_paths import disjoint_paths
 from .distances import all_distances
 from .failures import MOST_SCENARIOS, Failures
 from .graph import Graph

@@ -10,7 +10,7 @@ from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.types import Array
 
 from .graph import Graph
-from .metrics import UNIT
+from .link_costs import UNIT
 
 
 def next_hops(graph: Graph, distance: Array, whose: str = "the distances") -> Array:

@@ -12,9 +12,9 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .formats import read_text
-from .formats.facts import as_number
+from .formats.attribute_names import as_number
 from .graph import Graph
-from .links import Mesh
+from .measured_mesh import Mesh
 
 MOST_DEMANDS = 1_000_000
 _COLUMNS = ("source", "target", "volume")

@@ -6,6 +6,6 @@ numpy in, numpy out; torch in, torch out, on its device. Importing this package 
 from .budget import Budget, BudgetExceeded
 from .critical_steps import CriticalStepsMetric, critical_steps
 from .reward import PARLReward
-from .schedules import anneal
+from .reward_schedules import anneal
 
 __all__ = ["Budget", "BudgetExceeded", "CriticalStepsMetric", "PARLReward", "anneal", "critical_steps"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from parlmesh.errors import InvalidInput
 
-from .arrays import Values, at_least_zero, like
+from .numpy_or_torch import Values, at_least_zero, like
 
 
 def critical_steps(stages: Iterable[tuple[float, Sequence[float]]]) -> float:

@@ -12,7 +12,7 @@ from parlmesh.types import EnvironmentSpec
 
 from .jobs.environment import NAME, Orchestration, OrchestrationJobs
 from .language import environment as language
-from .language.chat import ChatSubAgent
+from .language.chat_sub_agents import ChatSubAgent
 from .live.handlers import SearchingSubAgent
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _parl(
 
 
 def _causal_lm(spec: PolicySpec) -> "nn.Module":
-    from .language.network import CausalPolicy
+    from .language.causal_lm import CausalPolicy
 
     return CausalPolicy(spec)
 

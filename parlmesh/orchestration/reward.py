@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from parlmesh.errors import InvalidInput
 
-from .arrays import Values, at_least_zero, like
-from .schedules import Shape, anneal
+from .numpy_or_torch import Values, at_least_zero, like
+from .reward_schedules import Shape, anneal
 
 MAX_SUBAGENTS = 100
 

@@ -7,9 +7,9 @@ import torch
 
 from parlmesh.types import Array
 
-from .acting import Network, NumpyPolicy
-from .network import ActorCritic
+from .numpy_acting import Network, NumpyPolicy
 from .spec import PolicySpec
+from .torch_networks import ActorCritic
 from .torch_threads import use_one_thread
 
 

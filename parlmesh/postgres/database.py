@@ -16,7 +16,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from parlmesh.errors import FailedPrecondition
 
-from .target import Target
+from .connection_settings import Target
 
 T = TypeVar("T")
 

@@ -18,9 +18,9 @@ from typing import Self
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
 
-from .children import describe_end, has_served, kill_session, last_words, log_size, serving_port, spawn, terminate
-from .process import Process
-from .restarts import DEFAULT_LIMITS, RestartLimits, restart_delay
+from .child_process import describe_end, has_served, kill_session, last_words, log_size, serving_port, spawn, terminate
+from .process_exit import Process
+from .restart_policy import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
 """Exit codes after which a child would only end so again, by what it refused."""

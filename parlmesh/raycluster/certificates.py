@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parlmesh.security.certificate_files import write_authority, write_certificate
 from parlmesh.security.extra import require_extra
 from parlmesh.security.identity import role_named
+from parlmesh.security.pem_files import write_authority, write_certificate
 from parlmesh.security.tokens import write_token
 
 if TYPE_CHECKING:

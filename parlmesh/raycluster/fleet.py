@@ -11,9 +11,9 @@ from pydantic import Field
 
 from parlmesh.config import Config
 from parlmesh.errors import AlreadyExists, DeadlineExceeded, NotFound, Unavailable
-from parlmesh.extras import require
+from parlmesh.optional_packages import require
 
-from .host import Host, Part
+from .process_keeper import Host, Part
 
 NAMESPACE = "parlmesh"
 _CALL_SECONDS = 30.0

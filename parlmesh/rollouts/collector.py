@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from parlmesh.action_masks import pack_mask
 from parlmesh.environments import Environments
-from parlmesh.environments.opponents import Finished, Opponent
+from parlmesh.environments.two_players import Finished, Opponent
 from parlmesh.errors import InvalidInput
-from parlmesh.masks import pack_mask
 from parlmesh.policies import Policy, SearchingPolicy
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
@@ -34,7 +34,7 @@ from parlmesh.types import (
     target_width,
 )
 
-from .lives import Lives, Played
+from .episode_replay import Lives, Played
 
 
 def collector_seed(run_seed: int, actor_id: str, incarnation: int, slot: int = 0) -> np.random.SeedSequence:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parlmesh.environments import Environments
-from parlmesh.environments.opponents import Finished, Opponent
+from parlmesh.environments.two_players import Finished, Opponent
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.policies import Policy
 from parlmesh.types import Array, Search

@@ -1,12 +1,12 @@
 """gRPC as the whole fleet uses it: channels, errors, identity. What only servers need is in `parlmesh.rpc.server`."""
 
-from .caller import caller
+from .caller_identity import caller
 from .channel.backoff import Backoff
 from .channel.channel import open_channel
-from .errors import error_from_rpc, error_from_status, status_from_error
+from .error_statuses import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .paging import pages
-from .process import run_service
+from .service_main import run_service
 from .task_group import together
 
 __all__ = [

@@ -12,7 +12,7 @@ from parlmesh.addresses import host_of, is_loopback
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
 from parlmesh.security.extra import require_extra
-from parlmesh.security.watching import WatchedFiles
+from parlmesh.security.file_watch import WatchedFiles
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.security")
@@ -84,9 +84,9 @@ def bearer_for(address: str, security: SecurityConfig, now: Callable[[], float] 
     if security.ca is None:
         raise ConfigError(f"security.certificate needs security.ca to reach {address} over TLS", reason="SECURITY")
     require_extra()
-    from parlmesh.security.assertions import Signer
-    from parlmesh.security.certificate_files import read_certificates, read_pair
     from parlmesh.security.certificates import identity_of
+    from parlmesh.security.pem_files import read_certificates, read_pair
+    from parlmesh.security.signed_assertions import Signer
 
     certificate, key = security.certificate, security.key
     watched = WatchedFiles([certificate, key], time.monotonic)

@@ -13,10 +13,10 @@ from jwt.exceptions import PyJWTError
 from parlmesh.errors import ConfigError, FleetError, InvalidInput, Unauthenticated
 from parlmesh.telemetry import get_logger
 
+from .authorisation import ISSUER_PROOF
 from .config import IssuerConfig
-from .guard import ISSUER_PROOF
+from .file_watch import WatchedFiles
 from .identity import Identity, Role, check_name
-from .watching import WatchedFiles
 
 CLOCK_SKEW_SECONDS = 30
 _LARGEST_KEYS_BYTES = 1 << 20

@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives import hashes
 
 from parlmesh.errors import InvalidInput, NotFound
 
-from .certificate_files import AUTHORITY, read_certificates, read_pair, write_pair
 from .certificates import hosts_of, identity_of, issue
-from .files import write_file
+from .pem_files import AUTHORITY, read_certificates, read_pair, write_pair
 from .revocation import read_revoked
+from .secret_files import write_file
 
 REVOKED_FILE = "revoked.txt"
 

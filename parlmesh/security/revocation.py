@@ -7,7 +7,7 @@ from pathlib import Path
 from parlmesh.errors import ConfigError, FleetError
 from parlmesh.telemetry import get_logger
 
-from .watching import WatchedFiles
+from .file_watch import WatchedFiles
 
 _LARGEST_FILE_BYTES = 16 * 1024 * 1024
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")

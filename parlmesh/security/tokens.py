@@ -14,9 +14,9 @@ from parlmesh.config import Config
 from parlmesh.errors import ConfigError, FleetError
 from parlmesh.telemetry import get_logger
 
-from .files import refuse_existing, write_file
+from .file_watch import WatchedFiles
 from .identity import NAME_PATTERN, Identity, Role, check_name
-from .watching import WatchedFiles
+from .secret_files import refuse_existing, write_file
 
 TOKENS_FILE = "tokens.yaml"
 

@@ -1,7 +1,7 @@
 """Self-play: games of two players, opponents, ratings. Importing this registers the games' ids.
 
 The engine finds the ids by the entry points `parlmesh.environments`, and knows an opponent by
-`parlmesh.environments.opponents` alone.
+`parlmesh.environments.two_players` alone.
 """
 
 from .registration import adopt, register_envs

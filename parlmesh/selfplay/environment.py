@@ -11,15 +11,15 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from parlmesh.environments.opponents import Finished, Opponent
+from parlmesh.environments.two_players import Finished, Opponent
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import Policy
 from parlmesh.types import ACTION_MASK, Array, Search
 
 from .games import OTHER_SIDE, WORTH, Games, Verdict, winning_moves
-from .players import drawn
+from .opponent_seats import RESIGNS, Seats
+from .scripted_players import drawn
 from .search import Looking, Searcher
-from .seats import RESIGNS, Seats
 from .settings import read_settings
 
 Maker = Callable[..., Games]

@@ -20,14 +20,14 @@ import numpy as np
 
 from parlmesh.client import ActorInfo, Outcome
 from parlmesh.client.sync import Controller
+from parlmesh.durable_files import replace_file
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput
-from parlmesh.files import replace_file
 from parlmesh.policies import pack_policy
-from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.telemetry import get_logger
 from parlmesh.types import VALID, Array
 
-from .collecting import KIND
+from .collect_handler import KIND
 from .parallel_config import environment_of, read_config, spec_of
 from .serial_worker import SerialWorker
 
@@ -91,7 +91,7 @@ class ParallelManager:
 
     def _start_fleet(self) -> int:
         self._controller = Controller()
-        actor = {"handlers": {KIND: "parlmesh.selfplay.collecting:CollectGames"}, "limits": {"prefetch": 0}}
+        actor = {"handlers": {KIND: "parlmesh.selfplay.collect_handler:CollectGames"}, "limits": {"prefetch": 0}}
         scheduler = {"listen": {"max_message_bytes": 1 << 28}}
         count = self.config.num_workers
         return self._controller.initialize(count, actor=actor, scheduler=scheduler, processes=count)

@@ -18,7 +18,7 @@ class _Board:
         self._outcomes = outcomes
 
     def __call__(self, spec: PolicySpec) -> "nn.Module":
-        from .network import BoardNetwork
+        from .board_network import BoardNetwork
 
         return BoardNetwork(spec, outcomes=self._outcomes)
 

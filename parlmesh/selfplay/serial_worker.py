@@ -7,7 +7,7 @@ from typing import Any
 from parlmesh.handlers import Context
 from parlmesh.types import Array
 
-from .collecting import CollectGames
+from .collect_handler import CollectGames
 
 
 class SerialWorker:

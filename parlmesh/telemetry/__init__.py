@@ -1,7 +1,9 @@
-"""Logs on stderr, and what is measured of waiting. Metrics for Prometheus are in `parlmesh.telemetry.metrics`, which
-needs the `server` extra."""
+"""Logs on stderr, and what is measured of waiting.
+
+Metrics for Prometheus are in `parlmesh.telemetry.metrics_page`, which needs the `server` extra.
+"""
 
 from .logging import Logger, bind, configure_logging, get_logger
-from .waiting import Waiting
+from .wait_share import Waiting
 
 __all__ = ["Logger", "Waiting", "bind", "configure_logging", "get_logger"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from parlmesh.text import visible, visible_lines
+from parlmesh.harmless_text import visible, visible_lines
 
 MOST_BYTES = 4 << 20
 """Only so much of the end of a file is looked at: a log may have any length."""

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from parlmesh.config import LogConfig
-from parlmesh.text import visible, visible_json
+from parlmesh.harmless_text import visible, visible_json
 
-from .limiting import LineLimit
+from .log_rate_limit import LineLimit
 
 _LONGEST_TEXT = 2000
 _SECRET_WORDS = frozenset({"token", "key", "secret", "password", "authorization", "credential"})

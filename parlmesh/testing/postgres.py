@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from parlmesh.postgres.connection_settings import Target
 from parlmesh.postgres.database import Database
 from parlmesh.postgres.schema import migrate
-from parlmesh.postgres.target import Target
 
 from .servers import free_port
 

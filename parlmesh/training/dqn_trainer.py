@@ -7,9 +7,9 @@ import numpy as np
 from parlmesh.policies import PolicySpec
 from parlmesh.types import EnvironmentSpec
 
-from .dqn_config import DqnConfig
-from .q_model import QModel
+from .numpy_q_model import QModel
 from .replay_trainer import Learnt, Minibatch, ReplayTrainer
+from .settings.dqn import DqnConfig
 
 
 class DqnTrainer(ReplayTrainer):

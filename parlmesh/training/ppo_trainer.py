@@ -11,8 +11,8 @@ from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.schedules import scheduled
 from parlmesh.algorithms.vtrace import vtrace
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
+from parlmesh.policies.observation_features import Features
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
@@ -31,9 +31,9 @@ from parlmesh.types import (
     Fragment,
 )
 
-from .model import Memory, Minibatch, Model, Steps
-from .ppo_config import PpoConfig
+from .numpy_model import Memory, Minibatch, Model, Steps
 from .reward_scale import RewardScale
+from .settings.ppo import PpoConfig
 from .trainer import Update
 
 # A single step that has become much likelier must not outweigh the rest of its batch.

@@ -9,7 +9,7 @@ from parlmesh.algorithms.schedules import scheduled
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.types import ACTION, OBSERVATION, REWARD, TERMINATED, VALID, Array, Fragment
 
-from .q_learning_config import QLearningConfig
+from .settings.q_learning import QLearningConfig
 from .trainer import Update
 
 

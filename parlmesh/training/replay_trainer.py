@@ -9,12 +9,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from parlmesh.action_masks import unpack_mask
 from parlmesh.algorithms.n_step import n_step
 from parlmesh.algorithms.schedules import scheduled
-from parlmesh.masks import unpack_mask
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.policies.features import Features
 from parlmesh.policies.normaliser import Normaliser
+from parlmesh.policies.observation_features import Features
 from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
@@ -29,10 +29,10 @@ from parlmesh.types import (
     Fragment,
 )
 
+from .replay.capacity import DISCOUNT, NEXT_MASK, NEXT_OBSERVATION, RETURN, columns_of, frames_for, replay_for
 from .replay.config import ReplayConfig
 from .replay.rate_limiter import RateLimiter
 from .replay.replay import Sample
-from .replay.room import DISCOUNT, NEXT_MASK, NEXT_OBSERVATION, RETURN, columns_of, frames_for, replay_for
 from .trainer import Update
 
 

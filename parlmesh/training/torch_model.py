@@ -7,21 +7,21 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from parlmesh.action_masks import unpack_mask
 from parlmesh.algorithms.imitation_torch import imitation_loss
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.algorithms.ppo_torch import ppo_loss
-from parlmesh.masks import unpack_mask
 from parlmesh.policies import PolicySpec
-from parlmesh.policies.dense import DenseActorCritic
 from parlmesh.policies.distributions import MASKED
-from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
 from .devices import CPU
-from .model import Memory, Minibatch, Steps
-from .ppo_config import PpoConfig
-from .sharing import Share, share_gradients
+from .numpy_model import Memory, Minibatch, Steps
+from .settings.ppo import PpoConfig
+from .shared_step import Share, share_gradients
 
 # Bytes of features that a pass without gradients takes at once: a whole batch of images would need gigabytes.
 _PART_BYTES = 8 * 1024 * 1024

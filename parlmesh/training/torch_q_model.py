@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from parlmesh.algorithms.dqn import QTerms, double_q_targets
 from parlmesh.algorithms.dqn_torch import dueling, huber_loss
 from parlmesh.policies import PolicySpec
-from parlmesh.policies.dense_q import DenseQ
-from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.numpy_q_networks import DenseQ
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
 from .devices import CPU
-from .dqn_config import DqnConfig
-from .q_model import QStep
+from .numpy_q_model import QStep
 from .replay_trainer import Minibatch
-from .sharing import Share, share_gradients
+from .settings.dqn import DqnConfig
+from .shared_step import Share, share_gradients
 
 
 class TorchQModel:

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from parlmesh.files import PRIVATE, replace_file
+from parlmesh.durable_files import PRIVATE, replace_file
 
 from .config import TuneConfig
 from .space import settings_of

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.errors import FailedPrecondition
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, evaluate, evaluation_seed
-from parlmesh.trainers import policy_for, trainer_for
-from parlmesh.training.config import TrainingConfig
+from parlmesh.training.settings.run import TrainingConfig
 from parlmesh.types import Array
 
 

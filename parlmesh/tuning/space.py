@@ -4,9 +4,9 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from parlmesh.config.complaints import describe_errors
+from parlmesh.config.validation_errors import describe_errors
 from parlmesh.errors import InvalidInput
-from parlmesh.training.config import TrainingConfig
+from parlmesh.training.settings.run import TrainingConfig
 
 from .config import Range, TuneConfig
 

@@ -5,8 +5,8 @@ from itertools import islice
 
 from parlmesh import limits
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, ResourceExhausted
-from parlmesh.rates import Rates
 from parlmesh.security.config import QuotaConfig
+from parlmesh.token_bucket import Rates
 
 from ..config import NamespaceConfig, QueueConfig
 from . import dependencies

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from parlmesh.errors import InvalidInput
-from parlmesh.failures import first_line
+from parlmesh.exception_text import first_line
 
 from .task import Failure, Task
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from parlmesh.failures import first_line
+from parlmesh.exception_text import first_line
 
 from .core import Core
 from .placement import Actor, ActorState

@@ -10,10 +10,10 @@ from ..config import SchedulerConfig
 from . import dependencies
 from .actions import Decided, Returned
 from .admission import Allowances
+from .known_actors import Roster
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
-from .roster import Roster
 from .statistics import Statistics
 from .task import (
     NO_LEASE,

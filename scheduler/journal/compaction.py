@@ -5,7 +5,7 @@ from itertools import islice
 
 from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standing
 from ..core.node_quarantine import MAX_NODES
-from .decoding import decode, split
+from .record_reader import decode, split
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
 from .unreadable import UnreadableRecords
 

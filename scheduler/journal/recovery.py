@@ -10,7 +10,7 @@ from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
 from ..core.task import Failure, Task, TaskState
 from .compaction import Compactor, Trail
-from .decoding import decode, peek_time, read_submitted
+from .record_reader import decode, peek_time, read_submitted
 from .records import UNREADABLE, Leased
 from .stored_task import StoredTask
 from .unreadable import UnreadableRecords

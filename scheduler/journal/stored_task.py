@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.task import SUCCEEDED, Failure, Task
-from .decoding import decode, peek_finished, peek_task_id
+from .record_reader import decode, peek_finished, peek_task_id
 from .records import UNREADABLE, Ended, Submitted
 from .unreadable import UnreadableRecords
 

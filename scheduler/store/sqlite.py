@@ -10,16 +10,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
+from parlmesh.high_water_mark import Seen, Witness
 from parlmesh.telemetry import get_logger
-from parlmesh.witness import Seen, Witness
 
 from ..journal.compaction import Compactor
 from ..journal.records import count, seal
-from .custody import Custody
+from .file_ownership import Custody
 from .protocol import LEASES_PER_START, Opened, new_identity, next_floor
-from .salvage import check_identity, check_length, check_presence, repair
-from .shelf import Place, shorten
-from .tables import Tables
+from .row_compaction import Place, shorten
+from .sqlite_repair import check_identity, check_length, check_presence, repair
+from .sqlite_tables import Tables
 
 log = get_logger("parlmesh.scheduler")
 

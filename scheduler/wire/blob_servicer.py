@@ -10,21 +10,21 @@ import xxhash
 
 from parlmesh import limits
 from parlmesh.blobs import check_name
+from parlmesh.durable_files import write_all
 from parlmesh.errors import InvalidInput, NotFound, PermissionDenied, ResourceExhausted
-from parlmesh.files import write_all
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.security import Role
 from parlmesh.v1 import blob_service_pb2 as pb
 from parlmesh.wire.chunks import chunk_to_wire
 
-from ..blobs import BlobLedger, client_writer, writer_of
+from ..blob_ledger import BlobLedger, client_writer, writer_of
 from ..config import BlobConfig
 from ..core.core import Core
 from ..core.task import Task
-from .seat import Seat
-from .tenancy import Tenant
+from .leader_redirect import Seat
+from .namespaces import Tenant
 
 Context = Any
 

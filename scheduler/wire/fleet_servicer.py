@@ -11,14 +11,14 @@ from parlmesh.addresses import host_of
 from parlmesh.errors import InvalidInput, PermissionDenied
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.security import ANYONE
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from ..core.sessions import Hello
 from ..shell import Shell
 from . import messages
-from .seat import Seat
+from .leader_redirect import Seat
 
 Context = Any
 

@@ -7,7 +7,7 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from parlmesh import limits
-from parlmesh.text import visible
+from parlmesh.harmless_text import visible
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2

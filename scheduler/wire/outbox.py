@@ -9,7 +9,7 @@ from parlmesh.errors import FleetError, ResourceExhausted
 from ..core.core import Core
 from ..core.task import Task
 from . import fast_encode
-from .inputs import encoded_inputs
+from .dependency_results import encoded_inputs
 
 MESSAGE_BYTES = 1024 * 1024
 # A reader that leaves more than this unread is disconnected with the reason and may come back.

@@ -12,19 +12,19 @@ from parlmesh import limits
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller, status_from_error
 from parlmesh.rpc.server import Service
-from parlmesh.rpc.server.registration import service_of
+from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from ..blobs import client_writer
+from ..blob_ledger import client_writer
 from ..core.explain import explain
 from ..core.placement import ActorCommand
 from ..core.trace import to_json
 from ..shell import Shell
-from . import fast_decode, fast_encode, views
+from . import fast_decode, fast_encode, queries
+from .leader_redirect import Seat
+from .namespaces import Tenant
 from .outbox import Outbox, messages
-from .seat import Seat
-from .tenancy import Tenant
-from .watches import WatchedNames
+from .task_watches import WatchedNames
 
 Context = Any
 
@@ -103,11 +103,11 @@ class SchedulerServicer:
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
         await self._shell.committed()
-        return views.get_task(self._shell.core, self._tenant().task(request.task_id))
+        return queries.get_task(self._shell.core, self._tenant().task(request.task_id))
 
     async def ListTasks(self, request: pb.ListTasksRequest, context: Context) -> pb.ListTasksResponse:
         await self._shell.committed()
-        return views.list_tasks(self._shell.core, request, self._tenant().prefix)
+        return queries.list_tasks(self._shell.core, request, self._tenant().prefix)
 
     async def WatchTasks(self, request: pb.WatchTasksRequest, context: Context) -> None:
         """Writes encoded WatchTasksResponses."""
@@ -145,23 +145,23 @@ class SchedulerServicer:
         return pb.ExplainTaskResponse(explanation=explain(self._shell.core, task, self._shell.now()))
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: Context) -> pb.GetStatisticsResponse:
-        return views.statistics(self._shell.core, self._shell.now())
+        return queries.statistics(self._shell.core, self._shell.now())
 
     async def ListActors(self, request: pb.ListActorsRequest, context: Context) -> pb.ListActorsResponse:
-        return views.list_actors(self._shell.core, request)
+        return queries.list_actors(self._shell.core, request)
 
     async def UpdateActors(self, request: pb.UpdateActorsRequest, context: Context) -> pb.UpdateActorsResponse:
         actors = await self._shell.command(
             request.actor_ids, request.node_ids, _command(request.command), request.reason
         )
-        return views.commanded(self._shell.core, actors)
+        return queries.commanded(self._shell.core, actors)
 
     async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: Context) -> pb.RebalanceTasksResponse:
         return pb.RebalanceTasksResponse(moved_tasks=await self._shell.rebalance())
 
     async def GetTrace(self, request: pb.GetTraceRequest, context: Context) -> pb.GetTraceResponse:
         core = self._shell.core
-        attempts = views.attempts(core, request, self._shell.now())
+        attempts = queries.attempts(core, request, self._shell.now())
         return pb.GetTraceResponse(trace_json=await asyncio.to_thread(to_json, attempts, core.life.wall_offset))
 
 

@@ -8,9 +8,9 @@ from prometheus_client import CollectorRegistry
 
 from actor.build import HANDLERS, HandlerResources, identities_of, make_handlers
 from actor.config import ActorConfig
-from actor.federation.link import FederationLink
-from actor.federation.nodes import LearningTasks, Participants
-from actor.learner.link import LearnerLink
+from actor.federation.federation_client import FederationLink
+from actor.federation.local_nodes import LearningTasks, Participants
+from actor.learner.learner_client import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity
 from parlmesh.errors import ConfigError

@@ -11,7 +11,7 @@ import gymnasium
 import pytest
 
 import parlmesh
-from parlmesh.api.training import TrainingRun
+from parlmesh.api.train_call import TrainingRun
 from parlmesh.errors import AlreadyExists, FleetError, Unavailable
 
 pytestmark = pytest.mark.e2e

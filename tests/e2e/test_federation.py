@@ -25,7 +25,7 @@ SIZE = 40
 TASK = '''
 import time
 import numpy as np
-from parlmesh.federation.learning import FirstModel, Fitted, Judged
+from parlmesh.federation.learning_task import FirstModel, Fitted, Judged
 
 class Mischief:
     """Every node adds 1; what else it does is in its name."""

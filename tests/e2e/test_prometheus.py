@@ -21,7 +21,7 @@ import yaml
 
 from parlmesh.deployment.alerts import ALERTS, RECORDED
 from parlmesh.deployment.grafana import expressions
-from parlmesh.deployment.rendering import write
+from parlmesh.deployment.rendered_files import write
 from parlmesh.deployment.settings import DeploySettings
 from parlmesh.security.identity import role_named
 from parlmesh.security.tokens import write_token

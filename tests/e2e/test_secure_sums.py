@@ -22,7 +22,7 @@ SIZE = 3_000
 TASK = '''
 import os, time
 import numpy as np
-from parlmesh.federation.learning import FirstModel, Fitted, Judged
+from parlmesh.federation.learning_task import FirstModel, Fitted, Judged
 
 class Known:
     """Node k moves by numbers that only it and the test know; those of the host `gone` never come to an end."""

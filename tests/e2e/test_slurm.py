@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from parlmesh.deployment.rendering import write
+from parlmesh.deployment.rendered_files import write
 from parlmesh.deployment.settings import DeploySettings
 from parlmesh.testing import free_port, wait_until
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parlmesh.postgres.target import Target
+from parlmesh.postgres.connection_settings import Target
 from parlmesh.testing.postgres import Cluster, query
 from scheduler import failpoints
 from scheduler.simulation import Violation

@@ -9,15 +9,15 @@ import pytest
 import safetensors.numpy
 
 from actor.config import LimitsConfig
-from actor.federation.link import FederationLink
-from actor.federation.nodes import LearningTasks, Participants
+from actor.federation.federation_client import FederationLink
+from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from learner.config import FederationsConfig
-from learner.federation.directory import Federations
-from learner.federation.nodes import NodesFound
+from learner.federation.connected_nodes import NodesFound
+from learner.federation.federations import Federations
 from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
-from learner.federation.tasks import evaluation_tasks, fit_tasks
+from learner.federation.task_specs import evaluation_tasks, fit_tasks
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.handlers import Cancelled, Context
 from parlmesh.policies import load_policy

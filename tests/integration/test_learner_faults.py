@@ -210,7 +210,7 @@ def put_in_the_way(folder, name):
 async def test_a_learner_that_is_stopped_while_its_disk_refuses_leaves_the_run_to_its_last_checkpoint(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("learner.files.disk._LEAVING_SECONDS", 0.2)
+    monkeypatch.setattr("learner.files.disk_retry._LEAVING_SECONDS", 0.2)
     async with learner(tmp_path) as runs:
         await trains(runs)
         entry = runs.get("run")
@@ -241,7 +241,7 @@ async def test_a_stop_that_the_disk_refuses_is_carried_out_when_it_can_be(tmp_pa
 
 
 async def test_a_run_whose_folder_cannot_be_written_is_made_ready_when_it_can_be(tmp_path, monkeypatch):
-    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    monkeypatch.setattr("learner.runs.run_driver._DISK_SECONDS", 0.05)
     async with learner(tmp_path / "run") as runs:
         await runs.create("other", ENDLESS)
         folder = tmp_path / "run" / "runs" / "other"

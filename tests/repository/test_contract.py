@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from actor.worker import attempts
+from actor.worker import attempt_results
 from learner import config as learner_config
 from learner.federation import messages as federation_messages
-from learner.federation import models as federation_models
-from learner.federation.rules import gate, records
-from learner.services import metrics_servicer, model_servicer, paging, policy_servicer, streams, training_servicer
+from learner.federation import model_versions as federation_models
+from learner.federation.rules import records, update_checks
+from learner.services import metrics_servicer, model_servicer, paging, policy_servicer, stream_limits, training_servicer
 from parlmesh import limits
 from parlmesh.v1 import (
     federation_service_pb2,
@@ -31,7 +31,7 @@ from scheduler.config import SchedulerConfig
 from scheduler.core import trace
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, TaskState
-from scheduler.wire import blob_servicer, messages, views
+from scheduler.wire import blob_servicer, messages, queries
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"(?:message|enum|service|oneof) (\w+) \{")
@@ -83,9 +83,9 @@ MOST: Mapping[str, float] = {
     "CancelTasksRequest.task_ids": limits.TASK_IDS.most,
     "UpdateActorsRequest.actor_ids": limits.ACTOR_IDS.most,
     "UpdateActorsRequest.reason": limits.REASON.most,
-    "ListTasksRequest.page_size": views.MAX_PAGE,
-    "ListActorsRequest.page_size": views.MAX_PAGE,
-    "GetTraceRequest.seconds": views.MAX_TRACE_SECONDS,
+    "ListTasksRequest.page_size": queries.MAX_PAGE,
+    "ListActorsRequest.page_size": queries.MAX_PAGE,
+    "GetTraceRequest.seconds": queries.MAX_TRACE_SECONDS,
     "Hello.node_id": limits.NODE_ID.most,
     "Hello.actor_id": limits.ACTOR_ID.most,
     "Hello.slots": limits.SLOTS.most,
@@ -101,15 +101,15 @@ MOST: Mapping[str, float] = {
     "Trajectory.episodes": trajectories._MAX_EPISODES,
     "QueryMetricsRequest.names": metrics_servicer._MOST_NAMES,
     "QueryMetricsRequest.max_points": metrics_servicer._MOST_POINTS,
-    "GetPolicyResponse.data": streams.CHUNK_BYTES,
-    "WatchPolicyResponse.data": streams.CHUNK_BYTES,
-    "ExportModelResponse.data": streams.CHUNK_BYTES,
+    "GetPolicyResponse.data": stream_limits.CHUNK_BYTES,
+    "WatchPolicyResponse.data": stream_limits.CHUNK_BYTES,
+    "ExportModelResponse.data": stream_limits.CHUNK_BYTES,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._LARGEST_PAGE,
     "UpdateRecord.message": records.LONGEST_MESSAGE,
     "UpdateHeader.node_id": federation_messages._LONGEST_NAME,
-    "UpdateHeader.metrics": gate.MOST_METRICS,
+    "UpdateHeader.metrics": update_checks.MOST_METRICS,
     "UpdateHeader.tensors": federation_messages._MOST_TENSORS,
 }
 # Less may be sent than is promised.
@@ -118,8 +118,8 @@ NO_MORE_THAN: Mapping[str, float] = {
     "WatchFederatedModelResponse.data": federation_models.CHUNK_BYTES,
 }
 DEFAULTS: Mapping[str, float] = {
-    "ListTasksRequest.page_size": views.DEFAULT_PAGE,
-    "GetTraceRequest.seconds": views.DEFAULT_TRACE_SECONDS,
+    "ListTasksRequest.page_size": queries.DEFAULT_PAGE,
+    "GetTraceRequest.seconds": queries.DEFAULT_TRACE_SECONDS,
     "GetTraceRequest.max_attempts": trace.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
@@ -235,7 +235,7 @@ def test_the_reasons_of_a_failure_are_those_that_the_code_gives() -> None:
     of_scheduler = set().union(
         *(_reasons_of_failures(ROOT / "scheduler" / part) for part in ("core", "journal", "wire"))
     )
-    of_actor = {value for name, value in vars(attempts).items() if name.isupper() and name == value}
+    of_actor = {value for name, value in vars(attempt_results).items() if name.isupper() and name == value}
     assert _reasons_of_failures(ROOT / "actor" / "worker") == set(), "words of an actor stand in attempts.py"
     assert listed == of_scheduler | of_actor
 
@@ -243,7 +243,7 @@ def test_the_reasons_of_a_failure_are_those_that_the_code_gives() -> None:
 def test_what_was_done_to_an_update_is_told_in_the_words_of_the_comment() -> None:
     listed = set(re.findall(r"\b[A-Z]+_[A-Z]+\b", COMMENTS["UpdateRecord.notes"]))
     assert listed == set(
-        re.findall(r'notes\.append\("(\w+)"\)', (ROOT / "learner/federation/rules/closing.py").read_text())
+        re.findall(r'notes\.append\("(\w+)"\)', (ROOT / "learner/federation/rules/counted_updates.py").read_text())
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from actor.profile_phases import PHASES as ACTOR
 from learner.profile_phases import PHASES as LEARNER
-from parlmesh.telemetry.profiling import Phases
+from parlmesh.telemetry.phase_profiler import Phases
 
 ROOT = Path(__file__).parents[2]
 # The standard library's, where threads wait.

@@ -14,7 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from parlmesh.engine import choose_engine
+from parlmesh.grpc_engine import choose_engine
 from parlmesh.testing.postgres import Cluster
 from tools.bench.ground.options import Options, parse_options
 from tools.bench.ground.samples import percentile

@@ -21,10 +21,10 @@ import numpy as np
 
 from parlmesh.federation.aggregators import joint_update, mean
 from parlmesh.federation.compression import ErrorFeedback, decode
-from parlmesh.federation.learning import Part, make_task
+from parlmesh.federation.learning_task import Part, make_task
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.server_optimisers import server_optimiser
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 from tools.bench.ground.options import Options, parse_options
 
 NODES, BATCH = 10, 32

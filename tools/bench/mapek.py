@@ -95,7 +95,7 @@ def main() -> None:
     data = Path(os.environ.get("PARLMESH_DATA", "data"))
     parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series; by PARLMESH_DATA")
     arguments = parser.parse_args()
-    from parlmesh.engine import choose_engine
+    from parlmesh.grpc_engine import choose_engine
 
     choose_engine()
     times = asyncio.run(cycles(arguments.nodes, 3 if arguments.quick else 9, sequential=True))

@@ -27,9 +27,9 @@ from parlmesh.client import PARLController
 from parlmesh.mesh import PARLMeshOptimizer
 from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.failures import Failures, scenarios_of
-from parlmesh.mesh.generated import generated_mesh
 from parlmesh.mesh.graph import Graph
-from parlmesh.mesh.links import Mesh
+from parlmesh.mesh.measured_mesh import Mesh
+from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.routes import RoutingTable
 from parlmesh.types import Array
 

@@ -25,7 +25,7 @@ import yaml
 
 from parlmesh.client import PARLController
 from parlmesh.orchestration.jobs.families import FAMILIES
-from parlmesh.orchestration.jobs.references import single_agent
+from parlmesh.orchestration.jobs.reference_orchestrators import single_agent
 from parlmesh.orchestration.jobs.simulation import Limits
 from parlmesh.orchestration.jobs.sub_agents import SUB_AGENTS
 from parlmesh.orchestration.live import play_job
@@ -37,10 +37,10 @@ from parlmesh.orchestration.training.evaluation import (
     jobs_of,
     oracle_steps,
 )
-from parlmesh.orchestration.training.serial import PLUGIN, train_here
+from parlmesh.orchestration.training.serial_training import PLUGIN, train_here
 from parlmesh.orchestration.training.variants import variant_named
 from parlmesh.policies import load_policy
-from parlmesh.policies.acting import Policy
+from parlmesh.policies.numpy_acting import Policy
 
 Run: TypeAlias = dict[str, Any]
 Scores: TypeAlias = dict[str, dict[str, Score]]

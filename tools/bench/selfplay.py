@@ -24,13 +24,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from parlmesh.environments import environment_spec
-from parlmesh.environments.opponents import NEWEST, Opponent
+from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import Policy, PolicySpec, load_policy, pack_policy
 from parlmesh.rollouts import Collector, evaluate, play_match
 from parlmesh.selfplay.games import Verdict
-from parlmesh.selfplay.players import PLAYERS, drawn
 from parlmesh.selfplay.registration import GAMES
+from parlmesh.selfplay.scripted_players import PLAYERS, drawn
 from parlmesh.types import Search, Trajectory
 from parlmesh.wire import trajectory_to_request
 
@@ -76,7 +76,7 @@ def bare(name: str, *, encoding: bool, policy: Policy | None) -> Callable[[], in
 
 def untrained(name: str) -> Policy:
     """The policy a run of this game starts with: a small residual network."""
-    from parlmesh.policies.network import ActorCritic
+    from parlmesh.policies.torch_networks import ActorCritic
 
     spec = PolicySpec.for_environment(environment_spec({"id": f"games/{name}"}), network="board", hidden=(32, 32))
     return load_policy(pack_policy(spec, ActorCritic(spec).named_weights()))

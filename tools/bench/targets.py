@@ -23,7 +23,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from parlmesh.client import PARLController, TaskRequest
-from parlmesh.federation.learning import Part, make_task
+from parlmesh.federation.learning_task import Part, make_task
 from parlmesh.handlers import Result
 from parlmesh.plugins import Plugin
 from parlmesh.types import Array
@@ -198,7 +198,7 @@ def main() -> None:
     # `make bench` gives every benchmark the same options.
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: each row compares within itself")
     options = parser.parse_args()
-    from parlmesh.engine import choose_engine
+    from parlmesh.grpc_engine import choose_engine
 
     choose_engine()
     found = rows(options.quick)

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 
 from parlmesh.client import ClientConfig, OutcomeState, PARLController, TaskRequest
-from parlmesh.client.requests import Priority
+from parlmesh.client.task_request import Priority
 from parlmesh.errors import FleetError
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async

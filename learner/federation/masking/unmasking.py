@@ -15,7 +15,7 @@ from parlmesh.federation.secure.masks import MaskStream
 from parlmesh.federation.secure.shamir import join
 from parlmesh.types import Array
 
-from ..rules.masking import MaskedRound
+from ..rules.masked_round import MaskedRound
 from ..updates.spool import Spool
 
 _BLOCK = 1 << 17

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from parlmesh.federation.config import FederationConfig
 
-from .gate import refusal
 from .records import Answer
+from .update_checks import refusal
 from .voters import voter_of
 
 

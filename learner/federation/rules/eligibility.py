@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from parlmesh.federation.config import FederationConfig
 
-from .spending import Spending
-from .strikes import Strikes
+from .node_strikes import Strikes
+from .privacy_budget import Spending
 from .voters import voter_of
 
 

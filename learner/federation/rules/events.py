@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from .masking import NodeKeys, NodeShares
+from .masked_round import NodeKeys, NodeShares
 from .records import Answer, Assignment, Counted, FederationState
 
 

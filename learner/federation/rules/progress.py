@@ -9,11 +9,11 @@ from .eligibility import Eligibility
 from .evaluation import Evaluation
 from .events import Stop
 from .history import History
-from .masking import MaskedRound
+from .masked_round import MaskedRound
 from .participants import Participants
 from .phase import Phase, wait_seconds
+from .privacy_budget import Spending
 from .records import Answer, Assignment, Counted, FederationState, Offer
-from .spending import Spending
 
 
 class Progress:

@@ -9,17 +9,17 @@ from parlmesh.federation.secure.fixed_point import MOST_NODES
 
 from . import events
 from .buffer import check_staleness, is_full, may_answer_again
-from .closing import Closing, close, why_failed
+from .counted_updates import Closing, close, why_failed
 from .evaluation import Evaluation, evaluators
 from .events import Action, Event
-from .gate import check_values
-from .masking import KEYS, SHARES, MaskedRound
+from .masked_round import KEYS, SHARES, MaskedRound
+from .node_strikes import BAD_REASONS
 from .phase import Phase
 from .progress import Progress
 from .records import Answer, Assignment, FederationState, Offer, RoundRecord, RoundState
 from .selection import select
 from .snapshot import restore
-from .strikes import BAD_REASONS
+from .update_checks import check_values
 
 
 class Rounds(Progress):

@@ -8,11 +8,11 @@ from typing import Any
 from .evaluation import Evaluation
 from .events import Evaluated, Stop
 from .history import History
-from .masking import MaskedRound, NodeKeys, NodeShares
+from .masked_round import MaskedRound, NodeKeys, NodeShares
+from .node_strikes import Strike
 from .progress import Progress
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
 from .selection import Nonces
-from .strikes import Strike
 
 # As journals on disk name them: the underscores are not the code's.
 _PLAIN = (

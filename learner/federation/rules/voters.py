@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.updates import Updates
+from parlmesh.federation.update_blocks import Updates
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.types import Array
 

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 import safetensors.numpy
 
+from parlmesh.durable_files import PRIVATE, replace_file
 from parlmesh.errors import InvalidInput
 from parlmesh.federation import aggregators
 from parlmesh.federation.aggregators import Combination
 from parlmesh.federation.config import FederationConfig, RuleConfig
 from parlmesh.federation.privacy import mean_noise_deviation, noise_stream
 from parlmesh.federation.server_optimisers import ServerOptimiser, server_optimiser
-from parlmesh.federation.updates import Updates, block_columns
-from parlmesh.files import PRIVATE, replace_file
+from parlmesh.federation.update_blocks import Updates, block_columns
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
-from ..models import ModelFiles, StoredModel
+from ..model_versions import ModelFiles, StoredModel
 from ..noise_key import NOISE_KEY, NoiseKey
 from ..rules.records import Counted
 from ..rules.voters import votes_of

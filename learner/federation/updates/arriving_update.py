@@ -6,11 +6,11 @@ import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.compression import NONE, decode
-from parlmesh.federation.digests import fast_digest, fast_hasher, hasher_for
+from parlmesh.federation.update_digests import fast_digest, fast_hasher, hasher_for
 from parlmesh.types import Array
 
-from ..rules.gate import MASKED
 from ..rules.records import Answer, Offer
+from ..rules.update_checks import MASKED
 from .spool import Spool
 
 _STRETCH = 1 << 15

@@ -14,9 +14,9 @@ from parlmesh.telemetry import get_logger
 from .. import metrics
 from ..rules import events
 from ..rules.events import Event
-from ..rules.gate import MASKED, check_claims, check_shape
 from ..rules.records import LONGEST_MESSAGE, Offer
 from ..rules.rounds import Rounds
+from ..rules.update_checks import MASKED, check_claims, check_shape
 from .arriving_update import Receiver
 from .spool import Spool
 

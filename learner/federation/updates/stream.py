@@ -11,7 +11,7 @@ from parlmesh.security import Identity
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import UPDATE_DATA, UPDATE_PART, chunk_from_wire
 
-from ..directory import Federations
+from ..federations import Federations
 from ..messages import about_from_proto, offer_from_proto
 from .intake import Arrival
 

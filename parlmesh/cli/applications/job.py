@@ -32,7 +32,7 @@ def report(
     import json
     from dataclasses import asdict
 
-    from parlmesh.cli.screen.tables import say
+    from parlmesh.cli.screen.output_tables import say
     from parlmesh.orchestration.report.perfetto import perfetto_of
     from parlmesh.orchestration.report.report import report_of
     from parlmesh.orchestration.report.text import lines_of
@@ -57,7 +57,7 @@ def compare(
     """What made the difference between two jobs."""
     from dataclasses import asdict
 
-    from parlmesh.cli.screen.tables import print_object, say
+    from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.orchestration.report.report import report_of
     from parlmesh.orchestration.report.text import comparison_of
 
@@ -74,7 +74,7 @@ async def _trace(address: str, security: "SecurityConfig", seconds: int) -> "tup
     """What the scheduler remembers, and how many slots there are."""
     from parlmesh.client import PARLController
     from parlmesh.client.config import ClientConfig
-    from parlmesh.client.info import ActorState
+    from parlmesh.client.fleet_info import ActorState
     from parlmesh.orchestration.report.trace import attempts_in
 
     config = ClientConfig(connect_seconds=5.0)

@@ -19,8 +19,8 @@ from parlmesh.mapek.loop import MapekLoop
 from parlmesh.mapek.types import Status
 from parlmesh.mesh.lab import Lab, Pings, three_ways
 from parlmesh.mesh.lab.hosts import LINK_FAULTS, fill
-from parlmesh.mesh.lab.meshes import ENDS, WAYS
-from parlmesh.mesh.lab.system import Relay, command
+from parlmesh.mesh.lab.lab_topology import ENDS, WAYS
+from parlmesh.mesh.lab.system_commands import Relay, command
 from parlmesh.processes import ChildSpec, Supervisor, service_command, write_settings
 
 FAULTS = (*LINK_FAULTS, "disk", "cpu")

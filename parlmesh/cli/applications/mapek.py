@@ -93,7 +93,7 @@ def history(
     from dataclasses import asdict
     from datetime import datetime
 
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.output_tables import print_table
 
     with _knowledge(knowledge) as known:
         decisions, worked = known.decisions(limit, node=node, held=held), known.what_worked()
@@ -155,7 +155,7 @@ def train(
     """Learn from what was tried how likely each action works in which situation, and write it to a file."""
     import json
 
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.output_tables import print_table
     from parlmesh.mapek.planning.policy import trained
 
     with _knowledge(knowledge) as known:

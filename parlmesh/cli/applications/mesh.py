@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from parlmesh.client import PARLController
-    from parlmesh.mesh.links import Mesh
+    from parlmesh.mesh.measured_mesh import Mesh
     from parlmesh.mesh.optimizer import WhatIf
     from parlmesh.security import SecurityConfig
 
@@ -60,8 +60,8 @@ def optimize(
     import json
 
     from parlmesh.cli.screen.mesh_view import progress_bar
-    from parlmesh.cli.screen.tables import say
-    from parlmesh.files import replace_file
+    from parlmesh.cli.screen.output_tables import say
+    from parlmesh.durable_files import replace_file
     from parlmesh.mesh.ip_routes import ip_routes, own_addresses
     from parlmesh.mesh.optimizer import PARLMeshOptimizer
 
@@ -197,16 +197,16 @@ def show(
     """Draw a map: nodes coloured by health, links by load, or by cost where no traffic is given."""
     import json
 
-    from parlmesh.cli.screen.tables import print_object, say
+    from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.errors import InvalidInput
-    from parlmesh.extras import require
     from parlmesh.mesh.distances import all_distances
-    from parlmesh.mesh.drawing import draw_map
     from parlmesh.mesh.formats import read_text
     from parlmesh.mesh.graph import Graph
-    from parlmesh.mesh.metrics import Metric
+    from parlmesh.mesh.link_costs import Metric
+    from parlmesh.mesh.map_picture import draw_map
     from parlmesh.mesh.routes import RoutingTable, next_hops
     from parlmesh.mesh.traffic import Neighbours, capacities
+    from parlmesh.optional_packages import require
 
     require("parlmesh mesh show", "charts", "matplotlib")
     mesh = _mesh(topology)
@@ -242,9 +242,9 @@ def show(
 
 def _mesh(topology: str) -> "Mesh":
     from parlmesh.errors import InvalidInput
-    from parlmesh.extras import require
     from parlmesh.mesh.formats import read_mesh
-    from parlmesh.mesh.generated import generated_mesh
+    from parlmesh.mesh.random_mesh import generated_mesh
+    from parlmesh.optional_packages import require
 
     require("parlmesh mesh", "mesh", "networkx", "scipy")
     word, _, rest = topology.partition(":")
@@ -290,8 +290,8 @@ def _fleet(
 def _disjoint(mesh: "Mesh", metric: str, pair: tuple[str, str], count: int, apart: str, as_json: bool) -> None:
     import json
 
-    from parlmesh.cli.screen.tables import say
-    from parlmesh.mesh.metrics import UNIT
+    from parlmesh.cli.screen.output_tables import say
+    from parlmesh.mesh.link_costs import UNIT
     from parlmesh.mesh.optimizer import PARLMeshOptimizer
 
     (paths,), made = run(
@@ -329,9 +329,9 @@ def try_(
     from functools import partial
 
     from parlmesh.cli.applications.lab import CYCLES, FAULTS, FleetInLab
-    from parlmesh.cli.screen.tables import say
+    from parlmesh.cli.screen.output_tables import say
     from parlmesh.errors import InvalidInput
-    from parlmesh.extras import require
+    from parlmesh.optional_packages import require
 
     require("parlmesh mesh try", "mapek", "psutil")
     wanted = fault or ["loss"]

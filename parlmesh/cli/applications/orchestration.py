@@ -28,9 +28,9 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Train each variant, print how they do on held-out jobs, and draw their curves."""
-    from parlmesh.cli.screen.tables import print_object, print_table, say
+    from parlmesh.cli.screen.output_tables import print_object, print_table, say
     from parlmesh.orchestration.jobs.families import check_families
-    from parlmesh.orchestration.jobs.references import single_agent
+    from parlmesh.orchestration.jobs.reference_orchestrators import single_agent
     from parlmesh.orchestration.training.comparison import COLUMNS, draw, read_run, rows_of
     from parlmesh.orchestration.training.evaluation import score
     from parlmesh.orchestration.training.variants import COMPARED, variant_named
@@ -59,7 +59,7 @@ def compare(
 @app.command()
 def variants(as_json: AsJson = False) -> None:
     """What `compare` can train."""
-    from parlmesh.cli.screen.tables import print_object, print_table
+    from parlmesh.cli.screen.output_tables import print_object, print_table
     from parlmesh.orchestration.training.variants import VARIANTS
 
     if as_json:

@@ -10,8 +10,8 @@ from parlmesh.cli.connection import AsJson
 if TYPE_CHECKING:
     from parlmesh.policies import Policy
     from parlmesh.types import Array
-    from parlmesh.worlds.cluster.fitting import Fit
-    from parlmesh.worlds.cluster.live import LiveCluster
+    from parlmesh.worlds.cluster.live_environment import LiveCluster
+    from parlmesh.worlds.cluster.parameter_fit import Fit
     from parlmesh.worlds.placement.evaluation import Evaluation
 
 app = typer.Typer(no_args_is_help=True, help="Service placement: recommend, fit, evaluate.")
@@ -44,7 +44,7 @@ def evaluate(
     """
     import json
 
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.output_tables import print_table
     from parlmesh.worlds.placement.baselines import BASELINES, Scaled
     from parlmesh.worlds.placement.evaluation import evaluate_baseline, evaluate_policy
 
@@ -147,9 +147,9 @@ def fit(
     import json
     from dataclasses import asdict
 
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.output_tables import print_table
     from parlmesh.errors import InvalidInput
-    from parlmesh.worlds.cluster.fitting import fitted, joined_records, read_records
+    from parlmesh.worlds.cluster.parameter_fit import fitted, joined_records, read_records
     from parlmesh.worlds.placement.settings import read_settings
 
     version, world = _world(config)
@@ -207,8 +207,8 @@ def _world(config: Path | None) -> "tuple[int, dict[str, Any]]":
 
     from parlmesh.config import load
     from parlmesh.errors import InvalidInput
-    from parlmesh.local.plan import UpConfig
     from parlmesh.local.presets import settings_file
+    from parlmesh.local.process_configs import UpConfig
 
     if config is None:
         return 3, {}
@@ -233,11 +233,11 @@ def _policy(model: Path, plugins: list[str] | None) -> "Policy":
 def _live(live: Path, config: Path | None) -> "LiveCluster":
     from parlmesh.config import load
     from parlmesh.errors import InvalidInput
-    from parlmesh.extras import require
+    from parlmesh.optional_packages import require
 
     require("parlmesh placement recommend", "kubernetes", "kubernetes")
-    from parlmesh.worlds.cluster.gateway import connect
-    from parlmesh.worlds.cluster.live import LiveCluster
+    from parlmesh.worlds.cluster.kubernetes_client import connect
+    from parlmesh.worlds.cluster.live_environment import LiveCluster
     from parlmesh.worlds.cluster.settings import LiveConfig
 
     version, world = _world(config)
@@ -307,7 +307,7 @@ def _write_world(
     """The world with what was fitted. Distances keep their proportions: the network was measured for all together."""
     import yaml
 
-    from parlmesh.files import PRIVATE, replace_file
+    from parlmesh.durable_files import PRIVATE, replace_file
 
     for deployment in cluster["deployments"]:
         one = fits[deployment["name"]]

@@ -34,7 +34,7 @@ def play(
     plugin: Annotated[list[str] | None, typer.Option(help="plug-ins that the model needs")] = None,
 ) -> None:
     """Play a game in the terminal, against a model or a player that moves at random, or watch two models."""
-    from parlmesh.selfplay.sitting import Person, Sitter, Sitting, player_from
+    from parlmesh.selfplay.terminal_game import Person, Sitter, Sitting, player_from
 
     opposite: Sitter = player_from(other, plugin or [], seed + 1, simulations) if other else Person(sys.stdin)
     players = [player_from(model, plugin or [], seed, simulations), opposite]
@@ -58,7 +58,7 @@ def usi(
 ) -> None:
     """Be a USI engine on stdin and stdout, for any shogi program."""
     from parlmesh.selfplay.shogi.usi import UsiEngine
-    from parlmesh.selfplay.sitting import policy_from
+    from parlmesh.selfplay.terminal_game import policy_from
 
     policy, name = policy_from(model, plugin or []), f"parlmesh {model.stem}"
     engine = UsiEngine(policy, form=form, name=name, simulations=simulations)  # type: ignore[arg-type]

@@ -46,7 +46,7 @@ def tune(
     import json
 
     from parlmesh.errors import InvalidInput
-    from parlmesh.extras import require
+    from parlmesh.optional_packages import require
     from parlmesh.processes import write_settings
 
     require("parlmesh tune", "tune", "optuna", "cmaes")

@@ -15,7 +15,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table
+from parlmesh.cli.screen.output_tables import age_of, enum_word, print_json, print_table
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -92,7 +92,7 @@ def _trained(folder: Path, what: "Sequence[str]", fleet: "Sequence[str]", overri
 def _print_profile(folder: Path, services: "Sequence[str]") -> None:
     import json
 
-    from parlmesh.cli.screen.tables import print_table
+    from parlmesh.cli.screen.output_tables import print_table
 
     rows: list[list[str]] = []
     for service in services:

@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from parlmesh.cli.connection import AsJson
-from parlmesh.cli.pairs import pairs
-from parlmesh.cli.screen.tables import print_object
+from parlmesh.cli.key_value_options import pairs
+from parlmesh.cli.screen.output_tables import print_object
 
 app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a fleet.")
 
@@ -30,7 +30,7 @@ def ca(
 ) -> None:
     """Make the authority that signs all certificates of a fleet. Keep ca.key off the nodes."""
     _need_extra()
-    from parlmesh.security.certificate_files import write_authority
+    from parlmesh.security.pem_files import write_authority
 
     _print_files(*write_authority(folder, name=name, days=days, force=force), as_json=as_json)
 
@@ -48,8 +48,8 @@ def server(
 ) -> None:
     """Make a server's certificate; without --dns and --ip, for this machine alone."""
     _need_extra()
-    from parlmesh.security.certificate_files import server_hosts, write_certificate
     from parlmesh.security.identity import role_named
+    from parlmesh.security.pem_files import server_hosts, write_certificate
 
     hosts = server_hosts(dns or (), ip or ())
     also = role_named(role) if role else None
@@ -69,8 +69,8 @@ def node(
 ) -> None:
     """Make the certificate by which a node or a person proves who it is."""
     _need_extra()
-    from parlmesh.security.certificate_files import write_certificate
     from parlmesh.security.identity import role_named
+    from parlmesh.security.pem_files import write_certificate
 
     labels = pairs("--label", label or ())
     held = role_named(role)

@@ -38,7 +38,7 @@ def dashboard(
     """
     from parlmesh.dashboard.config import DashboardConfig
     from parlmesh.errors import ConfigError
-    from parlmesh.extras import require
+    from parlmesh.optional_packages import require
 
     require("parlmesh dashboard", "dashboard", "jinja2", "starlette", "uvicorn")
     from pydantic import ValidationError

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from parlmesh.cli.connection import AsJson
-from parlmesh.cli.screen.tables import print_object
+from parlmesh.cli.screen.output_tables import print_object
 
 app = typer.Typer(no_args_is_help=True, help="Files for containers, Kubernetes, systemd, Slurm and Prometheus.")
 
@@ -37,7 +37,7 @@ def render(
     `parlmesh deploy settings` lists what can be set.
     """
     from parlmesh.config import load
-    from parlmesh.deployment.rendering import names, write
+    from parlmesh.deployment.rendered_files import names, write
     from parlmesh.deployment.settings import DeploySettings
 
     settings = load(DeploySettings, file=config, overrides=assignments or (), prefix="PARLMESH_DEPLOY")

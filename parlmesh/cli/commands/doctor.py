@@ -22,7 +22,7 @@ from parlmesh.cli.connection import (
     security_of,
 )
 from parlmesh.errors import FleetError
-from parlmesh.text import visible
+from parlmesh.harmless_text import visible
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
@@ -181,7 +181,7 @@ async def check_schedulers(addresses: str, security: "SecurityConfig") -> list[F
 def check_store(url: str, password_file: Path | None) -> Finding:
     """What the database does with a commit, and so what its failover can lose."""
     from parlmesh.cli.commands.store import opened
-    from parlmesh.postgres.promises import ask
+    from parlmesh.postgres.commit_guarantees import ask
 
     try:
         with opened(url, password_file) as database:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parlmesh.cli.connection import AsJson
-from parlmesh.cli.screen.tables import print_table, say
+from parlmesh.cli.screen.output_tables import print_table, say
 
 
 def evaluate(

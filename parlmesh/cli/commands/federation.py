@@ -83,7 +83,7 @@ def rounds(
 ) -> None:
     """List past rounds, newest first."""
     from parlmesh.cli.screen.federation_view import print_rounds, print_updates
-    from parlmesh.cli.screen.tables import print_json, say
+    from parlmesh.cli.screen.output_tables import print_json, say
 
     async def ask() -> "list[Round]":
         async with federations_at(learner, security_of(context)) as stub:
@@ -192,7 +192,7 @@ def _installed(given: list[str] | None) -> dict[str, str]:
 
 def _say(federation: "Federation", *, as_json: bool) -> None:
     from parlmesh.cli.screen.federation_view import sentence
-    from parlmesh.cli.screen.tables import print_json, say
+    from parlmesh.cli.screen.output_tables import print_json, say
 
     if as_json:
         print_json([federation])

@@ -15,11 +15,11 @@ from parlmesh.cli.connection import CALL_SECONDS, federations_at
 from parlmesh.cli.screen.federation_chart import draw_rounds
 from parlmesh.cli.screen.federation_view import print_rounds, sentence
 from parlmesh.cli.screen.live_table import console as new_console
-from parlmesh.cli.screen.tables import print_json
-from parlmesh.cli.session import GRACE_SECONDS, Interrupts
+from parlmesh.cli.screen.output_tables import print_json
+from parlmesh.cli.up_session import GRACE_SECONDS, Interrupts
 from parlmesh.errors import FleetError
-from parlmesh.local.fleet import UpFleet
-from parlmesh.local.plan import PortsConfig, RunPaths, UpConfig
+from parlmesh.local.fleet_processes import UpFleet
+from parlmesh.local.process_configs import PortsConfig, RunPaths, UpConfig
 from parlmesh.processes import Supervisor
 from parlmesh.rpc.task_group import first_of
 from parlmesh.security import SecurityConfig

@@ -17,7 +17,7 @@ from parlmesh.cli.connection import (
     run,
     security_of,
 )
-from parlmesh.cli.screen.tables import age_of, print_json, print_object, print_table, say
+from parlmesh.cli.screen.output_tables import age_of, print_json, print_object, print_table, say
 from parlmesh.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def export(
     parlmesh models export my-cartpole --from runs/cartpole-v1-20260102-120000 --best
     """
     if folder is not None:
-        from parlmesh.api.exporting import export_model
+        from parlmesh.api.model_export import export_model
 
         written = export_model(folder, file, version=version, best=best)
         if as_json:

@@ -39,7 +39,7 @@ def up(
 
     They stay when this command has ended, without --wait; `parlmesh ray down` ends them.
     """
-    from parlmesh.cli.screen.tables import print_object, say
+    from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.config import load
     from parlmesh.raycluster import fleet
 
@@ -71,7 +71,7 @@ def up(
 @app.command()
 def down(name: Name = "parlmesh", address: Cluster = "auto", as_json: AsJson = False) -> None:
     """End a fleet: the learner writes its checkpoint, then everything stops."""
-    from parlmesh.cli.screen.tables import print_object, say
+    from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.raycluster import fleet
 
     with fleet.connected(address) as ray:
@@ -85,7 +85,7 @@ def down(name: Name = "parlmesh", address: Cluster = "auto", as_json: AsJson = F
 @app.command()
 def status(name: Name = "parlmesh", address: Cluster = "auto", as_json: AsJson = False) -> None:
     """Where the processes of a fleet are, and how often each was started."""
-    from parlmesh.cli.screen.tables import print_object, print_table
+    from parlmesh.cli.screen.output_tables import print_object, print_table
     from parlmesh.raycluster import fleet
 
     with fleet.connected(address) as ray:

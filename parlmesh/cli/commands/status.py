@@ -20,7 +20,7 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.screen.tables import print_json, print_table, say
+from parlmesh.cli.screen.output_tables import print_json, print_table, say
 from parlmesh.errors import DeadlineExceeded, NotFound, Unavailable
 
 if TYPE_CHECKING:

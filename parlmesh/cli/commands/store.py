@@ -12,7 +12,7 @@ import typer
 
 from parlmesh.cli.connection import AsJson
 from parlmesh.errors import ConfigError, Unavailable
-from parlmesh.text import visible
+from parlmesh.harmless_text import visible
 
 if TYPE_CHECKING:
     from parlmesh.postgres.database import Database
@@ -56,7 +56,7 @@ def migrate(url: Url, password_file: PasswordFile = None, as_json: AsJson = Fals
 @app.command()
 def check(url: Url, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
     """Say who leads and what a failover of the database can lose; exit code 1 when that is something."""
-    from parlmesh.postgres.promises import ask
+    from parlmesh.postgres.commit_guarantees import ask
 
     with opened(url, password_file) as database:
         promises = ask(database)
@@ -72,8 +72,8 @@ def check(url: Url, password_file: PasswordFile = None, as_json: AsJson = False)
 @contextmanager
 def opened(url: str, password_file: Path | None) -> "Iterator[Database]":
     """The database, whose errors come out as sentences."""
+    from parlmesh.postgres.connection_settings import Target, check_url
     from parlmesh.postgres.database import Database
-    from parlmesh.postgres.target import Target, check_url
 
     try:
         check_url(url)

@@ -16,10 +16,10 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.cli.pairs import pairs
-from parlmesh.cli.screen.tables import age_of, enum_word, print_json, print_table, say, seconds_of
+from parlmesh.cli.key_value_options import pairs
+from parlmesh.cli.screen.output_tables import age_of, enum_word, print_json, print_table, say, seconds_of
 from parlmesh.errors import DeadlineExceeded, InvalidInput, Unavailable
-from parlmesh.text import indented
+from parlmesh.harmless_text import indented
 
 if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig

@@ -36,7 +36,7 @@ def top(
 
     The keys 1 to 5 and Tab show the run, the actors, the newest tasks, all runs, and the rounds of a federation.
     """
-    from parlmesh.cli.screen.tabs import NAMES
+    from parlmesh.cli.screen.top_tabs import NAMES
 
     if tab not in NAMES:
         raise InvalidInput(f"--tab is {tab}; allowed are {', '.join(NAMES)}")
@@ -46,12 +46,12 @@ def top(
 async def _follow(
     scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, tab: str, plain: bool
 ) -> None:
-    from parlmesh.cli.screen.display import shown
     from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
     from parlmesh.cli.screen.fleet_view import FleetView
-    from parlmesh.cli.screen.keys import pressed
+    from parlmesh.cli.screen.key_presses import pressed
+    from parlmesh.cli.screen.live_display import shown
     from parlmesh.cli.screen.live_table import console
-    from parlmesh.cli.screen.tabs import Tabs, keep_current
+    from parlmesh.cli.screen.top_tabs import Tabs, keep_current
     from parlmesh.rpc.task_group import first_of
 
     view, tabs = FleetView(run_id or "no run"), Tabs(tab)

@@ -38,7 +38,7 @@ def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEF
             return [each async for each in all_pages(stub.ListTrainings, ListTrainingsRequest(), "trainings")]
 
     from parlmesh.cli.commands.status import show_trainings
-    from parlmesh.cli.screen.tables import print_json
+    from parlmesh.cli.screen.output_tables import print_json
 
     trainings = run(ask())
     if as_json:
@@ -199,7 +199,7 @@ async def ended(learner: str, security: "SecurityConfig", run_id: str, seconds: 
 
 def _say(training: "Training", *, stopping: bool = False, as_json: bool = False) -> None:
     from parlmesh.cli.screen.fleet_view import FINAL_STATES, state_name
-    from parlmesh.cli.screen.tables import print_json, say
+    from parlmesh.cli.screen.output_tables import print_json, say
 
     if as_json:
         print_json([training])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from parlmesh.local.plan import RunPaths, Session, UpConfig
+    from parlmesh.local.process_configs import RunPaths, Session, UpConfig
 
 
 def up(
@@ -61,8 +61,8 @@ def up(
     second one at once. Exit code 0 when the goal or the budget was reached.
     """
     from parlmesh.config import to_yaml
-    from parlmesh.local.plan import Session
     from parlmesh.local.presets import settings_file
+    from parlmesh.local.process_configs import Session
 
     keys = {
         "actors": actors,
@@ -106,7 +106,7 @@ def _settled(
 
     from parlmesh.config import load
     from parlmesh.errors import NotFound
-    from parlmesh.local.plan import RunPaths, UpConfig, environment_id, fresh_run_id
+    from parlmesh.local.process_configs import RunPaths, UpConfig, environment_id, fresh_run_id
 
     root: Path | None = None
     if resume:
@@ -125,13 +125,13 @@ def _settled(
 def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed: bool) -> int:
     import asyncio
 
-    from parlmesh.cli.session import train
+    from parlmesh.cli.up_session import train
     from parlmesh.errors import AlreadyExists
-    from parlmesh.local.fleet import refuse_busy_ports
-    from parlmesh.local.plan import up_settings
+    from parlmesh.local.fleet_processes import refuse_busy_ports
+    from parlmesh.local.process_configs import up_settings
     from parlmesh.processes import write_settings
-    from parlmesh.rpc.errors import EXIT_CONFIGURATION
-    from parlmesh.rpc.process import keep_files_private
+    from parlmesh.rpc.error_statuses import EXIT_CONFIGURATION
+    from parlmesh.rpc.service_main import keep_files_private
 
     refuse_busy_ports(settings)
     keep_files_private()

@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from parlmesh.cli.screen.tables import enum_word, print_table, say
-from parlmesh.text import indented
+from parlmesh.cli.screen.output_tables import enum_word, print_table, say
+from parlmesh.harmless_text import indented
 from parlmesh.v1 import federation_service_pb2 as pb
 
 

@@ -22,7 +22,7 @@ from parlmesh.cli.screen.fleet_view import (
     sparkline,
     waiting_text,
 )
-from parlmesh.text import visible_lines
+from parlmesh.harmless_text import visible_lines
 
 WIDTH = 84
 PIPE_WIDTH = 2_000

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parlmesh.cli.screen.tables import print_table, say
+from parlmesh.cli.screen.output_tables import print_table, say
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from parlmesh.mesh.fleet_or_local import Progress
     from parlmesh.mesh.optimizer import WhatIf
-    from parlmesh.mesh.work import Progress
 
 _SHOWN = 10
 
@@ -37,7 +37,7 @@ def progress_bar(what: str) -> "AbstractContextManager[Progress]":
 
 def print_what_if(found: "WhatIf", as_json: bool) -> None:
     """The worst scenarios as a table, or all of them as JSON."""
-    from parlmesh.mesh.metrics import UNIT
+    from parlmesh.mesh.link_costs import UNIT
 
     told = found.consequences
     with_traffic = bool((told.bottleneck >= 0).any() or told.unrouted.any())

@@ -6,20 +6,20 @@ import secrets
 
 import grpc.aio
 
+from parlmesh.blob_transfer import Exchange
 from parlmesh.errors import FleetError, Unavailable
-from parlmesh.exchange import Exchange
-from parlmesh.rpc.errors import fleet_error_in
+from parlmesh.rpc.error_statuses import fleet_error_in
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
 
-from ..arrays import Arrays
 from ..config import ClientConfig
-from ..info import ClientCounts
-from .outgoing import Outgoing, Submissions
-from .pending import Pending, Sink
-from .resync import Searcher
+from ..fleet_info import ClientCounts
+from ..large_arrays import Arrays
+from .outcome_search import Searcher
+from .outgoing_tasks import Outgoing, Submissions
+from .pending_outcomes import Pending, Sink
+from .request_sender import Sender
 from .retry import SchedulerCalls, unreachable
-from .sender import Sender
 from .stream import Stream
 
 log = get_logger("parlmesh.client")

@@ -14,7 +14,7 @@ from parlmesh.telemetry import get_logger
 from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamRequest, SubmitTaskStreamResponse
 
 from ..config import ClientConfig
-from .pending import Pending
+from .pending_outcomes import Pending
 
 log = get_logger("parlmesh.client")
 

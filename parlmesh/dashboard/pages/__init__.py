@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from ..view import Page
+from ..page_request import Page
 from . import jobs, logs, mesh, overview, rounds, runs, tasks
 
 PAGES: Mapping[str, Page] = {

@@ -8,8 +8,8 @@ from parlmesh.orchestration.report.report import report_of
 from parlmesh.orchestration.report.trace import Attempt, attempts_in
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
-from .. import figures
-from ..view import View
+from .. import number_format as figures
+from ..page_request import View
 
 WINDOW_SECONDS = 3_600
 MOST_ATTEMPTS = 5_000

@@ -6,7 +6,7 @@ from typing import Any
 from parlmesh.errors import NotFound
 from parlmesh.telemetry.log_files import LogFolder
 
-from ..view import View
+from ..page_request import View
 
 LOG_LINES = 300
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from parlmesh.errors import NotFound
 
-from .. import figures
-from ..view import View
+from .. import number_format as figures
+from ..page_request import View
 
 MOST_NODES = 500
 MOST_DECISIONS = 100

@@ -8,9 +8,9 @@ from parlmesh.orchestration.report.trace import Attempt
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import training_service_pb2 as training_pb
 
-from .. import figures
-from ..pulse import STREAM_SECONDS
-from ..view import View
+from .. import number_format as figures
+from ..live_updates import STREAM_SECONDS
+from ..page_request import View
 
 PRIORITIES = ("critical", "high", "normal", "low", "background")
 MOST_ROWS = 100

@@ -9,8 +9,8 @@ from parlmesh.errors import NotFound
 from parlmesh.v1 import federation_service_pb2 as federation_pb
 from parlmesh.v1 import metrics_service_pb2 as metrics_pb
 
-from .. import figures
-from ..view import View
+from .. import number_format as figures
+from ..page_request import View
 from .runs import charts
 
 MOST_ROUNDS = 50

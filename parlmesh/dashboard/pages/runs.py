@@ -11,8 +11,8 @@ from parlmesh.v1 import metrics_service_pb2 as metrics_pb
 from parlmesh.v1 import model_service_pb2 as model_pb
 from parlmesh.v1 import training_service_pb2 as training_pb
 
-from .. import figures
-from ..view import View
+from .. import number_format as figures
+from ..page_request import View
 
 POINTS = 300
 TABLE_POINTS = 12

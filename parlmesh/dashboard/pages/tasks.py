@@ -12,8 +12,8 @@ from parlmesh.telemetry.log_files import LogFolder
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 
-from .. import figures
-from ..view import View
+from .. import number_format as figures
+from ..page_request import View
 
 PAGE = 100
 TASK_TRACE_SECONDS = 3_600

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from parlmesh.policies.dense import DenseNetwork
+from parlmesh.policies.numpy_networks import DenseNetwork
 from parlmesh.types import Array
 
 

@@ -11,8 +11,8 @@ from parlmesh.config import Config
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from ..learning import FirstModel, Fitted, Judged, Part
-from ..partition import partition
+from ..data_partition import partition
+from ..learning_task import FirstModel, Fitted, Judged, Part
 from .classifier import AdamW, Classifier
 from .settings import parse_settings
 

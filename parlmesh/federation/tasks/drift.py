@@ -9,7 +9,7 @@ from pydantic import Field
 from parlmesh.config import Config
 from parlmesh.types import Array
 
-from ..learning import FirstModel, Fitted, Judged, Part
+from ..learning_task import FirstModel, Fitted, Judged, Part
 from .settings import parse_settings
 
 

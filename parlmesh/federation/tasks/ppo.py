@@ -14,12 +14,12 @@ from parlmesh.config import Config
 from parlmesh.environments import environment_spec
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.rollouts import Collector, evaluate
-from parlmesh.training.model import DenseModel
-from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.numpy_model import DenseModel
 from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.types import Array
 
-from ..learning import FirstModel, Fitted, Judged, Part
+from ..learning_task import FirstModel, Fitted, Judged, Part
 from . import varied_cart_pole  # noqa: F401 - registers it
 from .settings import parse_settings
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from parlmesh.config import Config
-from parlmesh.config.complaints import describe_errors
+from parlmesh.config.validation_errors import describe_errors
 from parlmesh.errors import InvalidInput
 
 S = TypeVar("S", bound=Config)

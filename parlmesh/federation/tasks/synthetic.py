@@ -12,7 +12,7 @@ from pydantic import Field
 
 from parlmesh.types import Array
 
-from ..learning import FirstModel, Fitted, Judged, Part
+from ..learning_task import FirstModel, Fitted, Judged, Part
 from .classifier import Classifier
 from .digits import LocalTrainingSettings, fit_classifier, judge_classifier
 from .settings import parse_settings

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from parlmesh.types import Array
 
-from ..learning import FirstModel, Fitted, Judged, Part
+from ..learning_task import FirstModel, Fitted, Judged, Part
 from ..schema import KEEP, LOCAL
 
 Split = Callable[[Part], tuple[Tensor, Tensor]]

@@ -1,5 +1,5 @@
 """Streaming detectors: one value at a time, bounded work for each, no look-ahead, states that are plain JSON."""
 
-from .watch import DETECTORS, QUIET, VOTERS, Reading, Watch
+from .ensemble import DETECTORS, QUIET, VOTERS, Reading, Watch
 
 __all__ = ["DETECTORS", "QUIET", "VOTERS", "Reading", "Watch"]

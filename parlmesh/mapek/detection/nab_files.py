@@ -16,8 +16,8 @@ import numpy as np
 from parlmesh.errors import NotFound
 from parlmesh.types import Array
 
-from .nab import Series, leave_one_out
-from .watch import DETECTORS, QUIET, VOTERS, Quiet, Watch
+from .ensemble import DETECTORS, QUIET, VOTERS, Quiet, Watch
+from .nab_score import Series, leave_one_out
 
 _DAY_SECONDS = 86_400.0
 _GAUSSIAN_VALUES, _GAUSSIAN_LEAST = 288, 10

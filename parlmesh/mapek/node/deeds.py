@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from .state import NodeState, boot_id
+from .node_memory import NodeState, boot_id
 
 GRACE_SECONDS = 1.0
 """Beyond an action's time limit, before it is taken for broken off."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ..config import MapekConfig, RuleConfig, matches
 from ..types import Symptom
-from .breaker import Breaker
+from .circuit_breaker import Breaker
 
 _MOST_DOUBLINGS = 6
 

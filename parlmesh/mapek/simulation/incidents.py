@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..knowledge import ELSEWHERE, Knowledge
-from ..planning.choice import Choice, choose
+from ..planning.action_choice import Choice, choose
 from ..planning.policy import Policy, trained
 from ..types import Candidate, Decision, Status, Symptom
 

@@ -6,11 +6,11 @@ from typing import Any
 from xml.etree.ElementTree import ParseError
 
 from parlmesh.errors import FleetError, InvalidInput
-from parlmesh.mesh.links import Mesh
+from parlmesh.mesh.measured_mesh import Mesh
 
-from .documents import is_netjson, read_graphml, read_netjson, read_node_link
-from .dumps import read_babel, read_batman_document, read_batman_lines, read_olsr_document, read_olsr_text
 from .gml import read_gml
+from .json_and_graphml import is_netjson, read_graphml, read_netjson, read_node_link
+from .routing_daemons import read_babel, read_batman_document, read_batman_lines, read_olsr_document, read_olsr_text
 
 LARGEST_FILE_BYTES = 32 << 20
 MOST_DUMPS = 2000

@@ -4,9 +4,9 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from parlmesh.mesh.links import Edge, Mesh, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
 
-from .facts import facts_of, position_of
+from .attribute_names import facts_of, position_of
 
 _TOKEN = re.compile(r'"[^"]*"|\[|\]|[^\s\[\]"]+')
 

@@ -1,6 +1,6 @@
 """A mesh to try things on: hosts in network namespaces of this machine, joined by veth pairs."""
 
 from .hosts import Lab, Pings, lacking
-from .meshes import three_ways
+from .lab_topology import three_ways
 
 __all__ = ["Lab", "Pings", "lacking", "three_ways"]

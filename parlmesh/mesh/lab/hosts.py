@@ -17,10 +17,10 @@ from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.graph import Graph
 from parlmesh.mesh.ip_routes import Addresses, ip_routes, own_addresses
-from parlmesh.mesh.links import Mesh
+from parlmesh.mesh.measured_mesh import Mesh
 from parlmesh.mesh.routes import RoutingTable, next_hops
 
-from .system import command
+from .system_commands import command
 
 TOOLS = ("ip", "tc", "iptables", "ping", "traceroute")
 SUBNET = "10.77.0.0/24"

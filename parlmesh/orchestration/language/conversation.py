@@ -3,7 +3,7 @@
 from ..budget import Budget, BudgetExceeded
 from ..jobs.simulation import HANDOVER_STEPS
 from ..jobs.sub_agents import SubAgent
-from .calls import Call, next_call
+from .tool_calls import Call, next_call
 from .vocabulary import AGENTS, State
 
 

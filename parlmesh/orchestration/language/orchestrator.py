@@ -8,7 +8,7 @@ from parlmesh.errors import InvalidInput
 
 from ..budget import BudgetExceeded
 from ..live.orchestrator import JobResult, Orchestrator
-from .calls import ARGUMENTS, Call, next_call
+from .tool_calls import ARGUMENTS, Call, next_call
 
 Writes: TypeAlias = Callable[[str], str]
 """From the conversation so far to what the model writes next."""

@@ -1,7 +1,7 @@
 """Orchestrating for real: sub-agents are tasks on the workers of a fleet."""
 
-from .observation import Observation
+from .fleet_job import play_job
 from .orchestrator import JobResult, Orchestrator
-from .playing import play_job
+from .sub_agent_answers import Observation
 
 __all__ = ["JobResult", "Observation", "Orchestrator", "play_job"]

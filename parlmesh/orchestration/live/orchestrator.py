@@ -23,7 +23,7 @@ from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.limits import TASK_ID
 
 from ..budget import Budget
-from .observation import Observation, observation_of
+from .sub_agent_answers import Observation, observation_of
 
 MOST_STEPS, SYSTEM_PROMPT, AGENT = "most_steps", "system_prompt", "agent_name"
 _LONGEST_NAME = 64

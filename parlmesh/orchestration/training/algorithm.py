@@ -12,9 +12,9 @@ import numpy as np
 from parlmesh.config import Config
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec
-from parlmesh.training.model import DenseModel, Model
-from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.numpy_model import DenseModel, Model
 from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.training.trainer import Update
 from parlmesh.types import OBSERVATION, REWARD, TERMINATED, VALID, Array, EnvironmentSpec, Fragment
 
@@ -22,7 +22,7 @@ from ..jobs.observation import ENDS, FIELDS, counts
 from ..jobs.simulation import SUCCESS_COVERAGE
 from ..reward import PARLReward
 from .config import ParlConfig, RewardConfig
-from .prior import clone_single_agent
+from .serial_prior import clone_single_agent
 
 _RESOLUTION = 1_000_000
 

@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field
 
 from parlmesh.config import Config
-from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.settings.ppo import PpoConfig
 
 
 class RewardConfig(Config):

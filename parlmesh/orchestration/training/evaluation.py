@@ -6,12 +6,12 @@ from typing import Literal
 
 import numpy as np
 
-from parlmesh.policies.acting import Policy
+from parlmesh.policies.numpy_acting import Policy
 from parlmesh.types import Array
 
 from ..jobs.families import FAMILIES, Job, Split, draw_job
 from ..jobs.observation import observe
-from ..jobs.references import hand_rule, oracle, single_agent, spam
+from ..jobs.reference_orchestrators import hand_rule, oracle, single_agent, spam
 from ..jobs.simulation import Limits, Simulation
 from ..jobs.sub_agents import sub_agent
 

@@ -8,7 +8,7 @@ from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
 
 from ..credentials import bearer_for, channel_credentials
-from ..transport import channel_options
+from ..grpc_options import channel_options
 from .bearer_channel import BearerChannel
 from .leader_channel import LeaderChannel
 

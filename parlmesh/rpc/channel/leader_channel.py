@@ -13,7 +13,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from ..errors import error_from_rpc, says_its_reason
+from ..error_statuses import error_from_rpc, says_its_reason
 from .backoff import Backoff
 from .leader_calls import LeaderCall, StreamCall, UnaryCall, refused
 

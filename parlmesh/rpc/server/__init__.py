@@ -1,6 +1,6 @@
 """The server's side of gRPC: everything between the socket and a servicer. Needs the `server` extra."""
 
-from .pacing import metered
+from .fair_share import metered
 from .server import FleetServer, Service
 
 __all__ = ["FleetServer", "Service", "metered"]

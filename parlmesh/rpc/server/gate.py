@@ -11,22 +11,22 @@ import grpc.aio
 
 from parlmesh.errors import FleetError, PermissionDenied
 from parlmesh.security import ANYONE, Identity
+from parlmesh.security.authorisation import UNKNOWN, Guard, Metadata
 from parlmesh.security.config import QuotaConfig
-from parlmesh.security.guard import UNKNOWN, Guard, Metadata
 from parlmesh.security.roles import OPEN_METHODS
 from parlmesh.telemetry import get_logger
 
-from ..caller import caller, set_caller
-from ..errors import status_code
+from ..caller_identity import caller, set_caller
+from ..error_statuses import status_code
 from .audit import is_change, note_change
-from .bodies import Bodies
-from .density import check_density
+from .element_count import check_density
+from .fair_share import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .handlers import Behaviour, Context, Handler, Refused, Shape, handler_like, parser, pump, settled
-from .message_sizes import largest_request
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
-from .pacing import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .quotas import Quotas
+from .request_sizes import largest_request
+from .unproven_bodies import Bodies
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)
 """To be called once the single message of the call is read."""

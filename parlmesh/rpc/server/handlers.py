@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.telemetry import get_logger
 
-from ..errors import DETAILS_KEY, REASON_KEY, fleet_error_in, status_code, status_from_error
+from ..error_statuses import DETAILS_KEY, REASON_KEY, fleet_error_in, status_code, status_from_error
 from .metrics import DURATION, REQUESTS
 
 # The stubs of grpc's handlers and contexts know only the synchronous stack.

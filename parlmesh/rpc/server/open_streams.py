@@ -5,7 +5,7 @@ from typing import Any
 
 from parlmesh.errors import Unauthenticated
 from parlmesh.security import Identity
-from parlmesh.security.guard import Guard
+from parlmesh.security.authorisation import Guard
 from parlmesh.telemetry import get_logger
 
 LOOK_AGAIN_SECONDS = 1.0

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from parlmesh.errors import FleetError, ResourceExhausted
-from parlmesh.rates import Rates
 from parlmesh.security import ANYONE, Identity, Role
+from parlmesh.security.authorisation import UNKNOWN
 from parlmesh.security.config import QuotaConfig
-from parlmesh.security.guard import UNKNOWN
+from parlmesh.token_bucket import Rates
 
 _MOST_WAITING = 32
 _UNREAD_SECONDS = 10.0

@@ -15,11 +15,11 @@ from parlmesh.addresses import join_address
 from parlmesh.config import ListenConfig
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.security import SecurityConfig
-from parlmesh.security.guard import build_guard
+from parlmesh.security.authorisation import build_guard
 from parlmesh.telemetry import get_logger
 
 from ..credentials import server_credentials
-from ..transport import server_options
+from ..grpc_options import server_options
 from . import health
 from .gate import Gate
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
-from .lines import LineGames
+from .line_games import LineGames
 
 _ONE = np.uint64(1)
 

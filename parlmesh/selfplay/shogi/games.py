@@ -10,9 +10,9 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from ..games.game import Verdict
+from .board_planes import PLANES, WHITE, planes_of
 from .impasse import Rule, declared
-from .moves import HAND_TYPES, OURS, Form, move_table
-from .planes import PLANES, WHITE, planes_of
+from .move_numbers import HAND_TYPES, OURS, Form, move_table
 
 try:
     from rsshogi.core import Board, Move

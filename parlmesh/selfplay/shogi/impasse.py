@@ -6,7 +6,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
-from .planes import WHITE
+from .board_planes import WHITE
 
 Rule: TypeAlias = Literal["none", "24", "27"]
 _KING = 8

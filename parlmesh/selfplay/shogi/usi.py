@@ -5,14 +5,14 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from rsshogi.core import Move
 
-from parlmesh.environments.opponents import Player
+from parlmesh.environments.two_players import Player
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from ..search import chooser_of
 from .games import START, Shogi
 from .impasse import declared
-from .moves import Form
+from .move_numbers import Form
 
 _ONE: Array = np.array([0])
 _MOST_SIMULATIONS = 10_000

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from parlmesh.policies import PolicySpec
-from parlmesh.policies.dense import parameter_count
+from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
 from .perceptron import Optimised, Perceptron, initial

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from parlmesh.policies.dense import parameter_count
+from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
 

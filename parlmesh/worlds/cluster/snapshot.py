@@ -9,8 +9,8 @@ import numpy as np
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.types import Array
 
-from ..placement.cluster import Cluster
-from .gateway import Gateway
+from ..placement.cluster_model import Cluster
+from .kubernetes_client import Gateway
 from .prometheus import instant
 from .settings import LiveConfig
 

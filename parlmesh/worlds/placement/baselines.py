@@ -11,8 +11,8 @@ import numpy as np
 from parlmesh.types import Array
 
 from .autoscaling import Autoscaler
+from .kubernetes_scores import chosen_node
 from .operations import allowed, apply_operations
-from .scoring import chosen_node
 from .simulation import Simulation
 
 TARGET_UTILISATION = 0.6

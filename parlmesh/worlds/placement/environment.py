@@ -7,12 +7,12 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from ..vectors import AloneEnv, Outcome, Stepped, WorldVectorEnv, alone
-from .conditions import drawn_conditions
-from .load import read_trace
+from ..vector_world import AloneEnv, Outcome, Stepped, WorldVectorEnv, alone
+from .episode_conditions import drawn_conditions
+from .load_patterns import read_trace
 from .settings import read_settings
 from .simulation import Simulation
-from .views import VIEWS
+from .world_versions import VIEWS
 
 Version = Literal[1, 2, 3]
 _TOLD = ("latency", "resource", "balance", "refused", "latency_ms", "lost", "throughput")

@@ -11,9 +11,9 @@ import numpy as np
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.types import Array
 
-from .cluster import Cluster
-from .conditions import Conditions
-from .queueing import SATURATED, per_pod_response, shared_response
+from .cluster_model import Cluster
+from .episode_conditions import Conditions
+from .response_times import SATURATED, per_pod_response, shared_response
 from .settings import PlacementSettings
 from .simulation import Simulation
 

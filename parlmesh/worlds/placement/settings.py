@@ -7,10 +7,10 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from parlmesh.config import Config
-from parlmesh.config.complaints import describe_errors
+from parlmesh.config.validation_errors import describe_errors
 from parlmesh.errors import InvalidInput
 
-from .cluster import Cluster, generated_cluster, read_cluster
+from .cluster_model import Cluster, generated_cluster, read_cluster
 
 # v1 scales one deployment, v2 moves the pods of one, v3 does all for several.
 _DEPLOYMENTS = {1: 1, 2: 1, 3: 4}

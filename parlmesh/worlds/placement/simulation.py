@@ -11,9 +11,9 @@ import numpy as np
 
 from parlmesh.types import Array
 
-from .cluster import RESOURCES, Cluster
-from .conditions import Conditions
-from .queueing import SATURATED, per_pod_response, shared_response
+from .cluster_model import RESOURCES, Cluster
+from .episode_conditions import Conditions
+from .response_times import SATURATED, per_pod_response, shared_response
 from .settings import PlacementSettings
 
 # The utilisation at which replicas are sized at the start.

@@ -8,7 +8,7 @@ import numpy as np
 from parlmesh.types import Array
 
 from .environment import MeshRoutingVectorEnv
-from .links import overflow, waiting
+from .link_queue import overflow, waiting
 from .meshes import shortest
 
 RECOMPUTED_EVERY = 4

@@ -8,7 +8,7 @@ from gymnasium import spaces
 from parlmesh.errors import InvalidInput
 from parlmesh.types import ACTION_MASK, Array
 
-from ..vectors import AloneEnv, Outcome, WorldVectorEnv
+from ..vector_world import AloneEnv, Outcome, WorldVectorEnv
 from .meshes import build_meshes
 from .packets import Choices, Packets
 from .settings import read_settings

@@ -9,7 +9,7 @@ import numpy as np
 
 from parlmesh.types import Array
 
-from .links import overflow, undelivered, waiting
+from .link_queue import overflow, undelivered, waiting
 from .meshes import Meshes
 from .settings import RoutingSettings
 

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from parlmesh.config import Config
-from parlmesh.config.complaints import describe_errors
+from parlmesh.config.validation_errors import describe_errors
 from parlmesh.errors import InvalidInput
 
 

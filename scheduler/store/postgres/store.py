@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterator
 from typing import Literal
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.postgres.connection_settings import Target
 from parlmesh.postgres.database import Database
 from parlmesh.postgres.schema import check_version
-from parlmesh.postgres.target import Target
 from parlmesh.telemetry import get_logger
 
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count, seal
 from ..protocol import LEASES_PER_START, Deposed, Opened, new_identity
-from ..shelf import Place, shorten
-from .following import Follower
-from .leadership import Leadership, Taken
-from .rows import READ_SECONDS, Claim, Rows
+from ..row_compaction import Place, shorten
+from .journal_rows import READ_SECONDS, Claim, Rows
+from .leader_lease import Leadership, Taken
+from .standby_journal import Follower
 
 log = get_logger("parlmesh.scheduler")
 

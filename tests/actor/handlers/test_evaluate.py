@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.handlers.evaluate import Evaluate
-from actor.learner.link import LearnerLink
+from actor.learner.learner_client import LearnerLink
 from actor.learner.policy_cache import PolicyCache
 from actor.learner.policy_download import policy_stub
 from actor.learner.trajectory_uploads import Uploads, upload_stream

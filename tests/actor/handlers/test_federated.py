@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 from actor.config import PrivacyFloorConfig
-from actor.federation.nodes import Participants
+from actor.federation.local_nodes import Participants
 from actor.federation.privacy_floor import PrivacyFloor
 from actor.federation.update_uploads import Receipt
 from actor.handlers.federated import FederatedEvaluate, FederatedFit
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.compression import decode
-from parlmesh.federation.learning import Fitted, Judged
+from parlmesh.federation.learning_task import Fitted, Judged
 from parlmesh.federation.model_file import ModelFile
 from parlmesh.federation.privacy import releases_within
 from parlmesh.federation.schema import ModelSchema

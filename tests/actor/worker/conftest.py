@@ -11,7 +11,7 @@ from actor.config import LimitsConfig
 from actor.handlers.demo import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity, Worker
-from parlmesh.exchange import Exchange
+from parlmesh.blob_transfer import Exchange
 from parlmesh.handlers import Context, Handler, RunsIn
 from parlmesh.testing import wait_until_async
 from parlmesh.testing.fleet import FakeScheduler

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from parlmesh.failures import first_line
+from parlmesh.exception_text import first_line
 from parlmesh.handlers import Context, RunsIn, Tail
 from parlmesh.testing import wait_until_async
 from parlmesh.v1.fleet_service_pb2 import ConnectResponse

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from actor.metrics import ActorMetrics
-from actor.worker.attempts import AttemptTimeout
+from actor.worker.attempt_results import AttemptTimeout
 from actor.worker.slot import Slot
 from parlmesh.blobs import Blobs
 from parlmesh.handlers import Cancelled, Context, Handler, HandlerError, RunsIn

@@ -11,9 +11,9 @@ from urllib.parse import urlencode, urlsplit
 from parlmesh.dashboard.access import Access
 from parlmesh.dashboard.app import Site, build
 from parlmesh.dashboard.config import DashboardConfig
-from parlmesh.dashboard.fleet import Fleet
-from parlmesh.dashboard.history import History
-from parlmesh.dashboard.pulse import Pulse
+from parlmesh.dashboard.fleet_calls import Fleet
+from parlmesh.dashboard.fleet_history import History
+from parlmesh.dashboard.live_updates import Pulse
 from parlmesh.dashboard.serve import listening, server_of
 from parlmesh.rpc.server import Service
 from parlmesh.v1 import federation_service_pb2 as federation_pb

@@ -18,7 +18,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from scheduler import failpoints, metrics
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
-from scheduler.decisions import DecisionFailed
+from scheduler.decision_guard import DecisionFailed
 from scheduler.simulation.oracle import store_differences
 from scheduler.store import SqliteStore
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop

@@ -8,7 +8,7 @@ from parlmesh.rpc import open_channel, pages
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from scheduler.wire import views
+from scheduler.wire import queries
 from tests.integration.scheduler_service.conftest import Client, Make, RemoteActor, noop, scheduler_of
 
 LARGE_LABELS = {f"{number}-{'k' * 100}": "v" * 100 for number in range(32)}
@@ -16,7 +16,7 @@ LARGE_KINDS = [f"{number}-{'k' * 100}" for number in range(64)]
 
 
 async def test_actors_with_large_labels_are_listed_in_pages_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(views, "MAX_ANSWER_BYTES", 360_000)
+    monkeypatch.setattr(queries, "MAX_ANSWER_BYTES", 360_000)
     async with scheduler_of() as scheduler, open_channel(scheduler.server.address) as channel:
         client, actors = Client(channel), [RemoteActor(channel) for _ in range(60)]
         names = [f"a{number:03}" for number in range(60)]

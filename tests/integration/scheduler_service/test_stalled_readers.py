@@ -16,7 +16,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 from scheduler.build import Scheduler
-from scheduler.wire import outbox, watches
+from scheduler.wire import outbox, task_watches
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop, scheduler_of
 
 TASKS = 60
@@ -62,7 +62,7 @@ async def read_to_the_end(call: Any) -> str:
 async def test_a_follower_that_does_not_read_is_bounded_and_may_come_back(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watches, "MAX_BEHIND_BYTES", 2_000_000)
+    monkeypatch.setattr(task_watches, "MAX_BEHIND_BYTES", 2_000_000)
     async with (
         fleet() as (scheduler, client, actor),
         open_channel(scheduler.server.address) as channel,

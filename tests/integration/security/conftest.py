@@ -13,8 +13,8 @@ from prometheus_client import REGISTRY
 from parlmesh.rpc import caller, error_from_rpc, open_channel
 from parlmesh.rpc.server import Service
 from parlmesh.security import Identity, Role, SecurityConfig
-from parlmesh.security.certificate_files import read_pair, write_authority, write_certificate
 from parlmesh.security.certificates import Pair
+from parlmesh.security.pem_files import read_pair, write_authority, write_certificate
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve
 from parlmesh.v1 import fleet_service_pb2, fleet_service_pb2_grpc, scheduler_service_pb2

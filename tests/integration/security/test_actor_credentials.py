@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.certificate_files import write_pair
 from parlmesh.security.certificates import issue, make_authority
+from parlmesh.security.pem_files import write_pair
 from parlmesh.testing import Process, free_port, serve, wait_until_async
 from parlmesh.testing.fleet import FakeScheduler
 from tests.integration.security.conftest import Material

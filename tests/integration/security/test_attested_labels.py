@@ -12,7 +12,7 @@ from parlmesh.cli.commands.actors import show_actors
 from parlmesh.config import ListenConfig, MetricsConfig
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.certificate_files import write_authority, write_certificate
+from parlmesh.security.pem_files import write_authority, write_certificate
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub

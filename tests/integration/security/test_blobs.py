@@ -12,10 +12,10 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from parlmesh.blob_transfer import Exchange
 from parlmesh.blobs import Reference, name_of
 from parlmesh.config import ListenConfig, MetricsConfig
 from parlmesh.errors import FleetError
-from parlmesh.exchange import Exchange
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.tokens import write_token
@@ -25,7 +25,7 @@ from parlmesh.v1 import task_pb2
 from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from parlmesh.wire import payload_to_proto
-from scheduler.blobs import writer_of
+from scheduler.blob_ledger import writer_of
 from scheduler.build import Scheduler
 from scheduler.config import BlobConfig, SchedulerConfig, StoreConfig
 
@@ -141,7 +141,7 @@ async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
 
     monkeypatch.setattr("os.write", short)
     (tmp_path / "cache").mkdir()
-    monkeypatch.setattr("parlmesh.exchange._cache_folder", lambda address: tmp_path / "cache")
+    monkeypatch.setattr("parlmesh.blob_transfer._cache_folder", lambda address: tmp_path / "cache")
     terms = blob_pb.BlobTerms(folder="/nowhere", proof="x", writer=TEAM_A, least_bytes=1024, largest_bytes=1 << 20)
     ada = await as_("ada")
     exchange = Exchange(BlobServiceStub(ada), "a", cache_bytes=1 << 20, call_seconds=SECONDS, keeps_results=True)

@@ -12,9 +12,9 @@ import pytest
 
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.assertions import proof_of
-from parlmesh.security.certificate_files import read_certificates, write_certificate
 from parlmesh.security.config import QuotaConfig
+from parlmesh.security.pem_files import read_certificates, write_certificate
+from parlmesh.security.signed_assertions import proof_of
 from parlmesh.security.tokens import read_rows, write_token
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import fleet_service_pb2, fleet_service_pb2_grpc
@@ -23,7 +23,7 @@ from tests.integration.security.conftest import LIST, SECONDS, SUBMIT, Material,
 
 @pytest.fixture(autouse=True)
 def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parlmesh.security.watching.LOOK_AGAIN_SECONDS", 0.02)
+    monkeypatch.setattr("parlmesh.security.file_watch.LOOK_AGAIN_SECONDS", 0.02)
     monkeypatch.setattr("parlmesh.rpc.server.open_streams.LOOK_AGAIN_SECONDS", 0.05)
 
 

@@ -10,7 +10,7 @@ from parlmesh.client import ClientConfig, PARLController
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.errors import exit_code
+from parlmesh.rpc.error_statuses import exit_code
 from parlmesh.rpc.server import FleetServer
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.testing import free_port

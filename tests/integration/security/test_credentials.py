@@ -16,9 +16,9 @@ from parlmesh.errors import PermissionDenied, Unauthenticated
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import Service
 from parlmesh.security import Identity, Role, SecurityConfig
-from parlmesh.security.assertions import TYPE, audience
-from parlmesh.security.certificate_files import write_pair
 from parlmesh.security.certificates import Pair, issue, make_authority
+from parlmesh.security.pem_files import write_pair
+from parlmesh.security.signed_assertions import TYPE, audience
 from parlmesh.security.tokens import new_token
 from parlmesh.testing import serve
 from parlmesh.v1 import fleet_service_pb2, fleet_service_pb2_grpc
@@ -175,7 +175,7 @@ async def test_a_stream_of_a_role_that_may_not_is_denied_before_it_is_read(
 async def test_a_stream_that_sends_nothing_is_refused_as_well(
     material: Material, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parlmesh.rpc.server.bodies._FIRST_MESSAGE_SECONDS", 0.02)
+    monkeypatch.setattr("parlmesh.rpc.server.unproven_bodies._FIRST_MESSAGE_SECONDS", 0.02)
     async with (
         fleet(material.server()) as (address, servicer),
         open_channel(address, material.holder(Role.READER)) as channel,

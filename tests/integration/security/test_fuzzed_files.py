@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 import yaml
 
-from learner.federation import about
+from learner.federation import definition_file
 from learner.federation.journal import Journal, encode, read_journal
 from learner.federation.rules import events
 from learner.files.checkpoint import Checkpoint, CheckpointFolder
-from learner.runs.record import RUN_FILE, RunRecord, read_record
+from learner.runs.run_file import RUN_FILE, RunRecord, read_record
 from parlmesh.config import load
 from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.learning import FirstModel
+from parlmesh.federation.learning_task import FirstModel
 from parlmesh.federation.model_file import read_model
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
 from parlmesh.security import Role
@@ -51,7 +51,7 @@ def policy(folder: Path) -> Format:
 
 def federation_folder(folder: Path) -> Path:
     config = FederationConfig.model_validate({"task": "drift", "rounds": 2})
-    about.create(folder / "f", "f", config, FirstModel({"w": np.ones(5, np.float32)}))
+    definition_file.create(folder / "f", "f", config, FirstModel({"w": np.ones(5, np.float32)}))
     return folder / "f"
 
 
@@ -61,7 +61,7 @@ def model(folder: Path) -> Format:
 
 
 def federation(folder: Path) -> Format:
-    return Format(federation_folder(folder) / about.ABOUT, lambda file: about.read(file.parent))
+    return Format(federation_folder(folder) / definition_file.ABOUT, lambda file: definition_file.read(file.parent))
 
 
 def federation_journal(folder: Path) -> Format:

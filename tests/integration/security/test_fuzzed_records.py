@@ -11,7 +11,7 @@ from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Task
-from scheduler.journal import decoding, records
+from scheduler.journal import record_reader, records
 from tests.integration.security.fuzzing import Fuzzer
 from tests.scheduler.conftest import Harness
 
@@ -42,7 +42,7 @@ def sound_journal() -> list[bytes]:
 def damaged(fuzzer: Fuzzer, batches: list[bytes]) -> tuple[list[bytes], int]:
     """One record that says something else, in a batch that is well-formed; and the number of its task."""
     place = fuzzer.random.choice([at for at, batch in enumerate(batches) if batch])
-    found = list(decoding.split(batches[place]))
+    found = list(record_reader.split(batches[place]))
     at = fuzzer.random.randrange(len(found))
     kind, number, raw = found[at]
     body = fuzzer.broken(raw[HEAD:])[: 1 << 16]
@@ -79,7 +79,7 @@ def test_a_record_of_a_task_that_became_one_that_forgets_forgets_nothing() -> No
     ended = {task.task_id for task in start(batches).life.tasks.values() if task.final}
     assert ended
     place = max(at for at, batch in enumerate(batches) if batch)
-    found = list(decoding.split(batches[place]))
+    found = list(record_reader.split(batches[place]))
     forgets = (1000).to_bytes(4, "little")
     changed = joined(found, 0, records.RecordKind.FORGOTTEN, 7, forgets)
     core = start([*batches[:place], changed, *batches[place + 1 :]])

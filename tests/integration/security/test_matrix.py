@@ -24,9 +24,9 @@ import parlmesh.v1
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.rpc.server import Service
 from parlmesh.security import Role, SecurityConfig
-from parlmesh.security.assertions import ALGORITHM, LIFETIME_SECONDS, TYPE, audience, proof_of
-from parlmesh.security.certificate_files import read_pair, write_authority, write_certificate, write_pair
 from parlmesh.security.certificates import Pair, issue
+from parlmesh.security.pem_files import read_pair, write_authority, write_certificate, write_pair
+from parlmesh.security.signed_assertions import ALGORITHM, LIFETIME_SECONDS, TYPE, audience, proof_of
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve
 
@@ -325,7 +325,7 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
 async def test_every_method_by_every_credential_is_as_the_table_says(
     keys: Keys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("parlmesh.rpc.server.bodies._FIRST_MESSAGE_SECONDS", 0.01)
+    monkeypatch.setattr("parlmesh.rpc.server.unproven_bodies._FIRST_MESSAGE_SECONDS", 0.01)
     credentials = list(keys.credentials())
     assert len(credentials) >= 40
     turns = asyncio.Semaphore(4)

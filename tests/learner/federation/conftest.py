@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from learner.config import FederationsConfig
-from learner.federation.directory import Federations
-from learner.federation.nodes import NodesFound
+from learner.federation.connected_nodes import NodesFound
+from learner.federation.federations import Federations
 from learner.federation.rules.records import FederationState
 from learner.federation.servicer import FederationServicer
 from parlmesh.config import ListenConfig

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import beta
 
 from actor.handlers.federated import noised
-from learner.federation.models import ModelFiles
-from learner.federation.rules.closing import close
+from learner.federation.model_versions import ModelFiles
+from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
 from learner.federation.updates.aggregation import Aggregator, combination_for
 from learner.federation.updates.spool import Spool
@@ -19,7 +19,7 @@ from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.privacy import epsilon, mean_noise_deviation, noise_stream
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 SIZE, NODES, DELTA = 8, 10, 1e-5
 DIRECTION = np.eye(SIZE, dtype=np.float32)[0]

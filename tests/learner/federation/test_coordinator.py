@@ -9,8 +9,8 @@ import pytest
 import safetensors.numpy
 from google.protobuf.json_format import MessageToJson
 
+from learner.federation.connected_nodes import NodesFound
 from learner.federation.coordinator import Federation
-from learner.federation.nodes import NodesFound
 from learner.federation.rules.records import FederationState
 from learner.federation.updates.aggregation import Aggregator
 from parlmesh.federation.compression import encode

@@ -5,8 +5,8 @@ import pytest
 
 from learner.federation.journal import Journal, encode, read_journal
 from learner.federation.rules import events
+from parlmesh.durable_files import PRIVATE, replace_file
 from parlmesh.errors import FailedPrecondition
-from parlmesh.files import PRIVATE, replace_file
 
 from .conftest import files_no_longer_than
 

@@ -5,16 +5,16 @@ from functools import lru_cache
 import numpy as np
 import pytest
 
-from learner.federation.rules.closing import close
-from learner.federation.rules.gate import check_values
+from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
+from learner.federation.rules.update_checks import check_values
 from learner.federation.updates.aggregation import combination_for
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.learning import Part, make_task
+from parlmesh.federation.learning_task import Part, make_task
 from parlmesh.federation.schema import ModelSchema
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 NODES, ROUNDS, LIAR = 7, 12, 4
 RULES = ["median", "trimmed_mean", "krum", "multi_krum", "clipped_mean", "geometric_median"]

@@ -7,13 +7,13 @@ w (2 h + |m|) of the mean m of the honest ones, where w = 2 / (n + 1) is all tha
 import numpy as np
 import pytest
 
-from learner.federation.rules.closing import close
+from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
 from learner.federation.rules.voters import votes_of
 from learner.federation.updates.aggregation import combination_for
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 SIZE = 12
 

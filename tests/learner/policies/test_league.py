@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from learner.policies.league import League
 from learner.policies.registry import PolicyRegistry
 from parlmesh.errors import NotFound
-from parlmesh.training.opponents_config import OpponentsConfig
+from parlmesh.training.settings.opponents import OpponentsConfig
 
 
 def league(folder, registry=None, **settings):

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from learner.config import LearnerConfig, TrainingConfig
-from learner.ranks.members import Children
-from learner.ranks.several import check_processes, several
+from learner.ranks.rank_processes import Children
+from learner.ranks.rank_setup import check_processes, several
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.trainers import policy_for, trainer_for
 from parlmesh.training.trainer import Trainer
 from parlmesh.types import REWARD, Fragment
 

@@ -7,7 +7,7 @@ import torch
 from parlmesh.algorithms.sac_torch import policy_gradient, soft_targets, squashed_gaussian
 from parlmesh.algorithms.td3_torch import policy_gradient as td3_gradient
 from parlmesh.algorithms.td3_torch import smoothed, twin_targets
-from parlmesh.policies.bounded import NoisyMean, SquashedGaussian, log_slope, scale
+from parlmesh.policies.bounded_actions import NoisyMean, SquashedGaussian, log_slope, scale
 
 
 def density(mean, log_std, action):

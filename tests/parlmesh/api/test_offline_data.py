@@ -7,7 +7,7 @@ from parlmesh.api.offline_data import record_episodes
 from parlmesh.api.policy import TrainedPolicy
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.types import ActionSpec
 
 LIMITED = {"id": "CartPole-v1", "wrappers": {"TimeLimit": {"max_episode_steps": 5}}}

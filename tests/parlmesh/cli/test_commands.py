@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
-from parlmesh.rpc.errors import exit_code, status_from_error
+from parlmesh.rpc.error_statuses import exit_code, status_from_error
 from parlmesh.testing import Process, free_port, wait_until
 
 

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.client import TaskRequest
-from parlmesh.client.run import parents_first
+from parlmesh.client.map_and_gather import parents_first
 
 
 def request(name: int, parents: set[int]) -> TaskRequest:

@@ -4,7 +4,7 @@ import pytest
 
 from actor.config import ActorConfig
 from parlmesh.config import parse_arguments
-from parlmesh.config.complaints import stray_variables
+from parlmesh.config.validation_errors import stray_variables
 from scheduler.config import SchedulerConfig
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from parlmesh.deployment.rendering import write
+from parlmesh.deployment.rendered_files import write
 from parlmesh.deployment.settings import DeploySettings
 from tests.parlmesh.deployment.conftest import Run
 

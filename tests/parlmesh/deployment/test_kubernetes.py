@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from parlmesh.deployment.kustomize import CERTIFICATES
-from parlmesh.deployment.rendering import write
+from parlmesh.deployment.rendered_files import write
 from parlmesh.deployment.settings import DeploySettings, camel
 from tests.parlmesh.deployment.conftest import Run
 

@@ -9,7 +9,7 @@ import pytest
 from parlmesh.errors import FailedPrecondition
 from parlmesh.exports.onnx_file import to_onnx
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
-from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.types import ActionSpec
 
 ACTIONS = {

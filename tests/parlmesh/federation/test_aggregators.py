@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parlmesh.errors import InvalidInput
-from parlmesh.federation import aggregators, updates
+from parlmesh.federation import aggregators, update_blocks
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.server_optimisers import fedadam, fedavg, fedavgm, fedyogi, nesterov, server_optimiser
-from parlmesh.federation.updates import MemoryUpdates
-from parlmesh.federation.weights import counted_samples, middle, staleness_factors
+from parlmesh.federation.update_blocks import MemoryUpdates
+from parlmesh.federation.update_weights import counted_samples, middle, staleness_factors
 
 
 def rows(seed, nodes, size=40, scale=1.0):
@@ -173,7 +173,7 @@ def test_krum_chooses_one_honest_update(seed):
 
 def test_krum_scores_equal_a_slow_reference():
     found = np.stack(list(rows(11, 7).values())).astype(np.float64)
-    distances = updates.squared_distances(updates.gram(MemoryUpdates(rows(11, 7))))
+    distances = update_blocks.squared_distances(update_blocks.gram(MemoryUpdates(rows(11, 7))))
     slow = [
         sum(sorted(float(np.sum((a - b) ** 2)) for j, b in enumerate(found) if j != i)[: 7 - 2 - 2])
         for i, a in enumerate(found)
@@ -222,7 +222,7 @@ def test_rules_do_not_depend_on_the_width_of_blocks(monkeypatch):
     many = MemoryUpdates(by_node)
 
     def all_rules():
-        norms = np.sqrt(np.diag(updates.gram(many))).tolist()
+        norms = np.sqrt(np.diag(update_blocks.gram(many))).tolist()
         found = [
             aggregators.mean([1, 2, 3, 4, 5]),
             aggregators.clipped_mean([1] * 5, norms),
@@ -234,7 +234,7 @@ def test_rules_do_not_depend_on_the_width_of_blocks(monkeypatch):
         return [joint_update(many, rule) for rule in found]
 
     wide = all_rules()
-    monkeypatch.setattr(updates, "_LARGEST_BLOCK", 1 << 10)
+    monkeypatch.setattr(update_blocks, "_LARGEST_BLOCK", 1 << 10)
     for one, other in zip(wide, all_rules(), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-9)
 

@@ -17,7 +17,7 @@ from sklearn.svm import SVC
 from parlmesh.errors import InvalidInput
 from parlmesh.joblib.calls import call_function
 from parlmesh.joblib.estimators import packed, unpacked
-from parlmesh.values import pack, unpack
+from parlmesh.json_values import pack, unpack
 
 
 def over_the_wire(value: Any) -> Any:

@@ -98,7 +98,7 @@ class Learner(_Servicer):  # type: ignore[misc]
 async def test_a_deployment_gets_one_pod_more_within_its_limits_and_as_many_as_before() -> None:
     pytest.importorskip("kubernetes")
     from parlmesh.testing.kubernetes_api import KubernetesState, kubernetes_api
-    from parlmesh.worlds.cluster.gateway import connect
+    from parlmesh.worlds.cluster.kubernetes_client import connect
 
     state = KubernetesState()
     state.add_node("edge-a")

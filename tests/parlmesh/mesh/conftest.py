@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from parlmesh.mesh.graph import Graph
-from parlmesh.mesh.links import Edge, Mesh, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
 
 
 @st.composite

@@ -12,8 +12,8 @@ from scipy.sparse.csgraph import dijkstra
 from parlmesh.errors import InvalidInput
 from parlmesh.mesh.distances import all_distances, checked_inside, merged, segments_of
 from parlmesh.mesh.formats import read_mesh
-from parlmesh.mesh.generated import generated_mesh
 from parlmesh.mesh.graph import Graph
+from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.routes import RoutingTable, next_hops
 from parlmesh.mesh.segments import segment_labels
 

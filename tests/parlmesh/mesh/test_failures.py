@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from parlmesh.errors import InvalidInput
 from parlmesh.mesh.distances import all_distances
 from parlmesh.mesh.failures import Failures, scenarios_of
-from parlmesh.mesh.generated import generated_mesh
 from parlmesh.mesh.graph import Graph
-from parlmesh.mesh.links import Edge, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, mesh_of
+from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.traffic import Demands, capacities
 
 from .conftest import drawn_meshes, graph_of

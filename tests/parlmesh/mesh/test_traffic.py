@@ -7,9 +7,9 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.mesh.distances import all_distances
-from parlmesh.mesh.generated import generated_mesh
 from parlmesh.mesh.graph import Graph
-from parlmesh.mesh.links import Edge, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, mesh_of
+from parlmesh.mesh.random_mesh import generated_mesh
 from parlmesh.mesh.routes import RoutingTable, next_hops
 from parlmesh.mesh.traffic import Demands, Neighbours, capacities, gravity_demands, read_demands
 

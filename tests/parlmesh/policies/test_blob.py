@@ -3,7 +3,7 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec, load_policy, pack_policy, unpack_policy
-from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.types import ActionSpec
 
 TWO = ActionSpec("discrete", (2,))

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 
 from parlmesh.policies import PolicySpec, load_policy, pack_policy, torch_threads
-from parlmesh.policies.network import ActorCritic
 from parlmesh.policies.normaliser import Normaliser
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.types import ActionSpec
 
 THREE = ActionSpec("discrete", (3,))

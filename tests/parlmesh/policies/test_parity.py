@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
-from parlmesh.policies.dense import DenseActorCritic
-from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.types import ActionSpec
 
 specs = st.builds(

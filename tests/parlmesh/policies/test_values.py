@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from parlmesh.algorithms import dqn_torch
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
-from parlmesh.policies.dense_q import DenseQ
 from parlmesh.policies.distributions import masked
 from parlmesh.policies.epsilon_greedy import EpsilonGreedy
-from parlmesh.policies.network import ActorCritic
+from parlmesh.policies.numpy_q_networks import DenseQ
+from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.types import ActionSpec
 
 THREE = ActionSpec("discrete", (3,))

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition
-from parlmesh.processes.restarts import RestartLimits
+from parlmesh.processes.restart_policy import RestartLimits
 from parlmesh.processes.supervisor import Child, ChildSpec, ChildState, Supervisor
 
 QUICK = RestartLimits(first_seconds=0.01, longest_seconds=0.05, max_restarts=3)

@@ -7,10 +7,10 @@ import pytest
 
 from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.environments import environment_spec
-from parlmesh.environments.stepping import SteppedEnvironments
+from parlmesh.environments.environment_threads import SteppedEnvironments
 from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
-from parlmesh.policies.dense import DenseActorCritic
+from parlmesh.policies.numpy_networks import DenseActorCritic
 from parlmesh.rollouts import Collector, collector_seed, evaluate
 from parlmesh.types import ACTION, EARNED, OBSERVATION, REWARD, TERMINATED, TRUNCATED, VALID, ActionSpec
 
@@ -120,7 +120,7 @@ def test_environments_begin_anew_from_seeds_of_their_own_and_no_episode_is_cut(m
 
 
 def test_games_too_long_to_remember_are_forgotten_and_said_so(monkeypatch):
-    monkeypatch.setattr("parlmesh.rollouts.lives._MOST_BYTES", 100)
+    monkeypatch.setattr("parlmesh.rollouts.episode_replay._MOST_BYTES", 100)
     collector = Collector(CARTPOLE, 4, collector_seed(0, "a", 1), restart_steps=20, repeatable=True)
     collector.collect(policy(), 20)
     assert collector.mark().tensors()["actions"].nbytes == 80
@@ -213,7 +213,7 @@ def test_a_mark_of_other_environments_is_recognised():
 
 def some_policy(spec):
     """Random weights for any network."""
-    from parlmesh.policies.network import ActorCritic
+    from parlmesh.policies.torch_networks import ActorCritic
 
     weights = ActorCritic(spec).named_weights()
     return pack_policy(spec, {name: weight for name, weight in weights.items() if not name.startswith("value.")})

@@ -14,14 +14,6 @@ from hypothesis import strategies as st
 
 from parlmesh.errors import AlreadyExists, ConfigError, InvalidInput, NotFound
 from parlmesh.security import Identity, Role
-from parlmesh.security.certificate_files import (
-    read_certificates,
-    read_pair,
-    server_hosts,
-    write_authority,
-    write_certificate,
-    write_pair,
-)
 from parlmesh.security.certificates import (
     hosts_of,
     identity_from_uri,
@@ -30,6 +22,14 @@ from parlmesh.security.certificates import (
     issue,
     make_authority,
     node_uri,
+)
+from parlmesh.security.pem_files import (
+    read_certificates,
+    read_pair,
+    server_hosts,
+    write_authority,
+    write_certificate,
+    write_pair,
 )
 
 NOW = datetime.datetime(2030, 1, 1, tzinfo=datetime.UTC)

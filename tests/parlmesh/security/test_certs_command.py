@@ -6,8 +6,8 @@ from typer.testing import CliRunner, Result
 from parlmesh.cli.commands.certs import app
 from parlmesh.errors import AlreadyExists, FleetError, InvalidInput, NotFound
 from parlmesh.security import Identity, Role
-from parlmesh.security.certificate_files import read_certificates
 from parlmesh.security.certificates import hosts_of, identity_of
+from parlmesh.security.pem_files import read_certificates
 
 
 def certs(folder: Path, *arguments: str) -> Result:

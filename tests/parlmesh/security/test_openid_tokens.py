@@ -20,10 +20,10 @@ from pydantic import ValidationError
 
 from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.security import Identity, Role, SecurityConfig
-from parlmesh.security.certificate_files import write_authority, write_certificate
+from parlmesh.security.authorisation import build_guard
 from parlmesh.security.config import IssuerConfig
-from parlmesh.security.guard import build_guard
 from parlmesh.security.openid_tokens import IssuerVerifier
+from parlmesh.security.pem_files import write_authority, write_certificate
 from parlmesh.testing import wait_until
 
 NOW = 1_000_000.0

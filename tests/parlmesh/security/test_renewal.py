@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from parlmesh.cli.commands.certs import app
 from parlmesh.errors import FleetError, InvalidInput, NotFound
-from parlmesh.security.certificate_files import read_certificates, read_pair
 from parlmesh.security.certificates import hosts_of, identity_of
+from parlmesh.security.pem_files import read_certificates, read_pair
 from parlmesh.security.renewal import held_certificates, renew
 from parlmesh.security.revocation import read_revoked
 

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from parlmesh.environments.opponents import NEWEST, Opponent
+from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.errors import InvalidInput
-from parlmesh.policies.acting import Choice
+from parlmesh.policies.numpy_acting import Choice
 from parlmesh.rollouts import play_match
 from parlmesh.selfplay import environment
 from parlmesh.selfplay.environment import GameEnvironments
 from parlmesh.selfplay.games import OTHER_SIDE, Verdict
 from parlmesh.selfplay.games.connect_four import ConnectFour
 from parlmesh.selfplay.games.tictactoe import TicTacToe
-from parlmesh.selfplay.players import drawn
-from parlmesh.selfplay.seats import RESIGNS
+from parlmesh.selfplay.opponent_seats import RESIGNS
+from parlmesh.selfplay.scripted_players import drawn
 
 
 class Scripted:

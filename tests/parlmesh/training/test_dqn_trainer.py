@@ -6,9 +6,9 @@ from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.training.dqn_config import DqnConfig
 from parlmesh.training.dqn_trainer import DqnTrainer
-from parlmesh.training.q_model import DenseQModel
+from parlmesh.training.numpy_q_model import DenseQModel
+from parlmesh.training.settings.dqn import DqnConfig
 from parlmesh.training.torch_q_model import TorchQModel
 from parlmesh.types import ACTION, OBSERVATION, REWARD, VALID, ActionSpec, EnvironmentSpec, Fragment
 

@@ -3,9 +3,9 @@ import pytest
 
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.training.model import DenseModel
-from parlmesh.training.ppo_config import PpoConfig
+from parlmesh.training.numpy_model import DenseModel
 from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.settings.ppo import PpoConfig
 from parlmesh.training.torch_model import TorchModel
 from parlmesh.types import REWARD, VALID, ActionSpec, Fragment
 

@@ -3,8 +3,8 @@ import numpy as np
 from parlmesh.environments import environment_spec
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.training.q_learning_config import QLearningConfig
 from parlmesh.training.q_learning_trainer import QLearningTrainer
+from parlmesh.training.settings.q_learning import QLearningConfig
 from parlmesh.types import REWARD, VALID, Fragment
 
 LAKE = {"id": "FrozenLake-v1", "kwargs": {"is_slippery": False}}

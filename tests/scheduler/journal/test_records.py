@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scheduler.core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Returned
 from scheduler.core.task import Failure, Placement, Task, TaskState
-from scheduler.journal.decoding import decode, read_submitted, split
+from scheduler.journal.record_reader import decode, read_submitted, split
 from scheduler.journal.records import DamagedJournal, Ended, Forgotten, Leased, Submitted, count, encode, seal, unseal
 
 names = st.text(max_size=20)

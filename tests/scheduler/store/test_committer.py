@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from parlmesh.testing import wait_until_async
 from scheduler.core.actions import Persist
-from scheduler.journal.decoding import decode
+from scheduler.journal.record_reader import decode
 from scheduler.store.committer import Committer
 from scheduler.store.protocol import Opened
 

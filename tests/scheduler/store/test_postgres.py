@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.postgres.commit_guarantees import ask
+from parlmesh.postgres.connection_settings import Target
 from parlmesh.postgres.database import Database
-from parlmesh.postgres.promises import ask
 from parlmesh.postgres.schema import VERSION, migrate
-from parlmesh.postgres.target import Target
 from parlmesh.testing.postgres import Cluster, query
-from scheduler.journal.decoding import decode
+from scheduler.journal.record_reader import decode
 from scheduler.journal.records import DamagedJournal, Submitted
 from scheduler.store import Deposed
 from scheduler.store.postgres import PostgresStore

@@ -9,11 +9,11 @@ from typing import Literal
 import pytest
 
 from parlmesh.errors import FailedPrecondition
-from parlmesh.postgres.target import Target
+from parlmesh.postgres.connection_settings import Target
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
 from scheduler.core.task import Task, TaskState
-from scheduler.journal.decoding import decode
+from scheduler.journal.record_reader import decode
 from scheduler.journal.records import DamagedJournal, Submitted
 from scheduler.store import MemoryStore, SqliteStore, Store
 from scheduler.store.postgres import PostgresStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parlmesh.engine import choose_engine
+from parlmesh.grpc_engine import choose_engine
 
 from .machine import QUIET_CORES, OthersWatch, wait_until_quiet
 from .places import ROOT

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from actor.federation.masking import Masking
 from learner.federation.masking.unmasking import UnmaskedSum, Unmasking
-from learner.federation.rules.masking import MaskedRound, NodeKeys, NodeShares
+from learner.federation.rules.masked_round import MaskedRound, NodeKeys, NodeShares
 from learner.federation.updates.spool import Spool
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.aggregators import joint_update, mean
 from parlmesh.federation.config import SecureConfig
 from parlmesh.federation.secure.fixed_point import FixedPoint
 from parlmesh.federation.secure.keys import PublicKeys
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 SIZE = 60
 

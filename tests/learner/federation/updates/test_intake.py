@@ -11,8 +11,8 @@ from learner.federation.updates.intake import Reception, UpdateAbout
 from learner.federation.updates.spool import Spool, SpooledUpdates
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.digests import fast_digest
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.federation.update_digests import fast_digest
 from parlmesh.security import Identity, Role
 
 from ..conftest import files_no_longer_than

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from parlmesh.cli.__main__ import app
 from parlmesh.errors import FleetError
 from parlmesh.testing.kubernetes_api import KubernetesState, kubernetes_api
-from parlmesh.worlds.placement.queueing import per_pod_response
+from parlmesh.worlds.placement.response_times import per_pod_response
 
 CLUSTER = {
     "nodes": [{"name": name, "cpu": 8, "ram": 16000} for name in ("edge-a", "edge-b")],

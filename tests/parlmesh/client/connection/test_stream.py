@@ -9,7 +9,7 @@ from typing import Any
 from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.client import ClientConfig
-from parlmesh.client.connection.pending import Pending
+from parlmesh.client.connection.pending_outcomes import Pending
 from parlmesh.client.connection.stream import Request, Stream
 from parlmesh.errors import FleetError
 from parlmesh.v1 import task_pb2

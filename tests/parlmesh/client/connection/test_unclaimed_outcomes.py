@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from parlmesh.client import Outcome
-from parlmesh.client.connection.pending import UnclaimedOutcomes
+from parlmesh.client.connection.pending_outcomes import UnclaimedOutcomes
 from parlmesh.errors import DeadlineExceeded
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto

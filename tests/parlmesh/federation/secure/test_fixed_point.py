@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.aggregators import joint_update, mean
 from parlmesh.federation.secure.fixed_point import FixedPoint
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 
 @given(st.integers(1, 40), st.sampled_from([1e-3, 1.0, 4.0, 1e4]), st.integers(1, 1_000_000), st.integers(0, 2**32 - 1))

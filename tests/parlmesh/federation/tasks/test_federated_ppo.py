@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from parlmesh.federation.aggregators import joint_update, mean
-from parlmesh.federation.learning import Part, make_task
+from parlmesh.federation.learning_task import Part, make_task
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.tasks.varied_cart_pole import NAME
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 
 PHYSICS = (
     {"length": 0.05, "masspole": 0.1},

@@ -6,13 +6,13 @@ from torch import nn
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.federation import aggregators
 from parlmesh.federation.aggregators import joint_update
-from parlmesh.federation.learning import BUILT_IN, LearningTask, Part, make_task
+from parlmesh.federation.learning_task import BUILT_IN, LearningTask, Part, make_task
 from parlmesh.federation.model_file import model_header, read_model
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.tasks.classifier import AdamW, Classifier
 from parlmesh.federation.tasks.torch_module import TorchTask
 from parlmesh.federation.tasks.varied_cart_pole import NAME
-from parlmesh.federation.updates import MemoryUpdates
+from parlmesh.federation.update_blocks import MemoryUpdates
 from parlmesh.policies import load_policy
 
 SMALL_PPO = {"num_envs": 4, "trajectory_steps": 8, "updates": 1, "hidden": [8], "evaluation_episodes": 2}

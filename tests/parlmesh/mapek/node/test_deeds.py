@@ -6,7 +6,7 @@ import pytest
 
 from parlmesh.mapek.node import deeds as module
 from parlmesh.mapek.node.deeds import GRACE_SECONDS, Deeds, DeedState
-from parlmesh.mapek.node.state import NodeState
+from parlmesh.mapek.node.node_memory import NodeState
 from parlmesh.testing.clocks import HandClock
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
-from parlmesh.mapek.planning.choice import choose
+from parlmesh.mapek.planning.action_choice import choose
 from parlmesh.mapek.planning.policy import LARGEST_BYTES, ActionModel, Policy, trained
 from parlmesh.mapek.types import Candidate, Decision, Status, Symptom
 

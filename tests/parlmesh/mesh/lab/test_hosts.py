@@ -5,8 +5,8 @@ import pytest
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.mesh.lab import Lab, lacking, three_ways
 from parlmesh.mesh.lab.hosts import fill
-from parlmesh.mesh.lab.system import command
-from parlmesh.mesh.links import Edge, mesh_of
+from parlmesh.mesh.lab.system_commands import command
+from parlmesh.mesh.measured_mesh import Edge, mesh_of
 
 needs_a_lab = pytest.mark.skipif(bool(lacking()), reason=f"no lab here: {lacking()}")
 

@@ -13,7 +13,13 @@ from parlmesh.orchestration import Budget, critical_steps
 from parlmesh.orchestration.jobs.environment import Orchestration, OrchestrationJobs
 from parlmesh.orchestration.jobs.families import FAMILIES, TRIES, check_families, draw_job
 from parlmesh.orchestration.jobs.observation import COLUMN, counts, observe
-from parlmesh.orchestration.jobs.references import hand_rule, list_schedule, oracle, random_action, single_agent
+from parlmesh.orchestration.jobs.reference_orchestrators import (
+    hand_rule,
+    list_schedule,
+    oracle,
+    random_action,
+    single_agent,
+)
 from parlmesh.orchestration.jobs.simulation import HANDOVER_STEPS, Action, Limits, Simulation
 from parlmesh.orchestration.jobs.sub_agents import MOST_STEPS, SUB_AGENTS, SUB_TASKS, sub_agent
 

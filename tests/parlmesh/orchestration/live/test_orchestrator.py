@@ -11,7 +11,7 @@ from parlmesh.client import PARLController
 from parlmesh.client.sync import Controller
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.orchestration import Budget, BudgetExceeded, critical_steps
-from parlmesh.orchestration.jobs.references import hand_rule, single_agent
+from parlmesh.orchestration.jobs.reference_orchestrators import hand_rule, single_agent
 from parlmesh.orchestration.jobs.simulation import Limits, Simulation
 from parlmesh.orchestration.jobs.sub_agents import SUB_AGENTS
 from parlmesh.orchestration.live import Orchestrator, play_job

@@ -10,17 +10,17 @@ from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.orchestration.jobs.environment import NAME, OrchestrationJobs
 from parlmesh.orchestration.jobs.observation import ENDS, FIELDS, counts
-from parlmesh.orchestration.jobs.references import hand_rule, single_agent, spam
+from parlmesh.orchestration.jobs.reference_orchestrators import hand_rule, single_agent, spam
 from parlmesh.orchestration.jobs.sub_agents import SUB_AGENTS
 from parlmesh.orchestration.training.algorithm import ParlTrainer, Terms
 from parlmesh.orchestration.training.config import ParlConfig, PriorConfig, RewardConfig
 from parlmesh.orchestration.training.evaluation import by_policy, evaluate_policy, score
-from parlmesh.orchestration.training.prior import clone_single_agent
-from parlmesh.orchestration.training.serial import PLUGIN, train_here
+from parlmesh.orchestration.training.serial_prior import clone_single_agent
+from parlmesh.orchestration.training.serial_training import PLUGIN, train_here
 from parlmesh.orchestration.training.variants import VARIANTS, variant_named
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec, load_policy
-from parlmesh.training.model import DenseModel
+from parlmesh.training.numpy_model import DenseModel
 from parlmesh.types import OBSERVATION, REWARD, TERMINATED, VALID, Fragment
 
 

@@ -6,8 +6,8 @@ from parlmesh.errors import ResourceExhausted
 from parlmesh.rpc.server import quotas as module
 from parlmesh.rpc.server.quotas import Quotas
 from parlmesh.security import ANYONE, Identity, Role
+from parlmesh.security.authorisation import UNKNOWN
 from parlmesh.security.config import QuotaConfig
-from parlmesh.security.guard import UNKNOWN
 from parlmesh.testing import HandClock
 
 EVE = Identity("eve", Role.READER)

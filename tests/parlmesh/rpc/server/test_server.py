@@ -14,8 +14,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel
+from parlmesh.rpc.grpc_options import CLIENT_PING_SECONDS, SERVER_LEAST_PING_SECONDS, channel_options, server_options
 from parlmesh.rpc.server import FleetServer, Service
-from parlmesh.rpc.transport import CLIENT_PING_SECONDS, SERVER_LEAST_PING_SECONDS, channel_options, server_options
 from parlmesh.security import SecurityConfig
 from parlmesh.testing import wait_until_async
 from parlmesh.v1 import metrics_service_pb2 as pb

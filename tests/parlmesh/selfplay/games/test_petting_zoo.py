@@ -8,7 +8,7 @@ from parlmesh.selfplay.games import Verdict
 from parlmesh.selfplay.games.connect_four import ConnectFour
 from parlmesh.selfplay.games.petting_zoo import PettingZooGames
 from parlmesh.selfplay.games.tictactoe import TicTacToe
-from parlmesh.selfplay.players import drawn
+from parlmesh.selfplay.scripted_players import drawn
 
 
 @pytest.mark.parametrize(

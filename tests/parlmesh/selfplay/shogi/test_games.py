@@ -10,9 +10,9 @@ from rsshogi.core import Board, Move
 
 from parlmesh.selfplay.environment import GameEnvironments
 from parlmesh.selfplay.games import Verdict
-from parlmesh.selfplay.players import drawn
+from parlmesh.selfplay.scripted_players import drawn
 from parlmesh.selfplay.shogi.games import Shogi, cells_of, hands_of
-from parlmesh.selfplay.shogi.moves import move_table
+from parlmesh.selfplay.shogi.move_numbers import move_table
 
 ONE = np.array([0])
 PERFT = {1: 30, 2: 900, 3: 25_470, 4: 719_731, 5: 19_861_490}
@@ -135,9 +135,9 @@ def test_turning_board_and_colours_gives_the_same_planes_but_for_the_colour():
 
 
 def test_a_planted_perspective_error_is_found(monkeypatch):
-    from parlmesh.selfplay.shogi import games, planes
+    from parlmesh.selfplay.shogi import board_planes, games
 
-    original = planes.planes_of
+    original = board_planes.planes_of
     monkeypatch.setattr(
         games, "planes_of", lambda cells, hands, colours, *more: original(cells, hands, 0 * colours, *more)
     )

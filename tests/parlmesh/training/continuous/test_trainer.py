@@ -2,14 +2,14 @@ import numpy as np
 import pytest
 import torch
 
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.policies import PolicySpec, load_policy, unpack_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate
-from parlmesh.trainers import policy_for, trainer_for
-from parlmesh.training.config import TrainingConfig
 from parlmesh.training.continuous.critics import TwinCritics
 from parlmesh.training.continuous.perceptron import Perceptron, initial
+from parlmesh.training.settings.run import TrainingConfig
 from parlmesh.types import ACTION, OBSERVATION, REWARD, ActionSpec, EnvironmentSpec, Fragment
 
 PENDULUM = {"id": "Pendulum-v1"}

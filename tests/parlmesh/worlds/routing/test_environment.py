@@ -11,7 +11,7 @@ import parlmesh.worlds  # noqa: F401 (registers the ids)
 from parlmesh.environments import environment_spec
 from parlmesh.errors import InvalidInput
 from parlmesh.worlds.routing.environment import MeshRoutingEnv, MeshRoutingVectorEnv
-from parlmesh.worlds.routing.links import overflow, undelivered, waiting
+from parlmesh.worlds.routing.link_queue import overflow, undelivered, waiting
 
 SMALL = {"networks": 2, "nodes": 8, "scenarios": 3}
 CHAIN = "graph [ node [ id 0 ] node [ id 1 ] node [ id 2 ] edge [ source 0 target 1 ] edge [ source 1 target 2 ] ]"

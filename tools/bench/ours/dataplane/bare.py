@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from parlmesh.rpc.transport import server_options
+from parlmesh.rpc.grpc_options import server_options
 
 SERVICE = "bench.Bare"
 UPLOAD, DOWNLOAD = f"/{SERVICE}/Upload", f"/{SERVICE}/Download"

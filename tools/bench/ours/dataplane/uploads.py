@@ -16,7 +16,7 @@ import uvloop
 
 from learner.build import build_runs, build_services
 from learner.config import LearnerConfig, TrainingConfig
-from learner.runs.run import TrainingRun
+from learner.runs.training_loop import TrainingRun
 from parlmesh.config import ListenConfig
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer

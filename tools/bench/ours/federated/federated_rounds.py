@@ -12,8 +12,8 @@ from typing import Any
 
 from parlmesh.cli.commands.federation import fetch_rounds
 from parlmesh.cli.connection import federations_at
-from parlmesh.local.fleet import UpFleet
-from parlmesh.local.plan import PortsConfig, RunPaths, UpConfig
+from parlmesh.local.fleet_processes import UpFleet
+from parlmesh.local.process_configs import PortsConfig, RunPaths, UpConfig
 from parlmesh.processes import Supervisor
 from parlmesh.security import SecurityConfig
 from parlmesh.v1 import federation_service_pb2 as pb

@@ -25,7 +25,7 @@ import psutil
 import uvloop
 
 from parlmesh.client import ActorState, PARLController, TaskRequest
-from parlmesh.rpc.transport import channel_options
+from parlmesh.rpc.grpc_options import channel_options
 from parlmesh.testing import Process, free_port
 from parlmesh.v1 import fleet_service_pb2 as pb
 

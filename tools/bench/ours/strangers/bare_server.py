@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from parlmesh.engine import choose_engine
+from parlmesh.grpc_engine import choose_engine
 
 choose_engine()
 

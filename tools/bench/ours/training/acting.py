@@ -21,7 +21,7 @@ def main() -> None:
 
     from parlmesh.environments import environment_spec
     from parlmesh.policies import PolicySpec, load_policy, pack_policy
-    from parlmesh.policies.dense import DenseActorCritic
+    from parlmesh.policies.numpy_networks import DenseActorCritic
     from parlmesh.rollouts import Collector
 
     environment = {"id": "CartPole-v1"}

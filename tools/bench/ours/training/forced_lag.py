@@ -14,10 +14,10 @@ import numpy as np
 import yaml
 
 from learner.config import TrainingConfig
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed, evaluate, evaluation_seed
-from parlmesh.trainers import policy_for, trainer_for
 
 PRESETS = Path(__file__).parents[4] / "presets"
 

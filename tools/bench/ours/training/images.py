@@ -5,10 +5,10 @@ import json
 import time
 
 from learner.config import TrainingConfig
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.trainers import policy_for, trainer_for
 
 # stable-baselines3's words for the same: n_envs, n_steps, batch_size, n_epochs; CnnPolicy has this network.
 SETTINGS = {

@@ -16,14 +16,14 @@ from typing import Any
 
 import torch
 
+from parlmesh.algorithm_choice import policy_for, trainer_for
 from parlmesh.environments import environment_spec
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import Collector, collector_seed
-from parlmesh.trainers import policy_for, trainer_for
-from parlmesh.training.config import TrainingConfig
 from parlmesh.training.continuous.actor import Actor
 from parlmesh.training.continuous.critics import TwinCritics
 from parlmesh.training.replay_trainer import ReplayTrainer
+from parlmesh.training.settings.run import TrainingConfig
 
 from . import curve
 from .learning import up_command

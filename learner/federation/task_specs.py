@@ -1,0 +1,179 @@
+"""The tasks that a federation asks of its nodes. Virtual nodes of one host share tasks, if their models are small."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from parlmesh.errors import InvalidInput
+from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.virtual_nodes import host_of
+from parlmesh.v1 import task_pb2 as pb
+from parlmesh.wire import payload_to_proto, struct_from_proto, struct_to_proto
+
+from .rules.events import Evaluated
+from .rules.masked_round import MaskedRound
+from .rules.records import Assignment
+from .rules.update_checks import judgement
+
+FIT, EVALUATE, MASK = "federated_fit", "federated_evaluate", "federated_mask"
+# A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
+_MOST_NODES = 32
+_MOST_BYTES = 8 << 20
+_ATTEMPTS = 3
+_LONGEST_TEXT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class NodesTask:
+    """A task and the nodes that it is for; the number is the round, or the version to evaluate."""
+
+    spec: pb.TaskSpec
+    nodes: tuple[str, ...]
+    number: int
+    # What each node's update is bound to, when it is to train.
+    nonces: Mapping[str, str] = field(default_factory=dict)
+    # Of a secure round.
+    step: str = ""
+
+
+def fit_tasks(
+    federation_id: str,
+    config: FederationConfig,
+    size: int,
+    assignments: Sequence[Assignment],
+    masking: MaskedRound | None = None,
+) -> list[NodesTask]:
+    """Train on these nodes, and send each one's update with its nonce. `size` is that of an update in numbers.
+
+    In a secure round each node gets the others' shares, and `masking` says of whom there are any.
+    """
+    parameters = _common(federation_id, config)
+    parameters |= {"encoding": config.compression.encoding, "ratio": config.compression.ratio}
+    if masking is not None:
+        parameters["masks"] = masks_of(config, masking)
+    if config.privacy.mode == "local":
+        parameters |= {"clip_norm": config.privacy.clip_norm, "noise_multiplier": config.privacy.noise_multiplier}
+    most = max(1, min(_MOST_NODES, _MOST_BYTES // (4 * size)))
+    found = []
+    # In a resumed buffer, nodes may have been asked in different rounds.
+    for number, base_version in sorted({(each.round, each.base_version) for each in assignments}):
+        asked = [each for each in assignments if (each.round, each.base_version) == (number, base_version)]
+        members: dict[str, dict[str, Any]] = {
+            each.node_id: {"node_id": each.node_id, "number": each.number, "nonce": each.nonce} for each in asked
+        }
+        if masking is not None:
+            for node, member in members.items():
+                member["shares"] = masking.sealed_for(node)
+        own = {**parameters, "round": number, "base_version": base_version}
+        found += grouped_tasks(FIT, own, config.round_seconds, asked, members, most=most)
+    return found
+
+
+def grouped_tasks(
+    kind: str,
+    parameters: Mapping[str, Any],
+    seconds: float,
+    assignments: Sequence[Assignment],
+    members: Mapping[str, Mapping[str, Any]],
+    *,
+    most: int = _MOST_NODES,
+    step: str = "",
+) -> list[NodesTask]:
+    """Tasks of one round for the nodes of these assignments, each of which is a member of one of them."""
+    shared = _shared(kind, parameters, seconds)
+    nonces = {each.node_id: each.nonce for each in assignments}
+    return [
+        NodesTask(
+            _with_members(shared, nodes, [members[node] for node in nodes]),
+            nodes,
+            assignments[0].round,
+            {node: nonces[node] for node in nodes},
+            step,
+        )
+        for nodes in _grouped(list(nonces), most)
+    ]
+
+
+def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
+    """How the numbers of a secure round are written. With central privacy nodes clip, and all weigh the same."""
+    central = config.privacy.mode == "central"
+    return {
+        "nodes": len(masking.shares),
+        "largest_value": config.privacy.clip_norm if central else config.secure.largest_value,
+        "largest_weight": 1 if central else config.gate.max_samples,
+        "clip_norm": config.privacy.clip_norm if central else 0.0,
+    }
+
+
+def evaluation_tasks(
+    federation_id: str, config: FederationConfig, version: int, numbered: Mapping[str, int]
+) -> list[NodesTask]:
+    """Judge this version on these nodes, each with its number."""
+    shared = _shared(EVALUATE, {**_common(federation_id, config), "version": version}, config.evaluation.seconds)
+    found = []
+    for nodes in _grouped(list(numbered), _MOST_NODES):
+        members = [{"node_id": node, "number": numbered[node]} for node in nodes]
+        found.append(NodesTask(_with_members(shared, nodes, members), nodes, version))
+    return found
+
+
+def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
+    """Those of these nodes that sent no update that counts, and why; usually none, and then nothing is unpacked."""
+    if "failed" not in result.parameters.fields:
+        return {}
+    failed = struct_from_proto(result.parameters)["failed"]
+    if not isinstance(failed, Mapping):
+        return dict.fromkeys(nodes, "its list of failures cannot be read")
+    return {node: str(failed[node])[:_LONGEST_TEXT] for node in nodes if node in failed}
+
+
+def judgements_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
+    """What each of these nodes found. An answer that cannot be says so, and counts against its node alone."""
+    judged = struct_from_proto(result.parameters).get("judged")
+    found = []
+    for node in nodes:
+        try:
+            samples, metrics = judgement(judged.get(node) if isinstance(judged, Mapping) else None)
+        except InvalidInput as error:
+            found.append(Evaluated(node, 0, {}, f"{error.reason}: {error.message}"[:_LONGEST_TEXT]))
+        else:
+            found.append(Evaluated(node, samples, metrics))
+    return found
+
+
+def _common(federation_id: str, config: FederationConfig) -> dict[str, Any]:
+    return {
+        "federation_id": federation_id,
+        "task": config.task,
+        "settings": config.settings,
+        "seed": config.seed,
+    }
+
+
+def _grouped(nodes: Sequence[str], most: int) -> list[tuple[str, ...]]:
+    """Groups nodes of one host, at most this many together."""
+    found = []
+    for _, members in itertools.groupby(sorted(nodes, key=lambda node: (host_of(node), node)), key=host_of):
+        together = tuple(members)
+        found += [together[start : start + most] for start in range(0, len(together), most)]
+    return found
+
+
+def _shared(kind: str, parameters: Mapping[str, Any], seconds: float) -> pb.TaskSpec:
+    """What the tasks of one asking have in common."""
+    spec = pb.TaskSpec(
+        kind=kind, payload=payload_to_proto(parameters), priority=pb.PRIORITY_NORMAL, max_attempts=_ATTEMPTS
+    )
+    # Nobody waits longer than the round does.
+    spec.run_timeout.FromNanoseconds(round(seconds * 1e9))
+    spec.queue_timeout.FromNanoseconds(round(seconds * 1e9))
+    return spec
+
+
+def _with_members(shared: pb.TaskSpec, nodes: Sequence[str], members: Sequence[Mapping[str, Any]]) -> pb.TaskSpec:
+    spec = pb.TaskSpec()
+    spec.CopyFrom(shared)
+    spec.placement.node_id = host_of(nodes[0])
+    spec.payload.parameters.MergeFrom(struct_to_proto({"members": list(members)}))
+    return spec

@@ -1,0 +1,113 @@
+"""A policy as it travels: encoded and cut into serialised messages once, however many readers there are."""
+
+import asyncio
+import hashlib
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+
+from parlmesh.policies.encodings import LOSSY, Encoding, decode, encode
+from parlmesh.v1 import policy_service_pb2 as pb
+from parlmesh.wire import field_head
+
+from .. import metrics
+from ..services.stream_limits import CHUNK_BYTES
+from .registry import Published
+
+# Readers of one version come close together; a few versions and encodings are wanted at a time.
+_KEPT = 8
+
+_DATA = pb.GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
+
+_Key = tuple[str, int, Encoding, int]
+
+
+class EncodedPolicy:
+    """Serialised GetPolicyResponse messages, to be sent as they are. Each is made when its first reader comes to it."""
+
+    def __init__(self, encoding: Encoding, header: pb.PolicyHeader, data: bytes) -> None:
+        self.encoding = encoding
+        self.size_bytes = len(data)
+        self._header = header
+        self._data = memoryview(data)
+        self._made: list[bytes] = []
+
+    def __iter__(self) -> Iterator[bytes]:
+        for index in range(max(1, -(-self.size_bytes // CHUNK_BYTES))):
+            if index == len(self._made):
+                self._made.append(self._message(index))
+            yield self._made[index]
+
+    def _message(self, index: int) -> bytes:
+        chunk = self._data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
+        head = pb.GetPolicyResponse(header=self._header if index == 0 else None).SerializeToString()
+        return b"".join((head, field_head(_DATA, len(chunk)), chunk))
+
+
+class PolicyEncodings:
+    """Lives on the event loop; what takes time is done in threads."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._kept: OrderedDict[_Key, asyncio.Future[EncodedPolicy]] = OrderedDict()
+
+    async def get(self, published: Published, encoding: Encoding, base: Published | None) -> EncodedPolicy:
+        """As asked for, or as zstd when a delta has no base of the same size."""
+        blob = published.blob
+        if encoding == "delta" and (base is None or len(base.blob.data) != len(blob.data)):
+            encoding = "zstd"
+        base = base if encoding == "delta" else None
+        key = (blob.run_id, blob.version, encoding, 0 if base is None else base.blob.version)
+        work = self._kept.get(key)
+        if work is None:
+            work = self._kept[key] = self._start(published, encoding, base)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        try:
+            # The work is for all readers: it goes on when this one leaves.
+            return await asyncio.shield(work)
+        except Exception:
+            self._kept.pop(key, None)
+            raise
+
+    def _start(
+        self, published: Published, encoding: Encoding, base: Published | None
+    ) -> "asyncio.Future[EncodedPolicy]":
+        loop = asyncio.get_running_loop()
+        if encoding == "safetensors":  # nothing to do
+            done = loop.create_future()
+            done.set_result(self._encoded(published, encoding, base))
+            return done
+        return loop.run_in_executor(None, self._encoded, published, encoding, base)
+
+    def _encoded(self, published: Published, encoding: Encoding, base: Published | None) -> EncodedPolicy:
+        started, blob = self._clock(), published.blob
+        data = encode(encoding, blob.data, b"" if base is None else base.blob.data)
+        header = policy_header(published)
+        header.encoding = pb.PolicyEncoding.Value(f"POLICY_ENCODING_{encoding.upper()}")
+        header.encoded_bytes = len(data)
+        if base is not None:
+            header.base_version = base.blob.version
+        if encoding in LOSSY:
+            arrives = decode(encoding, data, len(blob.data))
+            header.source_digest = blob.digest
+            header.digest, header.size_bytes = hashlib.sha256(arrives).digest(), len(arrives)
+        metrics.POLICY_ENCODE_SECONDS.labels(encoding).observe(self._clock() - started)
+        metrics.POLICY_ENCODING_RATIO.labels(encoding).set(len(blob.data) / max(1, len(data)))
+        return EncodedPolicy(encoding, header, data)
+
+
+def policy_header(published: Published) -> pb.PolicyHeader:
+    """What is known of a version, before any encoding."""
+    blob = published.blob
+    header = pb.PolicyHeader(
+        run_id=blob.run_id,
+        version=blob.version,
+        digest=blob.digest,
+        size_bytes=len(blob.data),
+        encoding=pb.POLICY_ENCODING_SAFETENSORS,
+        run_uid=blob.run_uid,
+    )
+    header.publish_time.FromNanoseconds(round(published.publish_time * 1e9))
+    return header

@@ -1,0 +1,111 @@
+"""Where the other ranks come from: children of this process, or a launcher such as torchrun that started them all."""
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+from parlmesh.processes.child_process import kill_session, last_words, spawn
+from parlmesh.processes.process_exit import Process
+from parlmesh.rpc.error_statuses import EXIT_TRY_AGAIN
+from parlmesh.telemetry import get_logger
+
+from .collectives import Group, RankLost, dist
+from .torchrun import Launcher
+
+log = get_logger("parlmesh.learner")
+
+# The others wait for orders as long as a run is paused; rank 0 notices who does not answer.
+PATIENCE_SECONDS = 90 * 24 * 3600.0
+LOOPBACK = "127.0.0.1"
+
+
+class Members(Protocol):
+    """The ranks besides this one."""
+
+    def joined(self) -> Group:
+        """A group of all ranks, whatever became of the one before; RankLost when it cannot be had now."""
+
+    def close(self) -> None:
+        """Ends them, or lets them go."""
+
+
+class Children:
+    """Processes of this machine that die with this one."""
+
+    def __init__(self, size: int, folder: Path, seconds: float) -> None:
+        self._size, self._folder, self._seconds = size, folder, seconds
+        self._processes: list[Process] = []
+        self._meeting: tempfile.TemporaryDirectory[str] | None = None
+
+    def joined(self) -> Group:
+        """Starts them all anew."""
+        self.close()
+        self._meeting = tempfile.TemporaryDirectory(prefix="parlmesh-ranks-")
+        meeting = Path(self._meeting.name) / "store"
+        command = [sys.executable, "-m", __name__.rpartition(".")[0], str(meeting), str(self._size)]
+        for rank in range(1, self._size):
+            environment = {**os.environ, "LOCAL_RANK": str(rank)}
+            self._processes.append(spawn([*command, str(rank)], self._log(rank), environment))
+        try:
+            return Group(file_store(meeting, self._size), 0, self._size, seconds=self._seconds, host=LOOPBACK)
+        except RankLost as error:
+            words = last_words(self._log(1))
+            raise RankLost(f"{error}; rank 1 said: {words or 'nothing'} (log {self._log(1)})") from None
+
+    def close(self) -> None:
+        """Ends them at once: they have nothing to lose."""
+        while self._processes:
+            process = self._processes.pop()
+            kill_session(process.pid)
+            process.reap()
+        if self._meeting is not None:
+            self._meeting.cleanup()
+            self._meeting = None
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    def _log(self, rank: int) -> Path:
+        return self._folder / f"rank-{rank}.log"
+
+
+class Launched:
+    """Ranks that somebody else started and starts again: all together, this one included."""
+
+    def __init__(self, launcher: Launcher, seconds: float) -> None:
+        self._launcher, self._seconds = launcher, seconds
+        self._group: Group | None = None
+
+    def joined(self) -> Group:
+        """The group, once: a launcher replaces no single rank."""
+        if self._group is not None:
+            _leave("another rank is gone; the launcher starts all of them again, and the run its newest checkpoint")
+        try:
+            self._group = Group(self._launcher.store(), 0, self._launcher.size, seconds=self._seconds)
+        except RankLost as error:
+            _leave(str(error))
+        return self._group
+
+    def close(self) -> None:
+        """Lets the ranks end well."""
+        if self._group is not None:
+            for rank in range(1, self._launcher.size):
+                try:
+                    self._group.send(rank, {"do": "end"})
+                except RankLost:
+                    log.warning("rank_lost", rank=rank)
+
+
+def file_store(meeting: Path, size: int) -> Any:
+    """Where ranks of one machine find each other."""
+    return dist.FileStore(str(meeting), size)
+
+
+def _leave(why: str) -> NoReturn:
+    """At once, so that no end of the run is written down: it goes on from its checkpoint."""
+    log.error("ranks_lost", reason=why, exit_code=EXIT_TRY_AGAIN)
+    sys.stderr.flush()
+    os._exit(EXIT_TRY_AGAIN)

@@ -1,0 +1,46 @@
+"""A launcher that started this process as one rank of several: torchrun, or anything that sets its variables."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from parlmesh.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What the environment says of this process."""
+
+    rank: int
+    size: int
+
+    @classmethod
+    def found(cls, environment: Mapping[str, str] = os.environ) -> "Launcher | None":
+        """None when nobody launched this process, or as the only one."""
+        if "RANK" not in environment or "WORLD_SIZE" not in environment:
+            return None
+        try:
+            rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+        except ValueError:
+            rank, size = -1, 0
+        if not 0 <= rank < size:
+            said = f"RANK {environment['RANK']!r} and WORLD_SIZE {environment['WORLD_SIZE']!r}"
+            raise ConfigError(f"{said} are set by a launcher; RANK must be from 0 to below WORLD_SIZE")
+        return cls(rank, size) if size > 1 else None
+
+    def store(self) -> Any:
+        """Where all ranks of this start find each other; MASTER_ADDR and MASTER_PORT say where it is."""
+        from .collectives import dist
+
+        store, _, _ = next(iter(dist.rendezvous("env://", self.rank, self.size)))
+        # torchrun keeps one store over its restarts.
+        return dist.PrefixStore(f"parlmesh/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+
+    def follow(self) -> int:
+        """The whole life of a process that is one of the others, as its exit code."""
+        from .collectives import Group
+        from .follower_rank import obey
+        from .rank_processes import PATIENCE_SECONDS
+
+        return obey(Group(self.store(), self.rank, self.size, seconds=PATIENCE_SECONDS))

@@ -1,0 +1,236 @@
+"""`parlmesh.train`: a run from Python, with a handle that shows it, steers it and keeps what came of it.
+
+run = parlmesh.train("CartPole-v1", steps=100_000)
+action = run.policy.act(observation)
+"""
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from parlmesh.config import load
+from parlmesh.errors import AlreadyExists, DeadlineExceeded, FailedPrecondition, InvalidInput
+from parlmesh.function_tasks import stop_import
+from parlmesh.local.presets import settings_file
+from parlmesh.local.process_configs import RunPaths, UpConfig, environment_id, fresh_run_id
+from parlmesh.processes import merged
+from parlmesh.security import SecurityConfig
+from parlmesh.types import Array
+
+from .policy import TrainedPolicy
+from .progress_bar import progress_bar
+from .run_follower import Follower, Progress
+
+Callback = Callable[["TrainingRun"], None]
+
+_FREE_PORTS = {"scheduler": 0, "learner": 0, "metrics": 0}
+
+
+class TrainingRun:
+    """A run that goes on behind the program until it ends or is stopped. May be used from any thread."""
+
+    def __init__(self, run_id: str, folder: Path | None, follower: Follower, callbacks: Mapping[str, Callback]) -> None:
+        self.run_id = run_id
+        self.folder = folder
+        """Where everything is written; None when the learner is not this program's own."""
+        self._follower = follower
+        self._callbacks = callbacks
+        self._calling = 0
+        self._progress = Progress()
+        self._show: Callable[[Progress], None] = lambda progress: None
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"parlmesh run {run_id}", daemon=True)
+
+    def __repr__(self) -> str:
+        told = self._progress
+        return f"<run {self.run_id}: {told.state}, {told.steps:,} of {told.step_budget:,} steps>"
+
+    @property
+    def progress(self) -> Progress:
+        """How far it is, as last told."""
+        return self._progress
+
+    @property
+    def curves(self) -> dict[str, tuple[Array, Array]]:
+        """Steps and values of every curve, e.g. `return/evaluation`; the newest while the run goes on."""
+        return self._follower.curves()
+
+    @property
+    def policy(self) -> TrainedPolicy:
+        """The best evaluated policy so far, or the newest where none was evaluated."""
+        blob = self._follower.best_policy()
+        return TrainedPolicy(blob, self._progress.environment)
+
+    def pause(self) -> None:
+        """No step more until `resume`."""
+        self._follower.command("Pause")
+
+    def resume(self) -> None:
+        """Goes on after a pause."""
+        self._follower.command("Resume")
+
+    def stop(self) -> None:
+        """Ends the run with what it has learnt; returns when it has ended, in a callback at once."""
+        self._follower.stop()
+        if threading.get_ident() != self._calling:
+            self._ended.wait()
+
+    def wait(self, timeout: float | None = None) -> "TrainingRun":
+        """Until the run has ended. Raises why it failed; DeadlineExceeded when it has not ended in time."""
+        if not self._ended.wait(timeout):
+            raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it goes on")
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def watch(self, show: Callable[[Progress], None]) -> None:
+        """Has all progress shown from now on."""
+        self._show = show
+
+    def start(self) -> None:
+        """Called once."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._follower.run(self._told)
+            if self._progress.state == "failed":
+                error = FailedPrecondition(f"run {self.run_id} failed: {self._progress.reason}", reason="RUN_FAILED")
+                if self._progress.traceback:
+                    error.add_note(self._progress.traceback)
+                self._error = error
+        except BaseException as error:
+            self._error = error
+        finally:
+            if self._error is not None:
+                self._progress = replace(self._progress, state="failed", reason=str(self._error))
+            self._call("on_end")
+            self._ended.set()
+
+    def _told(self, progress: Progress) -> None:
+        before, self._progress = self._progress, progress
+        self._show(progress)
+        self._call("on_progress")
+        if progress.evaluations > before.evaluations:
+            self._call("on_evaluation")
+        if progress.checkpoint_version > before.checkpoint_version:
+            self._call("on_checkpoint")
+
+    def _call(self, name: str) -> None:
+        callback = self._callbacks.get(name)
+        if callback is None:
+            return
+        self._calling = threading.get_ident()
+        try:
+            callback(self)
+        except BaseException as error:
+            # It is the caller's own: the run ends, and whoever waits is told.
+            self._error = error
+            self._follower.stop()
+        finally:
+            self._calling = 0
+
+
+def train(
+    environment: str | Mapping[str, Any] = "",
+    *,
+    algorithm: str = "",
+    steps: int | None = None,
+    goal: float | None = None,
+    actors: int = 2,
+    serial: bool = False,
+    seed: int | None = None,
+    preset: str | Path = "",
+    settings: Mapping[str, Any] | None = None,
+    plugins: Sequence[str] = (),
+    learner: str = "",
+    security: SecurityConfig | None = None,
+    run_id: str = "",
+    runs_dir: str | Path = "runs",
+    wait: bool = True,
+    progress: bool | None = None,
+    on_progress: Callback | None = None,
+    on_evaluation: Callback | None = None,
+    on_checkpoint: Callback | None = None,
+    on_end: Callback | None = None,
+) -> TrainingRun:
+    """Trains a policy with a fleet on this machine, in one process (`serial`), or on a running learner (`learner`).
+
+    `settings` are keys of the configuration's `training` section, e.g. {"ppo": {"learning_rate": 1e-3}}; `preset` is
+    the name of one that ships, or a file. Waits for the end, with a progress bar where there is a terminal or a
+    notebook; `wait=False` gives the handle at once. Callbacks are given the run; an exception of theirs ends it.
+    """
+    stop_import()
+    config = _config(environment, algorithm, steps, goal, seed, preset, settings)
+    config = config.model_copy(
+        update={"actors": actors, "serial": serial, "plugins": (*config.plugins, *_resolved(plugins))}
+    )
+    if security is not None:
+        config = config.model_copy(update={"security": security})
+    given = {
+        "on_progress": on_progress,
+        "on_evaluation": on_evaluation,
+        "on_checkpoint": on_checkpoint,
+        "on_end": on_end,
+    }
+    callbacks = {name: each for name, each in given.items() if each is not None}
+    name = run_id or fresh_run_id(environment_id(config), datetime.now().astimezone())
+    if learner:
+        run = TrainingRun(name, None, Follower.remote(config, learner, name), callbacks)
+    else:
+        paths = _folder(Path(runs_dir) / name)
+        run = TrainingRun(
+            name, paths.root, Follower.local(config.model_copy(update={"run_id": name}), paths), callbacks
+        )
+    run.start()
+    if wait:
+        try:
+            with progress_bar(run, shown=progress):
+                run.wait()
+        except KeyboardInterrupt:
+            run.stop()
+            raise
+    return run
+
+
+def _config(
+    environment: str | Mapping[str, Any],
+    algorithm: str,
+    steps: int | None,
+    goal: float | None,
+    seed: int | None,
+    preset: str | Path,
+    settings: Mapping[str, Any] | None,
+) -> UpConfig:
+    file = settings_file(Path(preset)) if preset else None
+    config = load(UpConfig, file=file, environment=os.environ, prefix="PARLMESH_UP")
+    wanted = {"algorithm": algorithm or None, "step_budget": steps, "goal_return": goal, "seed": seed}
+    training: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if environment:
+        training["environment"] = {"id": environment} if isinstance(environment, str) else dict(environment)
+        if goal is None and not preset:
+            training["goal_return"] = None  # the budget says when it ends
+    merged_training = merged(merged(config.training, training), settings or {})
+    ports = config.ports.model_copy(update=_FREE_PORTS)
+    return config.model_copy(update={"training": merged_training, "ports": ports})
+
+
+def _resolved(plugins: Sequence[str]) -> list[str]:
+    if isinstance(plugins, str):
+        raise InvalidInput(f"plugins is the text {plugins!r}; it must be a list", reason="INVALID_PLUGINS")
+    return [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
+
+
+def _folder(root: Path) -> RunPaths:
+    try:
+        root.mkdir(parents=True)
+    except FileExistsError:
+        raise AlreadyExists(f"{root} exists; choose another run_id") from None
+    except OSError as error:
+        raise FailedPrecondition(f"{root} cannot be made: {error.strerror}", reason="CANNOT_WRITE") from error
+    return RunPaths(root.resolve())

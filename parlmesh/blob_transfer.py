@@ -1,0 +1,183 @@
+"""Blobs between this process and the scheduler: sent where folders are not shared, given up when they are read."""
+
+import asyncio
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import xxhash
+
+from parlmesh.blobs import BlobFolder, Blobs, Reference, check_name
+from parlmesh.blobs.folder import place_for_blobs, usable_bytes
+from parlmesh.durable_files import write_all
+from parlmesh.errors import FleetError, NotFound, Unavailable
+from parlmesh.rpc import error_from_rpc
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.blob_service_pb2 import BlobTerms, GetBlobRequest, HoldBlobsRequest, PutBlobRequest
+
+log = get_logger("parlmesh.blobs")
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Exchange:
+    """One process's way to the scheduler's blobs; `blobs` is what its tasks use."""
+
+    def __init__(self, stub: Any, address: str, *, cache_bytes: int, call_seconds: float, keeps_results: bool) -> None:
+        """`keeps_results`: large arrays are kept as blobs although they must be sent; an actor's are, in their time."""
+        self.blobs = Blobs()
+        self.blobs.reuses = keeps_results
+        self.lease_seconds = 60.0
+        self._stub = stub
+        self._address = address
+        self._cache_bytes = cache_bytes
+        self._seconds = call_seconds
+        self._keeps_results = keeps_results
+        self._fetching: dict[str, asyncio.Task[None]] = {}
+        self._given_up: list[str] = []
+        self._sending: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def agree(self, terms: BlobTerms) -> None:
+        """The scheduler's word at every connection."""
+        if not terms.folder:
+            return
+        self.lease_seconds = max(1.0, terms.lease.ToNanoseconds() / 1e9)
+        blobs, sizes = self.blobs, (terms.least_bytes, terms.largest_bytes)
+        if not blobs.share(terms.folder, terms.proof, terms.writer, *sizes):
+            blobs.cache(_cache_folder(self._address), terms.writer, *sizes, keeps=self._keeps_results)
+
+    async def fetch(self, references: Iterable[Reference], task_id: str) -> None:
+        """Brings to this host what is not there yet; once, however many tasks wait for it."""
+        folder = self.blobs.folder
+        if self.blobs.shared or folder is None:
+            return
+        for reference in references:
+            check_name(reference.name)
+            if folder.size(reference.name) == reference.nbytes:
+                os.utime(folder.file(reference.name))
+                continue
+            task = self._fetching.get(reference.name)
+            if task is None:
+                task = asyncio.create_task(self._download(folder, reference, task_id))
+                self._fetching[reference.name] = task
+                task.add_done_callback(partial(self._arrived, reference.name))
+            await asyncio.shield(task)
+
+    def _arrived(self, name: str, task: "asyncio.Task[None]") -> None:
+        self._fetching.pop(name, None)
+
+    async def upload(self, references: Iterable[Reference]) -> None:
+        """Sends what this process has kept, before anybody is told of it."""
+        folder = self.blobs.folder
+        if self.blobs.shared or folder is None:
+            return
+        for reference in references:
+            if check_name(reference.name)[0] == self.blobs.writer:
+                try:
+                    await self._stub.PutBlob(_pieces(folder, reference), timeout=self._seconds)
+                except grpc.aio.AioRpcError as error:
+                    raise error_from_rpc(error) from error
+
+    async def tell(self, reference: Reference) -> None:
+        """Lets the scheduler know of a blob that no task names yet, where it was not sent."""
+        if self.blobs.shared:
+            request = HoldBlobsRequest(names=[reference.name], seconds=int(self.lease_seconds))
+            try:
+                answer = await self._stub.HoldBlobs(request, timeout=self._seconds)
+            except grpc.aio.AioRpcError as error:
+                raise error_from_rpc(error) from error
+            if not answer.held:
+                raise NotFound(
+                    f"{reference.name} was written, and the scheduler does not see it", reason="BLOB_UNKNOWN"
+                )
+
+    async def hold(self, names: Iterable[str], seconds: float) -> None:
+        """Keeps blobs for longer, or gives them up; best effort, since a lease ends by itself."""
+        try:
+            await self._stub.HoldBlobs(HoldBlobsRequest(names=names, seconds=int(seconds)), timeout=self._seconds)
+        except grpc.aio.AioRpcError as error:
+            log.warning("blobs_not_held", reason=str(error.code()))
+
+    def give_up(self, names: Iterable[str]) -> None:
+        """Read, and needed no more; told together with what is given up while the last call is under way."""
+        if self._closed:
+            return
+        self._given_up += names
+        if self._given_up and self._sending is None:
+            self._sending = asyncio.get_running_loop().create_task(self._give_up())
+
+    async def close(self, names: Iterable[str]) -> None:
+        """Gives up the last ones, and tells nothing more."""
+        self._closed = True
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+        last = list(names)
+        for start in range(0, len(last), 10_000):
+            await self.hold(last[start : start + 10_000], 0)
+
+    async def _give_up(self) -> None:
+        try:
+            while self._given_up:
+                names, self._given_up = self._given_up[:10_000], self._given_up[10_000:]
+                await self.hold(names, 0)
+        finally:
+            self._sending = None
+
+    async def _download(self, folder: BlobFolder, reference: Reference, task_id: str) -> None:
+        _, digest = check_name(reference.name)
+        _make_room(folder.path, min(self._cache_bytes, usable_bytes(folder.path)) - reference.nbytes)
+        temporary = folder.path / f".{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+        try:
+            found, written = xxhash.xxh3_128(), 0
+            request = GetBlobRequest(name=reference.name, task_id=task_id)
+            async for message in self._stub.GetBlob(request, timeout=self._seconds):
+                written += len(message.data)
+                if written > reference.nbytes:
+                    break
+                found.update(message.data)
+                write_all(descriptor, message.data)
+            if written != reference.nbytes or found.hexdigest() != digest:
+                raise Unavailable(f"{reference.name} came with other bytes than its name says", reason="BLOB_CORRUPT")
+            temporary.rename(folder.file(reference.name))
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        finally:
+            os.close(descriptor)
+            temporary.unlink(missing_ok=True)
+
+
+async def _pieces(folder: BlobFolder, reference: Reference) -> AsyncIterator[PutBlobRequest]:
+    data = folder.read(reference.name, reference.nbytes).data
+    for start in range(0, len(data), _CHUNK_BYTES):
+        piece = bytes(data[start : start + _CHUNK_BYTES])
+        if start:
+            yield PutBlobRequest(data=piece)
+        else:
+            yield PutBlobRequest(name=reference.name, size_bytes=len(data), data=piece)
+
+
+def _cache_folder(address: str) -> Path:
+    """One for all processes of this host and user that use a scheduler."""
+    folder = place_for_blobs() / f"parlmesh-{os.getuid()}-cache-{sha256(address.encode()).hexdigest()[:16]}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid():
+        raise FleetError(f"{folder} belongs to somebody else", reason="BLOB_FOLDER")
+    return folder
+
+
+def _make_room(folder: Path, most_bytes: int) -> None:
+    """Those that were used the longest ago go first; who has one mapped keeps it."""
+    files = sorted(((entry.stat(), entry) for entry in folder.iterdir()), key=lambda pair: pair[0].st_mtime)
+    held = sum(found.st_size for found, _ in files)
+    for found, file in files:
+        if held <= most_bytes:
+            return
+        file.unlink(missing_ok=True)
+        held -= found.st_size

@@ -1,0 +1,191 @@
+"""What a run came to, where its files are, and what to try next."""
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from parlmesh.cli.screen.fleet_view import clock, failures_text, goal_text, state_name
+from parlmesh.cli.screen.output_tables import fields_of
+from parlmesh.local.process_configs import RunPaths
+from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
+
+FEW_FAILURES = 3
+FAULTY_SHARE = 0.1
+"""A node that blinks costs a few rollouts; more than these of all are a fault that must not pass unseen."""
+
+FILES = (
+    ("learning curve", "learning-curve.png"),
+    ("metrics", "metrics.jsonl"),
+    ("TensorBoard", "tensorboard"),
+    ("checkpoints", "checkpoints"),
+    ("configuration", "learner.effective.yaml"),
+    ("logs", "logs"),
+)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How `up` ended: what the learner said last, and why nothing more came when it did not finish."""
+
+    training: Training | None
+    trouble: str = ""
+    """Empty when the run ended by itself."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal or the step budget was reached."""
+        return self.training is not None and self.training.state == TRAINING_STATE_FINISHED
+
+    @property
+    def unevaluated(self) -> bool:
+        """Whether evaluations were tried and none came to an end: nobody knows what was learnt."""
+        if self.training is None:
+            return False
+        progress = self.training.progress
+        return progress.failed_evaluations > 0 and not progress.HasField("evaluation_return")
+
+    @property
+    def faulty(self) -> bool:
+        """Whether so many rollouts failed that something is wrong with the environment, whatever was learnt."""
+        if self.training is None:
+            return False
+        progress = self.training.progress
+        tried = progress.failed_rollouts + progress.received_trajectories
+        return progress.failed_rollouts > max(FEW_FAILURES, FAULTY_SHARE * tried)
+
+    @property
+    def stillborn(self) -> bool:
+        """Whether nothing was learnt because rollouts failed or their trajectories were refused."""
+        if self.training is None or self.reached:
+            return False
+        progress = self.training.progress
+        return not progress.steps and bool(progress.failed_rollouts or progress.dropped_trajectories)
+
+    @property
+    def exit_code(self) -> int:
+        """0 when reached, evaluated and without many failures, 1 otherwise."""
+        return 0 if self.reached and not self.unevaluated and not self.faulty else 1
+
+
+def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts: int, seconds: float) -> None:
+    """The end of a run in about fifteen lines."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, value in _figures(ending, restarts, seconds):
+        table.add_row(label, value)
+    for label, name in FILES:
+        if (paths.root / name).exists():
+            table.add_row(label, str(paths.root / name))
+    console.print()
+    console.print(_headline(ending), soft_wrap=True)
+    console.print(table)
+    traceback = ending.training.progress.last_failure_traceback if ending.training is not None else ""
+    if traceback:
+        console.print("\nthe last failure", style="bold red")
+        console.print(Text(traceback.rstrip()), soft_wrap=True)
+
+
+def print_ending(ending: Ending, paths: RunPaths) -> None:
+    """The end for programs: one JSON object on stdout."""
+    training = fields_of(ending.training) if ending.training is not None else None
+    state = state_name(ending.training.state) if ending.training is not None else "not started"
+    reason = ending.trouble or (ending.training.reason if ending.training is not None else "")
+    found = {"state": state, "reason": reason, "folder": str(paths.root), "training": training}
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def print_next(console: Console, ending: Ending, paths: RunPaths, again: Sequence[str] = ()) -> None:
+    """Commands that work as they stand, each on a line of its own to be copied."""
+    console.print("\nwhat to try next", style="bold")
+    for command, purpose in next_commands(ending, paths, program_name(), again):
+        console.print(f"  # {purpose}", style="dim", soft_wrap=True)
+        console.print(f"  {command}", style="cyan", soft_wrap=True)
+
+
+def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Command and purpose, for this run and with the options it was started with."""
+    root = paths.root
+    similar = f"{program} {shlex.join(['up', *again])}"
+    run = root.name if root.parent == Path("runs") else str(root)
+    if ending.stillborn:
+        return [(f"{similar} --serial", "once the environment is mended; in one process faults show soonest")]
+    commands = []
+    if ending.reached and ending.training is not None:
+        steps = 2 * max(ending.training.progress.step_budget, 1)
+        purpose = "train on from the last checkpoint, whatever the evaluation says"
+        commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
+    elif ending.training is not None:
+        commands.append((f"{program} up --resume {run}", "go on from the last checkpoint"))
+    commands += [
+        (f"{similar} --seed 1 --actors 4", "another seed, more actors"),
+        (f"{similar} --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
+    ]
+    if (paths.root / "tensorboard").exists():
+        commands.append((f"{beside(program, 'tensorboard')} --logdir {root}/tensorboard", "the curves in a browser"))
+    return commands
+
+
+def program_name() -> str:
+    """How this command can be typed again."""
+    called = Path(sys.argv[0])
+    if called.name != "parlmesh":
+        return f"{Path(sys.executable).name} -m parlmesh.cli"
+    found = shutil.which("parlmesh")
+    if found is not None and Path(found).resolve() == called.resolve():
+        return "parlmesh"
+    try:
+        return str(called.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(called)
+
+
+def beside(program: str, other: str) -> str:
+    """Another program of the same installation."""
+    return str(Path(program).with_name(other)) if "/" in program else other
+
+
+def _headline(ending: Ending) -> Text:
+    if ending.reached and ending.unevaluated:
+        return Text("finished, but no evaluation came to an end", style="bold red")
+    if ending.reached and ending.faulty and ending.training is not None:
+        count = ending.training.progress.failed_rollouts
+        return Text(f"finished, but {count:,} rollouts failed: look into the environment", style="bold red")
+    if ending.reached and ending.training is not None:
+        return Text(f"finished: {ending.training.reason or 'the run reached its end'}", style="bold green")
+    if ending.trouble:
+        return Text(f"not finished: {ending.trouble}", style="bold red")
+    state = state_name(ending.training.state) if ending.training is not None else "not started"
+    reason = ending.training.reason.partition("\n")[0] if ending.training is not None else ""
+    return Text(f"{state}: {reason}" if reason else state, style="bold yellow")
+
+
+def _figures(ending: Ending, restarts: int, seconds: float) -> list[tuple[str, str]]:
+    rows = [("run time", clock(seconds))]
+    if ending.training is not None:
+        progress = ending.training.progress
+        trained = progress.elapsed_seconds
+        mean = f", {progress.steps / trained:,.0f} steps/s" if trained > 0 else ""
+        dropped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(progress.dropped_trajectories.items()))
+        rows = [
+            ("run", ending.training.run_id),
+            ("trained", f"{progress.steps:,} steps in {trained:,.1f} s{mean}"),
+            ("evaluation", goal_text(ending.training)),
+            ("policy", f"version {progress.policy_version}, largest lag {progress.max_policy_lag_seen}"),
+            (
+                "dropped",
+                f"{dropped} of {progress.received_trajectories:,} trajectories" if dropped else "no trajectory",
+            ),
+            *rows,
+        ]
+        failures = failures_text(ending.training)
+        rows += [("failed", failures)] if failures else []
+    return [*rows, ("restarts", str(restarts))]

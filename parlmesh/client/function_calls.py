@@ -1,0 +1,98 @@
+"""Decorated functions as tasks: calls become requests, outcomes become what the function returned or raised."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from parlmesh.errors import InvalidInput
+from parlmesh.function_tasks import FunctionTask
+from parlmesh.json_values import results_in, unpack
+
+from .connection import Connection
+from .outcomes import Outcome
+from .task_request import Priority, TaskRequest
+
+
+def check_task(given: object) -> None:
+    """InvalidInput for a function that no actor knows: the commonest slip of those who come from elsewhere."""
+    if callable(given) and not isinstance(given, FunctionTask):
+        name = getattr(given, "__qualname__", repr(given))
+        raise InvalidInput(f"{name} is no task; decorate it with @parlmesh.task", reason="NOT_A_TASK")
+
+
+def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str, Any], task_id: str) -> TaskRequest:
+    """One call as a request, after the tasks whose futures are among its arguments."""
+    check_task(task)
+    parameters, tensors = task.arguments(*args, **kwargs)
+    return TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id)
+
+
+def calls_of(
+    task: FunctionTask[Any, Any], arguments: Iterable[Sequence[Any]], priority: Priority
+) -> Iterator[tuple[int, TaskRequest]]:
+    """Many calls, encoded as they are asked for."""
+    for index, args in enumerate(arguments):
+        parameters, tensors = task.arguments(*args)
+        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), priority=priority)
+
+
+def value_of(outcome: Outcome) -> Any:
+    """What the function returned; raises why it did not."""
+    return unpack(outcome.unwrap(), outcome.tensors).get("value")
+
+
+async def values_of(outcomes: AsyncGenerator[Outcome, None]) -> AsyncGenerator[Any, None]:
+    """The same of many; the first failure ends it."""
+    async with aclosing(outcomes) as source:
+        async for outcome in source:
+            await outcome.fetch()
+            value = value_of(outcome)
+            outcome.release()
+            yield value
+
+
+class TaskFuture(asyncio.Future[Any]):
+    """A future that another call may have as an argument, before it is done."""
+
+    task_id: str
+
+
+class Call:
+    """Waits for one outcome, as a future that the loop knows. Cancelling the future cancels the task."""
+
+    def __init__(self, connection: Connection, request: TaskRequest) -> None:
+        self.future = TaskFuture(loop=asyncio.get_running_loop())
+        self.future.task_id = request.task_id
+        self.future.add_done_callback(lambda future: connection.leave(self) if future.cancelled() else None)
+        connection.submissions.each([(0, request)], self)
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Called by the connection, once."""
+        (outcome,) = outcomes
+        if self.future.done():
+            outcome.release()
+            return
+        # As long as the future is there, it may be an argument.
+        outcome.release_with(self.future)
+        if outcome.local:
+            self._answer(outcome)
+        else:
+            self._fetching = asyncio.get_running_loop().create_task(self._fetched(outcome))
+
+    async def _fetched(self, outcome: Outcome) -> None:
+        try:
+            await outcome.fetch()
+        except Exception as error:
+            if not self.future.done():
+                self.future.set_exception(error)
+        else:
+            self._answer(outcome)
+
+    def _answer(self, outcome: Outcome) -> None:
+        if self.future.done():
+            return
+        try:
+            self.future.set_result(value_of(outcome))
+        except Exception as error:
+            self.future.set_exception(error)

@@ -1,0 +1,218 @@
+"""Many tasks at once: all outcomes in input order, or each as it completes. One failure is one error among values."""
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Protocol
+
+from parlmesh.errors import DeadlineExceeded, InvalidInput
+
+from .connection import Connection
+from .connection.pending_outcomes import Sink
+from .outcomes import Outcome, abandoned
+from .task_request import TaskRequest
+
+
+def parents_first(requests: Sequence[TaskRequest]) -> Sequence[int]:
+    """The order nearest to the given one in which every parent comes before its children; cycles come last."""
+    if not any(isinstance(request, TaskRequest) and request.dependencies for request in requests):
+        return range(len(requests))
+    names = {request.task_id: index for index, request in enumerate(requests) if _is_named(request)}
+    parents = {index: found for index, request in enumerate(requests) if (found := _parents(request, names))}
+    missing = {index: len(found) for index, found in parents.items()}
+    children: dict[int, list[int]] = {}
+    for index in missing:
+        for parent in parents[index]:
+            children.setdefault(parent, []).append(index)
+    order: list[int] = []
+    ready = [index for index in range(len(requests)) if index not in missing]
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for child in children.get(index, ()):
+            missing[child] -= 1
+            if not missing[child]:
+                del missing[child]
+                heapq.heappush(ready, child)
+    return [*order, *sorted(missing)]
+
+
+def _is_named(request: object) -> bool:
+    return isinstance(request, TaskRequest) and bool(request.task_id)
+
+
+def _parents(request: object, names: dict[str, int]) -> set[int]:
+    dependencies = request.dependencies if isinstance(request, TaskRequest) else ()
+    return {names[name] for name in dependencies if name in names}
+
+
+_SLICE = 256
+"""Tasks that are encoded at once before those that wait to be written get their turn."""
+
+
+class Submits(Protocol):
+    """What a window needs of a connection."""
+
+    def each(self, requests: Iterable[tuple[int, TaskRequest]], sink: Sink) -> None:
+        """Answers every index with one outcome at the sink."""
+        ...
+
+
+class Window:
+    """Holds at most `limit` tasks that are submitted and not yet released by the one who reads outcomes."""
+
+    def __init__(
+        self, submissions: Submits, requests: Iterator[tuple[int, TaskRequest]], limit: int, deadline: float
+    ) -> None:
+        self._submissions = submissions
+        self._requests = requests
+        self._room = limit
+        self._deadline = deadline
+        self._alarm: asyncio.TimerHandle | None = None
+        self._expired = False
+        # Worth a request of its own while the reader is still busy with earlier outcomes.
+        self._enough = max(1, limit // 8)
+        self.unanswered = 0
+        self._ready: list[Outcome] = []
+        self._wake = asyncio.Event()
+
+    def settle(self, outcomes: Sequence[Outcome]) -> None:
+        """Called by the connection."""
+        self.unanswered -= len(outcomes)
+        self._ready += outcomes
+        self._wake.set()
+
+    async def take(self) -> list[Outcome]:
+        """Submits what there is room for, then waits for outcomes and returns all there are; none at the end.
+
+        TimeoutError when the loop's time passes the deadline; `close` must follow.
+        """
+        more = self._fill() == _SLICE
+        while more:
+            # The first are on their way while the next are encoded.
+            await asyncio.sleep(0)
+            more = self._fill() == _SLICE
+        if not self._ready and self.unanswered:
+            await self._settled()
+        ready, self._ready = self._ready, []
+        return ready
+
+    async def _settled(self) -> None:
+        if self._alarm is None:
+            # One for the whole window: a timeout around every wait costs more than the wait itself.
+            self._alarm = asyncio.get_running_loop().call_at(self._deadline, self._expire)
+        if not self._expired:
+            self._wake.clear()
+            await self._wake.wait()
+        if not self._ready:
+            raise TimeoutError
+
+    def _expire(self) -> None:
+        self._expired = True
+        self._wake.set()
+
+    def close(self) -> None:
+        """Nobody will wait any more."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def release(self, count: int) -> None:
+        """Makes room for that many more tasks."""
+        self._room += count
+        if self._room >= self._enough:
+            self._fill()
+
+    def _fill(self) -> int:
+        """Submits what there is room for, at most a slice; how many."""
+        requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
+        self._room -= len(requests)
+        self.unanswered += len(requests)
+        if requests:
+            self._submissions.each(requests, self)
+        return len(requests)
+
+
+MOST_IN_FLIGHT = 1_000_000
+
+
+class Run:
+    """One call of a user: its tasks in a window, and the deadline of all of them."""
+
+    def __init__(
+        self, connection: Connection, requests: Iterator[tuple[int, TaskRequest]], limit: int, seconds: float
+    ) -> None:
+        if not isinstance(limit, int) or not 1 <= limit <= MOST_IN_FLIGHT:
+            raise InvalidInput(f"limit is {limit!r}; it must be 1 to {MOST_IN_FLIGHT}", reason="INVALID_LIMIT")
+        if not seconds > 0:
+            raise InvalidInput(f"timeout is {seconds!r} s; it must be more than 0 s", reason="INVALID_TIMEOUT")
+        self._window = Window(connection.submissions, requests, limit, asyncio.get_running_loop().time() + seconds)
+        self._connection = connection
+        self._seconds = seconds
+
+    async def gather(self, count: int) -> list[Outcome]:
+        """One outcome per task, by index, whatever happened to each."""
+        window, outcomes = self._window, dict[int, Outcome]()
+        try:
+            while batch := await window.take():
+                for outcome in batch:
+                    outcomes[outcome.index] = outcome
+                if len(outcomes) == count:
+                    break
+                window.release(len(batch))
+        except TimeoutError:
+            for task_id, index in self._leave():
+                outcomes[index] = self._late(task_id, index)
+        finally:
+            self._leave()
+        return [outcomes[index] if index in outcomes else self._late("", index) for index in range(count)]
+
+    async def completed(self) -> AsyncGenerator[Outcome, None]:
+        """Outcomes as they come."""
+        try:
+            while batch := await self._take():
+                for outcome in batch:
+                    yield outcome
+                    self._window.release(1)
+        finally:
+            self._leave()
+
+    async def in_order(self) -> AsyncGenerator[Outcome, None]:
+        """Outcomes by index; those that come early are held, and count towards the limit."""
+        early: dict[int, Outcome] = {}
+        expected = 0
+        try:
+            while batch := await self._take():
+                early.update((outcome.index, outcome) for outcome in batch)
+                while expected in early:
+                    yield early.pop(expected)
+                    expected += 1
+                    self._window.release(1)
+        finally:
+            self._leave()
+
+    async def _take(self) -> list[Outcome]:
+        try:
+            return await self._window.take()
+        except TimeoutError:
+            late = len(self._leave())
+            raise DeadlineExceeded(
+                f"{late} tasks had no outcome within {self._seconds:g} s and were cancelled", tasks=late
+            ) from None
+
+    def _leave(self) -> list[tuple[str, int]]:
+        """Cancels what has no outcome yet."""
+        self._window.close()
+        return self._connection.leave(self._window) if self._window.unanswered else []
+
+    def _late(self, task_id: str, index: int) -> Outcome:
+        what = f'task "{task_id}" had no outcome' if task_id else f"the task at {index} was not even submitted"
+        error = DeadlineExceeded(f"{what} within {self._seconds:g} s; it was given up", task_id=task_id)
+        return abandoned(task_id, index, error)
+
+
+def enumerated(requests: Iterable[TaskRequest]) -> Iterator[tuple[int, TaskRequest]]:
+    """A list in the order of its dependencies; anything else as it comes, read only as there is room."""
+    if not isinstance(requests, (list, Sequence)):
+        return enumerate(requests)
+    return ((index, requests[index]) for index in parents_first(requests))

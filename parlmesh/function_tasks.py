@@ -1,0 +1,230 @@
+"""Plain functions as task handlers: `@parlmesh.task` on a function, and a fleet runs it by its name.
+
+Code is never shipped. The function's module is on the node, and the node's operator names it (`--tasks module`); a
+fleet of your own imports what this program has decorated.
+"""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
+
+from parlmesh.errors import ConfigError, InvalidInput
+from parlmesh.exception_text import sentence_at
+from parlmesh.handlers import Context, Handler, HandlerError, Result, RunsIn
+from parlmesh.json_values import Arguments, pack, unpack
+from parlmesh.types import Array
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+IMPORTING = "PARLMESH_IMPORTING"
+"""Set while an actor imports a program for its functions: the program must not start a fleet of its own."""
+MAIN = "__parlmesh_main__"
+_LARGEST_ARGUMENTS = 1000
+_LONGEST_KIND = 128
+
+_importing: list[Path] = []
+_registered: dict[str, "FunctionTask[Any, Any]"] = {}
+
+
+class EndOfImport(BaseException):
+    """Raised where an imported program would start its work: all functions above are known by then."""
+
+
+class FunctionTask(Generic[P, R]):
+    """A function that fleets know by its kind. Called, it runs here; submitted, on an actor."""
+
+    def __init__(self, function: Callable[P, R], kind: str, runs_in: RunsIn) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.kind = kind
+        self.runs_in = runs_in
+        self._signature = inspect.signature(function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<parlmesh task {self.kind}>"
+
+    def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
+        """Parameters and tensors of one call; InvalidInput when the function would not take them."""
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise InvalidInput(f"{self.kind}: {error}", reason="INVALID_PARAMETERS") from None
+        given = {"args": list(args), **({"kwargs": kwargs} if kwargs else {})}
+        return pack(given, self.kind)
+
+    def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Any:
+        """As a handler: {args, kwargs} in, {value} out."""
+        args, kwargs = _arguments(self.kind, unpack(parameters, tensors))
+        answer = self.function(*args, **kwargs)
+        return _awaited(self.kind, answer) if isinstance(answer, Awaitable) else _result(self.kind, answer)
+
+
+@overload
+def task(function: Callable[P, R], /) -> FunctionTask[P, R]: ...
+@overload
+def task(*, kind: str = "", runs_in: str = "") -> Callable[[Callable[P, R]], FunctionTask[P, R]]: ...
+def task(function: Callable[P, R] | None = None, /, *, kind: str = "", runs_in: str = "") -> Any:
+    """Makes a function one that fleets can run: `@parlmesh.task`, or with a kind and a place of its own.
+
+    Arguments and the return value are what JSON holds, numpy arrays, and lists, tuples and dicts of these. A plain
+    function runs in a thread of its slot (`runs_in="process"`: in a process of its own), an `async def` on the loop.
+    """
+    if function is None:
+        return functools.partial(_decorated, kind=kind, runs_in=runs_in)
+    return _decorated(function, kind=kind, runs_in=runs_in)
+
+
+def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> FunctionTask[P, R]:
+    if not callable(function):
+        raise InvalidInput(f"@task stands before a function, not {function!r:.100}", reason="INVALID_TASK")
+    is_async = inspect.iscoroutinefunction(function)
+    place = runs_in or (RunsIn.LOOP if is_async else RunsIn.THREAD)
+    if place not in set(RunsIn) or is_async != (place == RunsIn.LOOP):
+        allowed = "loop" if is_async else "thread, process or inline"
+        raise InvalidInput(f"{function.__qualname__}: runs_in is {runs_in!r}; it must be {allowed}", reason="RUNS_IN")
+    if "@" in kind or len(kind) > _LONGEST_KIND:
+        raise InvalidInput(f"kind is {kind!r:.150}; it has at most {_LONGEST_KIND} characters and no @", reason="KIND")
+    if "<" in function.__qualname__:
+        raise InvalidInput(
+            f"{function.__qualname__} is defined inside a function, where no actor finds it; define it in a module",
+            reason="INVALID_TASK",
+        )
+    made = FunctionTask(function, kind or f"{_module_name(function.__module__)}.{function.__qualname__}", RunsIn(place))
+    _registered[made.kind] = made
+    return made
+
+
+def sources() -> tuple[str, ...]:
+    """What an actor must import to know every function that was decorated so far: modules, and the program's file."""
+    found = {_source(each): None for each in _registered.values()}
+    return tuple(found)
+
+
+def load_tasks(names: Iterable[str]) -> dict[str, "FunctionTask[Any, Any]"]:
+    """The decorated functions of modules, or of programs by their files, by kind; ConfigError names what has none."""
+    found: dict[str, FunctionTask[Any, Any]] = {}
+    for name in names:
+        brought = _functions(_imported(name))
+        if not brought:
+            raise ConfigError(f"tasks has {name!r}, in which no function is decorated with @parlmesh.task")
+        found |= brought
+    return found
+
+
+def source_of(handler: Handler) -> str:
+    """How another process finds a handler: its class, or the function and where it is defined."""
+    if isinstance(handler, FunctionTask):
+        return f"{handler.kind}@{_source(handler)}"
+    return f"{type(handler).__module__}:{type(handler).__qualname__}"
+
+
+def handler_at(source: str) -> Handler:
+    """The inverse of `source_of`."""
+    kind, at, origin = source.partition("@")
+    if at:
+        return load_tasks([origin])[kind]
+    module, _, name = source.partition(":")
+    made: Handler = getattr(importlib.import_module(module), name)()
+    return made
+
+
+def stop_import() -> None:
+    """Ends the import of a program at its first call that needs a fleet. Does nothing otherwise."""
+    if os.environ.get(IMPORTING) and _importing:
+        raise EndOfImport
+
+
+def _functions(module: ModuleType) -> dict[str, "FunctionTask[Any, Any]"]:
+    return {each.kind: each for each in vars(module).values() if isinstance(each, FunctionTask)}
+
+
+def _imported(name: str) -> ModuleType:
+    try:
+        return _program(Path(name)) if name.endswith(".py") else importlib.import_module(name)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"tasks has {name!r}, which cannot be imported: {sentence_at(error)}") from error
+
+
+def _program(file: Path) -> ModuleType:
+    """A script, imported up to the first call that starts a fleet: it needs no `if __name__ == "__main__":`."""
+    if not file.is_file():
+        raise ConfigError(f"tasks has {str(file)!r}, and there is no such file")
+    spec = importlib.util.spec_from_file_location(MAIN, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[MAIN] = module
+    before = os.environ.get(IMPORTING)
+    os.environ[IMPORTING] = "1"
+    _importing.append(file)
+    try:
+        spec.loader.exec_module(module)
+    except EndOfImport:
+        pass
+    finally:
+        _importing.pop()
+        if before is None:
+            del os.environ[IMPORTING]
+    return module
+
+
+def _module_name(module: str) -> str:
+    """The same in the program and where it is imported: its file's name, or the name it was started by."""
+    if module not in ("__main__", MAIN):
+        return module
+    main = sys.modules[module]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None and spec.name != MAIN:
+        return str(spec.name)
+    file = getattr(main, "__file__", None)
+    return Path(file).stem if file else module
+
+
+def _source(task: "FunctionTask[Any, Any]") -> str:
+    module = task.function.__module__
+    if module not in ("__main__", MAIN):
+        return module
+    main = sys.modules[module]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None and spec.name != MAIN:
+        return str(spec.name)
+    if not file:
+        raise InvalidInput(
+            f"{task.kind} is defined at a prompt or in a notebook, where no actor can import it; put it into a module",
+            reason="INVALID_TASK",
+        )
+    return str(Path(file).resolve())
+
+
+def _arguments(kind: str, given: Any) -> tuple[list[Any], dict[str, Any]]:
+    args, kwargs = given.get("args", []), given.get("kwargs", {})
+    if not isinstance(args, list) or not isinstance(kwargs, dict) or len(args) + len(kwargs) > _LARGEST_ARGUMENTS:
+        raise InvalidInput(
+            f"{kind} takes {{args: [...], kwargs: {{...}}}}, at most {_LARGEST_ARGUMENTS} in all",
+            reason="INVALID_PARAMETERS",
+        )
+    return args, kwargs
+
+
+async def _awaited(kind: str, answer: Awaitable[Any]) -> Result:
+    return _result(kind, await answer)
+
+
+def _result(kind: str, value: Any) -> Result:
+    try:
+        return Result(*pack({"value": value}, kind))
+    except InvalidInput as error:
+        raise HandlerError(error.message, retryable=False, reason="INVALID_RESULT") from error

@@ -1,0 +1,179 @@
+"""A whole fleet as child processes: which are started, in which order, with which files. Watches nothing over gRPC."""
+
+import asyncio
+import contextlib
+import importlib.util
+import socket
+from collections.abc import Mapping
+from typing import Any
+
+from parlmesh.errors import FailedPrecondition
+from parlmesh.local.process_configs import (
+    HOST,
+    RunPaths,
+    UpConfig,
+    actor_name,
+    actor_settings,
+    dashboard_settings,
+    fixed_ports,
+    learner_settings,
+    read_incarnations,
+    scheduler_settings,
+)
+from parlmesh.processes import Child, ChildSpec, Supervisor, service_command, write_settings
+from parlmesh.rpc.task_group import first_of
+
+DASHBOARD = "dashboard"
+DASHBOARD_NEEDS = ("jinja2", "starlette", "uvicorn")
+START_SECONDS = 60.0
+"""Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
+
+
+HEAD_START_SECONDS = 3.0
+"""At the end the learner is asked to stop so long before the others."""
+LEARNER_GRACE_SECONDS = 9.0
+"""The learner has a checkpoint and a curve to write before it is killed; with this a stop stays below ten seconds."""
+
+
+class UpFleet:
+    """Starts scheduler, learner and actors under a supervisor. A port that was 0 is kept once it is known."""
+
+    def __init__(self, config: UpConfig, paths: RunPaths, supervisor: Supervisor) -> None:
+        self._config = config
+        self._paths = paths
+        self._supervisor = supervisor
+        self._incarnations = read_incarnations(paths)
+        self.scheduler = ""
+        self.learner = ""
+
+    @property
+    def addresses(self) -> str:
+        """Where to reach it, for people."""
+        return f"learner {self.learner}" + (f", scheduler {self.scheduler}" if self.scheduler else "")
+
+    async def start(self) -> None:
+        """Start every process; returns when the addresses are known."""
+        if self._config.serial:
+            await self.start_serial()
+            return
+        self.scheduler = await self._serve("scheduler", self._config.ports.scheduler)
+        self.learner = await self._serve("learner", self._config.ports.learner)
+        for index in range(self._config.actors):
+            self._start_actor(index)
+
+    def start_dashboard(self) -> None:
+        """Start the web page; nothing waits for it, and a fleet without it is whole."""
+        file = self._paths.service(DASHBOARD)
+        port = self._config.ports.dashboard
+        settings = dashboard_settings(
+            self._config, self._paths, port if _is_free(port) else 0, self.scheduler, self.learner
+        )
+        write_settings(file, settings)
+        self._supervisor.start(
+            ChildSpec(DASHBOARD, lambda _: service_command(DASHBOARD, file), self._paths.log(DASHBOARD))
+        )
+
+    async def dashboard_link(self) -> str:
+        """Where the web page is, once it serves."""
+        port = await self._supervisor.serving(DASHBOARD, deadline_seconds=START_SECONDS)
+        return f"http://{HOST}:{port}/"
+
+    async def start_serial(self) -> None:
+        """Start a learner that does everything itself."""
+        self.scheduler = ""
+        self.learner = await self._serve("learner", self._config.ports.learner)
+
+    async def lost(self) -> str:
+        """Wait until a service the run cannot do without is given up; says why."""
+        names = ("scheduler", "learner") if self.scheduler else ("learner",)
+        services = [self._supervisor.children[name] for name in names]
+        await first_of(*(child.settled.wait() for child in services))
+        return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
+
+    async def without_actors(self) -> str:
+        """Waits until the last actor is given up, and says why that was; never returns when there was none."""
+        actors = self._actors()
+        if not actors:
+            await asyncio.Event().wait()
+        for child in actors:
+            await child.settled.wait()
+        return next((child.reason for child in actors if child.reason), "all were stopped")
+
+    async def stop(self) -> None:
+        """End everything: the learner first, while the others can still finish what it waits for."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_START_SECONDS):
+                await self._supervisor.stop({"learner"} & self._supervisor.children.keys())
+        await self._supervisor.stop()
+
+    def _actors(self) -> list[Child]:
+        names = [actor_name(index) for index in range(self._config.actors)]
+        return [self._supervisor.children[name] for name in names if name in self._supervisor.children]
+
+    async def _serve(self, service: str, port: int) -> str:
+        """Start a service and answer its address; with a given port there is nothing to wait for."""
+        file = self._paths.service(service)
+        write_settings(file, self._settings(service, port))
+        grace_seconds = LEARNER_GRACE_SECONDS if service == "learner" else 0.0
+        self._supervisor.start(
+            ChildSpec(
+                service,
+                lambda _: service_command(service, file),
+                self._paths.log(service),
+                grace_seconds=grace_seconds,
+            )
+        )
+        if not port:
+            port = await self._supervisor.serving(service, deadline_seconds=START_SECONDS)
+            # A restart must come back where the others look for it.
+            write_settings(file, self._settings(service, port))
+        return f"{HOST}:{port}"
+
+    def _settings(self, service: str, port: int) -> Mapping[str, Any]:
+        if service == "scheduler":
+            return scheduler_settings(self._config, self._paths, port)
+        return learner_settings(self._config, self._paths, port, self.scheduler)
+
+    def _start_actor(self, index: int) -> None:
+        name = actor_name(index)
+        file = self._paths.service(name)
+        write_settings(file, actor_settings(self._config, index, self.scheduler, self.learner))
+
+        def command(incarnation: int) -> list[str]:
+            # Written before the start: a crash of this process must not make a later one repeat the seeds.
+            self._incarnations[name] = incarnation
+            write_settings(self._paths.incarnations, self._incarnations)
+            return service_command("actor", file, f"incarnation={incarnation}")
+
+        first = self._incarnations.get(name, 0) + 1
+        self._supervisor.start(ChildSpec(name, command, self._paths.log(name), first_incarnation=first))
+
+
+def has_dashboard() -> bool:
+    """Whether the extra is installed."""
+    return all(importlib.util.find_spec(module) is not None for module in DASHBOARD_NEEDS)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def refuse_busy_ports(config: UpConfig) -> None:
+    """Find out before anything is started that a port is taken; a fleet beside another would talk to the wrong one."""
+    for owner, port in fixed_ports(config).items():
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise FailedPrecondition(
+                    f"port {port} ({owner}) cannot be used: {error.strerror}; stop what uses it or add --free-ports",
+                    reason="CANNOT_LISTEN",
+                    port=port,
+                ) from None

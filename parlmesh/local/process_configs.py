@@ -1,0 +1,216 @@
+"""From the settings of `parlmesh up` to one configuration file per process. Starts nothing and opens no port."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field
+
+from parlmesh.config import Config
+from parlmesh.config.effective_config import MASK, effective
+from parlmesh.config.model import Port
+from parlmesh.errors import ConfigError
+from parlmesh.processes import merged
+from parlmesh.security import SecurityConfig
+
+HOST = "127.0.0.1"
+DEFAULT_ENVIRONMENT = "CartPole-v1"
+RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+
+
+class PortsConfig(Config):
+    """Ports of the fleet on this machine; 0 takes a free one from the system."""
+
+    scheduler: Port = 50051
+    """gRPC port of the scheduler."""
+    learner: Port = 50052
+    """gRPC port of the learner."""
+    metrics: Port = 9101
+    """First metrics port: scheduler, then learner, then one per actor."""
+    dashboard: Port = 8700
+    """Port of the web page; where it is taken, any free one."""
+
+
+class UpConfig(Config):
+    """A fleet on one machine. The sections `training`, `learner`, `actor` and `scheduler` hold keys of the services."""
+
+    run_id: str = Field(default="", max_length=128, pattern=rf"^({RUN_ID})?$")
+    """Name of the run and of its directory; empty = the environment and the time."""
+    runs_dir: Path = Path("runs")
+    """Where run directories are made."""
+    actors: int = Field(default=2, ge=1, le=256)
+    """Actor processes."""
+    serial: bool = False
+    """Train in one process, without scheduler and actors."""
+    plugins: tuple[str, ...] = ()
+    """Plug-ins of the learner and of every actor: module:attribute, file.py:attribute, or an installed name."""
+    dashboard: bool = True
+    """Show the fleet in the browser too; needs the extra `dashboard`."""
+    ports: PortsConfig = PortsConfig()
+    security: SecurityConfig = SecurityConfig()
+    """How this command itself speaks to the fleet."""
+    training: dict[str, Any] = Field(default_factory=dict)
+    """The learner's `training` section, e.g. training.seed."""
+    learner: dict[str, Any] = Field(default_factory=dict)
+    """Other keys of the learner."""
+    actor: dict[str, Any] = Field(default_factory=dict)
+    """Keys of every actor."""
+    scheduler: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the scheduler."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """How `parlmesh up` shows itself and ends."""
+
+    keep: bool = False
+    """The fleet stays up after the run."""
+    plain: bool = False
+    """Lines instead of the live table."""
+    as_json: bool = False
+    """The end as one JSON object on stdout."""
+    again: tuple[str, ...] = ()
+    """Options of this command line that a similar one would need too."""
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """The run directory and what lies in it."""
+
+    root: Path
+
+    @property
+    def settings(self) -> Path:
+        """The settings of `up` itself; what `--resume` reads."""
+        return self.root / "up.yaml"
+
+    @property
+    def incarnations(self) -> Path:
+        """The newest incarnation of every actor, so that a resumed run repeats no seeds."""
+        return self.root / "incarnations.yaml"
+
+    def service(self, name: str) -> Path:
+        """The configuration file of a process."""
+        return self.root / f"{name}.yaml"
+
+    def log(self, name: str) -> Path:
+        """The log file of a process."""
+        return self.root / "logs" / f"{name}.log"
+
+
+def environment_id(config: UpConfig) -> str:
+    """The environment that will be trained on."""
+    environment = config.training.get("environment")
+    named = environment.get("id") if isinstance(environment, Mapping) else environment
+    return str(named or DEFAULT_ENVIRONMENT)
+
+
+def fresh_run_id(environment: str, now: datetime) -> str:
+    """CartPole-v1 at noon as cartpole-v1-20260102-120000."""
+    slug = re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-") or "run"
+    return f"{slug}-{now:%Y%m%d-%H%M%S}"
+
+
+def training_settings(config: UpConfig) -> dict[str, Any]:
+    """The learner's training section; the default goal belongs to the default environment alone."""
+    if environment_id(config) == DEFAULT_ENVIRONMENT or "goal_return" in config.training:
+        return dict(config.training)
+    return {**config.training, "goal_return": None}
+
+
+def actor_name(index: int) -> str:
+    """The child and actor id of the index-th actor."""
+    return f"actor-{index}"
+
+
+def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str, Any]:
+    """The scheduler's configuration."""
+    given = {
+        "listen": {"host": HOST, "port": port},
+        "metrics": {"port": _metrics_port(config, 0)},
+        "store": {"kind": "sqlite", "path": str(paths.root / "scheduler.sqlite")},
+        # A rollout that is over interests nobody for long; `parlmesh up` may run for weeks.
+        "retention": {"max_tasks": 2000},
+    }
+    return merged(given, config.scheduler)
+
+
+def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: str) -> dict[str, Any]:
+    """The learner's configuration; no scheduler address means serial."""
+    given: dict[str, Any] = {
+        "mode": "fleet" if scheduler else "serial",
+        "listen": {"host": HOST, "port": port},
+        "metrics": {"port": _metrics_port(config, 1)},
+        "run_dir": str(paths.root),
+        "run_id": paths.root.name,
+        # Who starts a fleet for a run wants it to go on, however it ended before.
+        "reopen_ended": True,
+        "training": training_settings(config),
+        "plugins": list(config.plugins),
+    }
+    if scheduler:
+        given["scheduler"] = scheduler
+        # So that none of them has nothing to do.
+        slots = config.actor.get("slots", 1)
+        # The actor itself refuses a number that cannot be.
+        given["training"].setdefault("slots", config.actors * (max(0, slots) if isinstance(slots, int) else 1))
+    return merged(given, config.learner)
+
+
+def actor_settings(config: UpConfig, index: int, scheduler: str, learner: str) -> dict[str, Any]:
+    """An actor's configuration, without its incarnation."""
+    given = {
+        "actor_id": actor_name(index),
+        "scheduler": scheduler,
+        "learner": learner,
+        "metrics": {"port": _metrics_port(config, 2 + index)},
+        "plugins": list(config.plugins),
+    }
+    return merged(given, config.actor)
+
+
+def dashboard_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: str, learner: str) -> dict[str, Any]:
+    """The web page's configuration."""
+    return {
+        "scheduler": scheduler,
+        "learner": learner,
+        "host": HOST,
+        "port": port,
+        "logs": str(paths.root),
+        "history": str(paths.root / "dashboard.sqlite"),
+        "security": {key: value for key, value in effective(config)["security"].items() if value != MASK},
+    }
+
+
+def fixed_ports(config: UpConfig) -> dict[str, int]:
+    """The ports that must be free, by whose they are."""
+    ports = {"learner": config.ports.learner, "learner metrics": _metrics_port(config, 1)}
+    if not config.serial:
+        ports |= {"scheduler": config.ports.scheduler, "scheduler metrics": _metrics_port(config, 0)}
+        ports |= {f"{actor_name(index)} metrics": _metrics_port(config, 2 + index) for index in range(config.actors)}
+    return {name: port for name, port in ports.items() if port}
+
+
+def up_settings(config: UpConfig, run_id: str) -> dict[str, Any]:
+    """What `--resume` needs, without secrets: those come from the environment again."""
+    settings = effective(config) | {"run_id": run_id}
+    settings["security"] = {key: value for key, value in settings["security"].items() if value != MASK}
+    return settings
+
+
+def read_incarnations(paths: RunPaths) -> dict[str, int]:
+    """The newest incarnation of every actor of this run; none for a new run."""
+    if not paths.incarnations.exists():
+        return {}
+    content = yaml.safe_load(paths.incarnations.read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
+        raise ConfigError(f"{paths.incarnations} must map actor ids to whole numbers", file=paths.incarnations)
+    return {str(name): value for name, value in content.items()}
+
+
+def _metrics_port(config: UpConfig, offset: int) -> int:
+    return config.ports.metrics + offset if config.ports.metrics else 0

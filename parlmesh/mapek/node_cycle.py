@@ -1,0 +1,246 @@
+"""One node's way through a cycle: monitor, analyse, plan, execute, each as soon as the one before has answered."""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any, Protocol
+
+from parlmesh.client import Outcome
+from parlmesh.errors import FleetError
+
+from .config import UNREACHABLE, MapekConfig, RuleConfig
+from .knowledge import Knowledge
+from .node.analysis import MOST_METRICS
+from .planned_action import Executor
+from .planning.arbiter import Arbiter, most_urgent
+from .planning.policy import Policy
+from .types import Decision, Health, NodeReport, Symptom
+
+_LONGEST_TEXT = 500
+_MOST_SEEN = 60
+"""Metrics that are kept with a decision, for policies to learn from."""
+
+
+class Ask(Protocol):
+    """Sends one task to a node, or anywhere, and waits for its outcome no longer than allowed."""
+
+    def __call__(
+        self, kind: str, parameters: Mapping[str, Any], *, node: str = "", seconds: float
+    ) -> Awaitable[Outcome]:
+        """The outcome; a deadline that passed is one too."""
+        ...
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """What all journeys of a cycle share."""
+
+    config: MapekConfig
+    cycle: int
+    ask: Ask
+    arbiter: Arbiter
+    knowledge: Knowledge
+    executor: Executor
+    clock: Callable[[], float]
+    instance: str
+    """Tells this loop from one of the same name."""
+    contexts: Mapping[str, str] = field(default_factory=dict)
+    silent: Mapping[str, int] = field(default_factory=dict)
+    """Cycles in a row before this one without an answer, by node."""
+    policy: Policy | None = None
+    """A trained planner."""
+
+
+class Journey:
+    """Runs its stages in order, alone or in step with others."""
+
+    def __init__(self, node: str, shared: Surroundings) -> None:
+        self.report = NodeReport(node, Health.UNKNOWN)
+        self._shared = shared
+        self._planned: tuple[Decision, RuleConfig] | None = None
+
+    @property
+    def stages(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """In their order; each does nothing where the one before found nothing to go on with."""
+        return self.monitor, self.analyse, self.plan, self.execute
+
+    async def monitor(self) -> None:
+        """Reads the node."""
+        shared, node = self._shared, self.report.node
+        parameters = {"node": node, "probes": shared.config.probes.model_dump(mode="json")}
+        answer = await self._answer(shared.config.kinds.monitor, parameters, node=node)
+        if answer is None:
+            return
+        metrics, missing = answer.get("metrics"), answer.get("missing") or {}
+        if not isinstance(metrics, dict) or not isinstance(missing, dict) or len(metrics) > MOST_METRICS:
+            self.report.why_unknown = f"its answer has no metrics, or more than {MOST_METRICS}"
+            return
+        bad = [name for name, value in metrics.items() if not _is_number(value)]
+        self.report.metrics = {name: float(value) for name, value in metrics.items() if name not in bad}
+        self.report.missing = {str(name): str(why)[:_LONGEST_TEXT] for name, why in missing.items()} | {
+            name: "it is no number" for name in bad
+        }
+
+    async def analyse(self) -> None:
+        """Finds the symptoms; a node that is silent for long has one too."""
+        shared, report = self._shared, self.report
+        if report.why_unknown:
+            silent = shared.silent.get(report.node, 0) + 1
+            if silent >= shared.config.unknown_cycles:
+                why = f"no answer in {silent} cycles: {report.why_unknown}"
+                limit = float(shared.config.unknown_cycles)
+                report.symptoms = (Symptom(UNREACHABLE, UNREACHABLE, float(silent), limit, "critical", why),)
+            return
+        config = shared.config
+        parameters = {
+            "node": report.node,
+            "loop": config.name,
+            "reading": f"{shared.instance} {shared.cycle}",
+            "metrics": dict(report.metrics),
+            "thresholds": [each.model_dump(mode="json") for each in config.thresholds],
+            "detection": config.detection.model_dump(mode="json"),
+        }
+        answer = await self._answer(config.kinds.analyse, parameters, node=report.node)
+        if answer is None:
+            return
+        try:
+            report.symptoms = tuple(Symptom(**each) for each in answer.get("symptoms") or ())
+        except TypeError as error:
+            report.why_unknown = f"its analysis cannot be read: {error}"[:_LONGEST_TEXT]
+            return
+        if report.symptoms:
+            report.health = Health.SICK
+        elif report.missing:
+            name, why = next(iter(report.missing.items()))
+            report.why_unknown = f"{name}: {why}"
+        else:
+            report.health = Health.HEALTHY
+
+    async def plan(self) -> None:
+        """Chooses one action for the most urgent symptom that may be acted on; the others are held, with the reason."""
+        shared, report = self._shared, self.report
+        now = shared.clock()
+        for symptom in most_urgent({each.name: each for each in report.symptoms}):
+            decision_id = _id(shared.instance, shared.cycle, report.node, symptom.name)
+            decision = Decision(decision_id, shared.cycle, report.node, symptom, started=now)
+            rule = shared.arbiter.rule_for(symptom.name)
+            decision.rule, decision.context = rule.symptom if rule else "", shared.contexts.get(report.node, "")
+            decision.reason = shared.arbiter.held(report.node, symptom, rule, now)
+            report.decisions.append(decision)
+            if decision.reason or rule is None:
+                continue
+            if self._planned is not None:
+                decision.reason = (
+                    f"one action at a time on a node; {self._planned[0].action} is for {self._planned[0].symptom.name}"
+                )
+                continue
+            if await self._choose(decision, rule):
+                self._planned = decision, rule
+
+    async def execute(self) -> None:
+        """Does what was chosen."""
+        if self._planned is not None:
+            decision, rule = self._planned
+            await self._shared.executor.perform(decision, rule, self.report)
+
+    async def _choose(self, decision: Decision, rule: RuleConfig) -> bool:
+        shared = self._shared
+        free, refused = shared.arbiter.closed(rule, shared.clock())
+        if not free:
+            decision.reason = "; ".join(f"{action}: {why}" for action, why in refused.items())
+            return False
+        candidates = shared.knowledge.candidates(rule.symptom, free, decision.context, decision.node)
+        parameters = {
+            "node": decision.node,
+            "planner": shared.config.planner.kind,
+            "seed": f"{shared.config.planner.seed} {decision.id}",
+            "candidates": [each.to_dict() for each in candidates],
+            **self._by_policy(decision, free),
+        }
+        decision.inputs = {
+            "metrics": _seen(self.report.metrics, decision.symptom.metric),
+            "candidates": parameters["candidates"],
+            "refused": refused,
+            **({"policy": shared.policy.digest} if shared.policy else {}),
+        }
+        outcome = await shared.ask(shared.config.kinds.plan, parameters, seconds=shared.config.node_seconds)
+        answer = outcome.value
+        if answer is None:
+            decision.reason = f"the plan gave no answer: {outcome.error}"[:_LONGEST_TEXT]
+            return False
+        action = answer.get("action")
+        if action not in free:
+            # Whoever planned is a stranger: what the rule does not allow is never done.
+            decision.reason = f"the plan named {str(action)[:100]!r}, which the rule for {rule.symptom} does not allow"
+            return False
+        decision.action, decision.kind = str(action), shared.config.actions[str(action)].kind
+        decision.inputs = {**decision.inputs, "standing": answer.get("standing")}
+        decision.expected = shared.config.actions[decision.action].expected
+        decision.reason = str(answer.get("reason", ""))[:_LONGEST_TEXT]
+        return True
+
+    def _by_policy(self, decision: Decision, free: list[str]) -> dict[str, Any]:
+        """The part of a trained policy that is about these actions here."""
+        policy = self._shared.policy
+        rule = policy.rules.get(decision.rule) if policy else None
+        if rule is None:
+            return {}
+        return {
+            "models": {name: rule.actions[name].model_dump(mode="json") for name in free if name in rule.actions},
+            "features": rule.features(decision.symptom, decision.context, self.report.metrics),
+        }
+
+    async def _answer(self, kind: str, parameters: Mapping[str, Any], *, node: str) -> dict[str, Any] | None:
+        try:
+            outcome = await self._shared.ask(kind, parameters, node=node, seconds=self._shared.config.node_seconds)
+        except FleetError as error:
+            self.report.why_unknown = error.message[:_LONGEST_TEXT]
+            return None
+        if outcome.value is None:
+            self.report.why_unknown = f"{kind}: {outcome.error}"[:_LONGEST_TEXT]
+        return outcome.value
+
+
+async def pipelined(journeys: list[Journey]) -> None:
+    """Every node goes on as soon as it can."""
+    await asyncio.gather(*(_whole(journey) for journey in journeys))
+
+
+async def with_barriers(journeys: list[Journey]) -> None:
+    """No node begins a phase before all have ended the one before. For comparison."""
+    for stage in range(len(journeys[0].stages) if journeys else 0):
+        await asyncio.gather(*(journey.stages[stage]() for journey in journeys))
+
+
+async def one_by_one(journeys: list[Journey]) -> None:
+    """One node after another. For comparison."""
+    for journey in journeys:
+        await _whole(journey)
+
+
+async def _whole(journey: Journey) -> None:
+    for stage in journey.stages:
+        await stage()
+
+
+def _id(*parts: object) -> str:
+    """Short enough to type, and another for every decision of every loop."""
+    return sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
+
+
+def _seen(metrics: Mapping[str, float], first: str) -> dict[str, float]:
+    names = sorted(metrics, key=lambda name: (name != first, name))[:_MOST_SEEN]
+    return {name: metrics[name] for name in names}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+ORDERS: Mapping[str, Callable[[list[Journey]], Awaitable[None]]] = {
+    "pipelined": pipelined,
+    "barriers": with_barriers,
+    "sequential": one_by_one,
+}

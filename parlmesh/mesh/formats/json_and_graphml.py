@@ -1,0 +1,83 @@
+"""Graphs as JSON and GraphML: networkx's node-link JSON, NetJSON NetworkGraph, and GraphML by networkx's own reader."""
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from parlmesh.errors import InvalidInput
+from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
+
+from .attribute_names import facts_of, position_of
+
+
+def is_netjson(document: Any) -> bool:
+    """It says so itself."""
+    return isinstance(document, Mapping) and document.get("type") == "NetworkGraph"
+
+
+def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
+    """A link's cost is in the metric that the document names, both ways unless another link returns.
+
+    https://netjson.org/rfc.html#name-networkgraph
+    """
+    metric = str(document.get("metric") or "").lower()
+    nodes = {str(node["id"]): {**(node.get("properties") or {}), **node} for node in document["nodes"]}
+    pairs = {(str(link["source"]), str(link["target"])) for link in document["links"]}
+    edges = []
+    for link in document["links"]:
+        ends = str(link["source"]), str(link["target"])
+        cost = link.get("cost")
+        if cost is None or isinstance(cost, str):
+            # OLSR's scripts write "NULL" for a link that carries nothing.
+            continue
+        facts = facts_of({**(link.get("properties") or {}), "cost": cost})
+        if "etx" in metric:
+            facts.setdefault("etx", facts["cost"])
+        edges.append(Edge(*ends, facts, directed=ends[::-1] in pairs, label=str(link.get("cost_text") or "")))
+    for ends in sorted(pairs):
+        for end in ends:
+            nodes.setdefault(end, {})
+    return _mesh(name, nodes, edges)
+
+
+def read_node_link(name: str, document: Mapping[str, Any]) -> Mesh:
+    """What networkx's node_link_data writes, with `links` or `edges`."""
+    listed = document.get("links", document.get("edges"))
+    if listed is None or "nodes" not in document:
+        raise KeyError("nodes and links")
+    directed = bool(document.get("directed"))
+    nodes = {str(node["id"]): node for node in document["nodes"]}
+    edges = [
+        Edge(str(link["source"]), str(link["target"]), facts_of(link), directed, str(link.get("label") or ""))
+        for link in listed
+    ]
+    return _mesh(name, nodes, edges)
+
+
+def read_graphml(name: str, text: str) -> Mesh:
+    """By networkx; a document with a DTD is refused, because entities can make it endless."""
+    import networkx
+
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise InvalidInput(f"{name} has a DTD; GraphML needs none and it is not read", reason="TOPOLOGY")
+    graph = networkx.read_graphml(io.BytesIO(text.encode()))
+    # Ids are seldom names.
+    labels = {node: str(data.get("label") or "") for node, data in graph.nodes(data=True)}
+    unique = len(set(labels.values())) == len(labels) and all(labels.values())
+    names = labels if unique else {node: str(node) for node in graph}
+    nodes = {names[node]: data for node, data in graph.nodes(data=True)}
+    edges = [
+        Edge(names[source], names[target], facts_of(data), graph.is_directed(), str(data.get("LinkLabel") or ""))
+        for source, target, data in graph.edges(data=True)
+    ]
+    return _mesh(name, nodes, edges)
+
+
+def _mesh(name: str, nodes: Mapping[str, Mapping[str, Any]], edges: Iterable[Edge]) -> Mesh:
+    positions, kinds = {}, []
+    for node, data in nodes.items():
+        placed = position_of(data)
+        if placed is not None:
+            positions[node] = placed[0]
+            kinds.append(placed[1])
+    return mesh_of(name, nodes, list(edges), positions, geographic=bool(kinds) and all(kinds))

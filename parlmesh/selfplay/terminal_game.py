@@ -1,0 +1,142 @@
+"""One game in the terminal: people, policies or players written by hand on either side."""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, TextIO
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput, NotFound
+from parlmesh.plugins import load_plugins
+from parlmesh.policies import Policy, load_policy
+
+from .board_text import ONE, Notation, notation_of
+from .games import Games, Verdict
+from .opponent_seats import RESIGNS
+from .registration import GAMES
+from .scripted_players import drawn
+from .search import chooser_of
+
+
+class Sitter(Protocol):
+    """Who chooses the moves of one side."""
+
+    name: str
+
+    def choose(self, games: Games, notation: Notation) -> int:
+        """A legal move, or RESIGNS."""
+
+
+class Person:
+    """Reads moves from lines; `resign` gives up, and so does the end of the input."""
+
+    name = "you"
+
+    def __init__(self, lines: TextIO) -> None:
+        self._lines = lines
+
+    def choose(self, games: Games, notation: Notation) -> int:
+        """Asks until a move is legal."""
+        for line in self._lines:
+            text = line.strip()
+            if text in ("resign", "quit"):
+                return RESIGNS
+            move = notation.read(games, text)
+            if move >= 0 and games.legal(ONE)[0, move]:
+                return move
+            print(f"{text!r} is not legal here; {notation.help}, or resign")
+        return RESIGNS
+
+
+class PolicySitter:
+    """The likeliest move of a policy; with simulations the best that it finds by search."""
+
+    def __init__(self, policy: Policy, name: str, simulations: int = 0) -> None:
+        self._choose, self.name = chooser_of(policy, simulations), name
+
+    def choose(self, games: Games, notation: Notation) -> int:
+        """By one look at the board, or by as many as it has simulations."""
+        return self._choose(games)
+
+
+class RandomSitter:
+    """Any legal move."""
+
+    name = "random"
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+
+    def choose(self, games: Games, notation: Notation) -> int:
+        """Each as likely."""
+        return int(drawn(games.legal(ONE), self._rng)[0])
+
+
+def policy_from(path: Path, plugins: Sequence[str]) -> Policy:
+    """The policy in a file, or the promoted model in the folder of a run; the networks for boards are known without
+    being named."""
+    load_plugins(["selfplay", *plugins])
+    if path.is_dir():
+        path = _promoted(path)
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}: a run writes policy.safetensors, `parlmesh models export` any model")
+    return load_policy(path.read_bytes())
+
+
+def _promoted(run: Path) -> Path:
+    """Of a run in which none is promoted, the policy that it ended with."""
+    try:
+        version = int(json.loads((run / "models" / "promoted.json").read_bytes())["version"])
+    except FileNotFoundError:
+        return run / "policy.safetensors"
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidInput(f"{run / 'models' / 'promoted.json'} cannot be read: {error!r}", reason="MODEL") from error
+    return run / "models" / f"v{version:08d}.safetensors"
+
+
+def player_from(path: Path | None, plugins: Sequence[str], seed: int, simulations: int = 0) -> Sitter:
+    """A policy, or without a file somebody who moves at random."""
+    return RandomSitter(seed) if path is None else PolicySitter(policy_from(path, plugins), path.stem, simulations)
+
+
+class Sitting:
+    """One game of two; `moves` are its moves by name."""
+
+    def __init__(self, game: str, sitters: Sequence[Sitter], *, seed: int) -> None:
+        self._notation = notation_of(game)
+        self._sitters = sitters
+        self.games = GAMES[game](1)
+        self.games.start(ONE, np.random.default_rng(seed))
+        self.moves: list[str] = []
+        self.winner: str | None = None
+
+    def play(self) -> Iterator[str]:
+        """What is to be shown, move by move, to the end."""
+        verdict, side = Verdict.GOES_ON, 0
+        yield self._notation.show(self.games)
+        while verdict == Verdict.GOES_ON:
+            side = int(self.games.plies(ONE)[0]) % 2
+            sitter = self._sitters[side]
+            yield f"{sitter.name} to move: {self._notation.help}" if isinstance(sitter, Person) else f"{sitter.name}:"
+            move = sitter.choose(self.games, self._notation)
+            if move == RESIGNS:
+                self.winner = self._sitters[1 - side].name
+                yield f"{sitter.name} resigns; {self.winner} wins"
+                return
+            self.moves.append(self._notation.write(self.games, move))
+            verdict = Verdict(int(self.games.play(ONE, np.array([move]))[0]))
+            yield f"{self.moves[-1]}\n{self._notation.show(self.games)}"
+        if verdict in (Verdict.WON, Verdict.LOST):
+            self.winner = self._sitters[side if verdict == Verdict.WON else 1 - side].name
+        ends = {Verdict.DRAWN: "a draw", Verdict.LIMIT: "the move limit: nobody wins"}
+        yield ends.get(verdict, f"{self.winner} wins after {len(self.moves)} moves")
+
+    def write(self, path: Path) -> None:
+        """A game of shogi as its file's ending says."""
+        if not self.moves:
+            raise InvalidInput("there are no moves to write", reason="FORMAT")
+        from .shogi.game_records import write_game
+
+        black, white = (sitter.name for sitter in self._sitters)
+        write_game(path, self.moves, black=black, white=white)

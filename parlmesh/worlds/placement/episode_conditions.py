@@ -1,0 +1,62 @@
+"""What happens to a cluster in an episode whatever is done: load, where users are, which nodes are up.
+
+All of it is drawn at the start from the episode's own generator, so steps need no random numbers, many episodes are
+computed together, and a clairvoyant optimum can be found.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parlmesh.types import Array
+
+from .cluster_model import Cluster
+from .load_patterns import KINDS, factors
+from .settings import PlacementSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """Of one episode or, with an axis in front, of several."""
+
+    load: Array
+    """Requests a second [T+1, D]."""
+    site: Array
+    """Where users gather [T+1, D]."""
+    alive: Array
+    """[T+1, N]."""
+
+
+def drawn_conditions(
+    cluster: Cluster, settings: PlacementSettings, trace: Array | None, rng: np.random.Generator
+) -> Conditions:
+    """Those of one episode. Row 0 is what is seen before the first step."""
+    steps, deployments, nodes = settings.episode_steps + 1, len(cluster.deployments), len(cluster.nodes)
+    kinds: list[str] = [settings.profile] * deployments
+    if settings.profile == "mixed":
+        kinds = [KINDS[index] for index in rng.integers(len(KINDS), size=deployments)]
+    shape = np.stack([factors(kind, steps, settings.day_steps, rng, trace) for kind in kinds], axis=1)
+    noise = 1.0 + settings.load_noise * rng.standard_normal((steps, deployments))
+    load = cluster.request_rate * settings.load_scale * shape * np.maximum(noise, 0.0)
+    return Conditions(load, _sites(cluster, settings, steps, rng), _alive(nodes, settings, steps, rng))
+
+
+def _sites(cluster: Cluster, settings: PlacementSettings, steps: int, rng: np.random.Generator) -> Array:
+    deployments, sites = len(cluster.deployments), len(cluster.distance_ms)
+    moves = rng.random((steps, deployments)) < settings.mobility
+    chosen = rng.integers(sites, size=(steps, deployments))
+    moves[0] = True
+    # The newest choice up to every step.
+    newest = np.maximum.accumulate(np.where(moves, np.arange(steps)[:, None], 0), axis=0)
+    return np.take_along_axis(chosen, newest, axis=0)
+
+
+def _alive(nodes: int, settings: PlacementSettings, steps: int, rng: np.random.Generator) -> Array:
+    alive = np.ones((steps, nodes), np.bool_)
+    fails = rng.random((steps, nodes)) < settings.node_failures
+    fails[0] = False
+    for step, node in np.argwhere(fails):
+        # Never the last one: a cluster without nodes asks for no decision.
+        if alive[step, node] and alive[step].sum() > 1:
+            alive[step : step + settings.repair_steps, node] = False
+    return alive

@@ -1,0 +1,320 @@
+"""Which blobs there are, and how long: held by unfinished tasks, by leases of those who put them, and for a while as
+results. The files are written and read by others too; nothing of them is in the journal."""
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from google.protobuf.message import DecodeError
+
+from parlmesh.blobs import MARK, BlobFolder, check_name
+from parlmesh.blobs.folder import usable_bytes
+from parlmesh.blobs.store import PROOF
+from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
+from parlmesh.security import Identity
+from parlmesh.telemetry import get_logger
+from parlmesh.v1.blob_service_pb2 import BlobTerms
+from parlmesh.v1.fleet_service_pb2 import Assignment
+from parlmesh.v1.task_pb2 import Payload
+from parlmesh.wire.tensors import reference_from_proto
+
+from . import metrics
+from .blob_folder import LOCK, claim, sweep
+from .config import BlobConfig
+from .core.task import AttemptEnd, Failure, Task
+
+log = get_logger("parlmesh.scheduler")
+
+_MARK = MARK.encode()
+_RESULT = b"$result"
+_SWEEP_SECONDS = 1.0
+_LIST_SECONDS = 30.0
+_RETRY_SECONDS = 0.2
+
+
+@dataclass(slots=True)
+class _Blob:
+    size: int
+    kept_until: float
+    users: int = 0
+    task_id: str = ""
+    """Whose result it is."""
+
+
+class BlobLedger:
+    """Counts what is kept, refuses what is forged or too much, removes what nobody needs."""
+
+    def __init__(self, config: BlobConfig, folder: Path, clock: Callable[[], float]) -> None:
+        self._config = config
+        self._clock = clock
+        self.folder = BlobFolder(folder)
+        self.proof = secrets.token_hex(16)
+        self._claim: int | None = None
+        self._blobs: dict[str, _Blob] = {}
+        self.bytes = 0
+        # Of unfinished tasks: the blobs of their arguments, and the tasks whose results they name.
+        self._arguments: dict[str, tuple[str, ...]] = {}
+        self._inputs: dict[str, tuple[str, ...]] = {}
+        self._needed: dict[str, int] = {}
+        self._next_sweep = self._next_listing = 0.0
+        self._limit = config.max_bytes
+
+    def terms(self, writer: str) -> BlobTerms:
+        """What one who connects is told."""
+        config = self._config
+        terms = BlobTerms(
+            folder=str(self.folder.path),
+            proof=self.proof,
+            writer=writer,
+            least_bytes=config.least_bytes,
+            largest_bytes=config.largest_bytes,
+        )
+        terms.lease.FromNanoseconds(int(config.lease_seconds * 1e9))
+        return terms
+
+    @property
+    def used(self) -> bool:
+        """Whether any task has had to do with a blob, or with the result of another."""
+        return bool(self._blobs or self._inputs)
+
+    def open(self, tasks: Iterable[Task]) -> None:
+        """Takes over what an earlier life left, for the unfinished tasks that it left."""
+        folder = self.folder.path
+        self._claim = claim(folder)
+        sweep(folder.parent)
+        (folder / PROOF).write_text(self.proof)
+        self._limit = min(self._config.max_bytes, usable_bytes(folder))
+        until = self._clock() + self._config.retention_seconds
+        for name, size in self._files():
+            self._add(name, size, until)
+        for task in tasks:
+            if not task.final:
+                try:
+                    self.hold(task, self.references(task.body))
+                except FleetError as error:
+                    log.warning("blobs_lost", task_id=task.task_id, reason=error.reason, message=error.message)
+
+    def close(self, *, forget: bool) -> None:
+        """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""
+        kept = list(self._files())
+        if forget or not kept:
+            for name, _ in kept:
+                self.folder.remove(name)
+            for name in (PROOF, LOCK):
+                (self.folder.path / name).unlink(missing_ok=True)
+            try:
+                self.folder.path.rmdir()
+            except OSError as error:
+                log.warning("blobs_left", folder=str(self.folder.path), error=str(error))
+        if self._claim is not None:
+            os.close(self._claim)
+            self._claim = None
+
+    def references(self, body: bytes) -> Mapping[str, int]:
+        """Name and size of every blob that a task's arguments refer to; InvalidInput when one cannot be."""
+        if _MARK not in body:
+            return {}
+        return _references(Assignment.FromString(body).payload)
+
+    def check(self, references: Mapping[str, int], writer: str = "") -> None:
+        """Whether they are there. `writer`: the caller may use those of this writer alone."""
+        fresh = 0
+        for name, size in references.items():
+            if writer and check_name(name)[0] != writer:
+                raise NotFound(f"{name} is unknown", reason="BLOB_UNKNOWN", blob=name)
+            known = self._blobs.get(name)
+            held = known.size if known is not None else self.folder.size(name)
+            if held < 0:
+                raise NotFound(f"{name} is unknown, or kept no more", reason="BLOB_UNKNOWN", blob=name)
+            if held != size:
+                raise InvalidInput(f"{name} has {held} bytes, and {size} are named", reason="BLOB_SIZE", blob=name)
+            if known is None:
+                fresh += size
+        self.check_room(fresh)
+
+    def check_room(self, size: int) -> None:
+        """Results that nobody has taken go first, those that ended the longest ago before the others."""
+        if self.bytes + size > self._limit:
+            results = [pair for pair in self._blobs.items() if pair[1].task_id and not pair[1].users]
+            for name, blob in sorted(results, key=lambda pair: pair[1].kept_until):
+                if self.bytes + size <= self._limit:
+                    break
+                self._remove_if_free(name, blob, math.inf, "room")
+        if self.bytes + size > self._limit:
+            raise ResourceExhausted(
+                f"blobs of {self.bytes} bytes are kept, and there is no room for {size} more; the limit is "
+                f"{self._limit} (blobs.max_bytes, or the room there is)",
+                reason="BLOBS_FULL",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+
+    def argued(
+        self, tasks: Iterable[Task], known: Container[str] = (), writer: str = ""
+    ) -> list[tuple[Task, Mapping[str, int]]]:
+        """Tasks with blobs to hold once they are accepted; an error when one refers to what it may not.
+
+        `known` have been accepted before. `writer`: they may refer to blobs of this writer alone.
+        """
+        held = []
+        for task in tasks:
+            if _MARK in task.body or (task.dependencies and _RESULT in task.body):
+                if task.task_id in known:
+                    continue
+                references = self.references(task.body)
+                self.check(references, writer)
+                held.append((task, references))
+        return held
+
+    def hold(self, task: Task, references: Mapping[str, int]) -> None:
+        """An accepted task needs these until it ends, and the results that its parameters name."""
+        if task.task_id in self._arguments or task.task_id in self._inputs:
+            return
+        until = self._clock() + self._config.lease_seconds
+        for name, size in references.items():
+            self._add(name, size, until).users += 1
+        if references:
+            self._arguments[task.task_id] = tuple(references)
+        if task.dependencies and _RESULT in task.body:
+            needed = tuple(name for name in dict.fromkeys(task.dependencies) if name.encode() in task.body)
+            self._inputs[task.task_id] = needed
+            for name in needed:
+                self._needed[name] = self._needed.get(name, 0) + 1
+
+    def checked(self, ends: Sequence[AttemptEnd]) -> Sequence[AttemptEnd]:
+        """Results as an actor sent them; those that refer to blobs that are not there are failures."""
+        if not any(_MARK in end[2] for end in ends):
+            return ends
+        return [self._checked(end) if _MARK in end[2] else end for end in ends]
+
+    def ended(self, tasks: Iterable[Task]) -> None:
+        """Their arguments are needed no more; their results are kept until they are given up, or for the retention."""
+        now = self._clock()
+        for task in tasks:
+            for name in self._arguments.pop(task.task_id, ()):
+                blob = self._blobs.get(name)
+                if blob is not None:
+                    blob.users -= 1
+                    blob.kept_until = max(blob.kept_until, now + self._config.lease_seconds)
+            for name in self._inputs.pop(task.task_id, ()):
+                self._needed[name] -= 1
+                if not self._needed[name]:
+                    del self._needed[name]
+            if _MARK in task.result:
+                for name, size in _references(Payload.FromString(task.result)).items():
+                    blob = self._add(name, size, now + self._config.retention_seconds)
+                    blob.task_id = task.task_id
+
+    @contextmanager
+    def reserved(self, size: int) -> Iterator[None]:
+        """Room for a blob that arrives."""
+        self.check_room(size)
+        self.bytes += size
+        try:
+            yield
+        finally:
+            self.bytes -= size
+
+    def keep(self, name: str, size: int, seconds: float) -> None:
+        """A blob that was put, for so long from now."""
+        self._add(name, size, self._clock() + seconds)
+
+    def hold_names(self, names: Iterable[str], seconds: float, may: Callable[[str, str], bool]) -> int:
+        """Longer, or no longer; `may` is asked with the name and the task whose result it is. How many there are."""
+        count, until = 0, self._clock() + seconds
+        for name in names:
+            blob = self._blobs.get(name) or (self._found(name) if seconds else None)
+            if blob is not None and may(name, blob.task_id):
+                count += 1
+                blob.kept_until = until
+                if not seconds:
+                    self._remove_if_free(name, blob, until)
+        return count
+
+    def sweep(self) -> None:
+        """Removes what nobody needs; looks at the folder now and then for what nobody ever told of."""
+        now = self._clock()
+        if now < self._next_sweep:
+            return
+        self._next_sweep = now + _SWEEP_SECONDS
+        metrics.BLOB_BYTES.set(self.bytes)
+        for name, blob in list(self._blobs.items()):
+            self._remove_if_free(name, blob, now)
+        if now >= self._next_listing:
+            self._next_listing = now + min(_LIST_SECONDS, self._config.retention_seconds)
+            self._remove_untold()
+
+    def _add(self, name: str, size: int, until: float) -> _Blob:
+        blob = self._blobs.get(name)
+        if blob is None:
+            blob = self._blobs[name] = _Blob(size, until)
+            self.bytes += size
+        blob.kept_until = max(blob.kept_until, until)
+        return blob
+
+    def _found(self, name: str) -> _Blob | None:
+        """One that a client wrote and tells of."""
+        check_name(name)
+        size = self.folder.size(name)
+        if size < 0:
+            return None
+        self.check_room(size)
+        return self._add(name, size, self._clock())
+
+    def _remove_if_free(self, name: str, blob: _Blob, now: float, reason: str = "free") -> None:
+        if not blob.users and blob.kept_until <= now and blob.task_id not in self._needed:
+            del self._blobs[name]
+            self.bytes -= blob.size
+            self.folder.remove(name)
+            metrics.BLOBS_REMOVED.labels(reason).inc()
+
+    def _remove_untold(self) -> None:
+        oldest = time.time() - self._config.retention_seconds
+        for entry in os.scandir(self.folder.path):
+            if MARK + entry.name not in self._blobs and entry.name != PROOF:
+                try:
+                    if entry.stat(follow_symlinks=False).st_mtime < oldest:
+                        Path(entry.path).unlink()
+                        metrics.BLOBS_REMOVED.labels("untold").inc()
+                except FileNotFoundError:
+                    pass
+
+    def _files(self) -> Iterable[tuple[str, int]]:
+        for entry in os.scandir(self.folder.path):
+            name = MARK + entry.name
+            try:
+                check_name(name)
+            except InvalidInput:
+                continue
+            yield name, max(0, self.folder.size(name))
+
+    def _checked(self, end: AttemptEnd) -> AttemptEnd:
+        task_id, lease_id, result, _, ran = end
+        try:
+            self.check(_references(Payload.FromString(result)))
+        except (FleetError, DecodeError) as error:
+            full = isinstance(error, ResourceExhausted)
+            text = error.message if isinstance(error, FleetError) else "the result cannot be parsed"
+            failure = Failure(error.reason if full and isinstance(error, FleetError) else "INVALID_RESULT", text, full)
+            return task_id, lease_id, b"", failure, ran
+        return end
+
+
+def writer_of(kind: str, name: str) -> str:
+    """Who writes under which names: c = clients of the fleet, n = those of a namespace, a = the actors of a node."""
+    return kind + sha256(name.encode()).hexdigest()[:12] if name else kind
+
+
+def client_writer(identity: Identity) -> str:
+    """Clients of a namespace write, and use, what is their namespace's."""
+    return writer_of("n", identity.namespace) if identity.namespace else writer_of("c", "")
+
+
+def _references(payload: Payload) -> dict[str, int]:
+    found = (reference_from_proto(tensor) for tensor in payload.tensors if tensor.blob)
+    return {reference.name: reference.nbytes for reference in found}

@@ -1,0 +1,101 @@
+"""One term of a scheduler: a core rebuilt from the store, its shell, and the committer that writes for them."""
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from parlmesh.errors import FleetError
+from parlmesh.telemetry import get_logger
+
+from .blob_folder import folder_of
+from .blob_ledger import BlobLedger
+from .config import SchedulerConfig
+from .core.core import Core
+from .shell import Shell
+from .store import Deposed, Opened, Store
+from .store.committer import Committer
+
+log = get_logger("parlmesh.scheduler")
+
+
+class Term:
+    """From the store's opening to the end of the process, or until another scheduler leads."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        store: Store,
+        opened: Opened,
+        on_health: Callable[[bool], None],
+        on_deposed: Callable[[], None],
+        trusted: Callable[[], bool],
+    ) -> None:
+        started, wall_time = time.monotonic(), time.time()
+        core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
+        with garbage_collection_paused():
+            unreadable = core.recover(opened.batches, started, opened.warm)
+        unreadable.tell(config.store.where)
+        if unreadable.count:
+            # Clients are to see that this is another memory, and send again what it may have lost.
+            store.renew_identity()
+        log.info(
+            "recovered",
+            store=config.store.kind,
+            tasks=len(core.life.tasks),
+            unfinished=core.life.statistics.unfinished,
+            seconds=round(time.monotonic() - started, 3),
+        )
+        self._committer = Committer(store, on_health=on_health, on_death=self._fail) if store.durable else None
+        self._durable = store.durable
+        self._blobs = BlobLedger(config.blobs, folder_of(config.blobs, config.store), time.monotonic)
+        self._blobs.open(core.life.tasks.values())
+        self._on_deposed = on_deposed
+        self._abandoned = False
+        self.shell = Shell(
+            config,
+            core,
+            clock=time.monotonic,
+            wall_clock=time.time,
+            committer=self._committer,
+            memory_id=store.identity,
+            blobs=self._blobs,
+            on_failure=lambda: on_health(False),
+            trusted=trusted,
+        )
+
+    def start(self) -> None:
+        if self._committer is not None:
+            self._committer.start(asyncio.get_running_loop())
+
+    def abandon(self, error: FleetError) -> None:
+        """Nothing that waits for the store will be kept: everybody is told so, and no stream goes on."""
+        self._abandoned = True
+        self.shell.close(error)
+        if self._committer is not None:
+            self._committer.abandon(error)
+
+    async def end(self, seconds: float) -> None:
+        """Commits all that was decided, as far as there is time."""
+        if self._committer is not None and not await self._committer.close(seconds) and not self._abandoned:
+            log.error("stopped_before_commit", batches=self._committer.behind)
+        self._blobs.close(forget=not self._durable)
+
+    def _fail(self, error: BaseException) -> None:
+        if isinstance(error, Deposed):
+            self._on_deposed()
+        else:
+            self.shell.fail(error)
+
+
+@contextmanager
+def garbage_collection_paused() -> Iterator[None]:
+    """Where very much is built at once and nothing is thrown away."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -1,0 +1,63 @@
+"""A standby's warm memory: the journal, compacted as it grows, so that a takeover reads only its last rows."""
+
+from ...journal.compaction import Compactor
+from ...journal.records import DamagedJournal, count
+from ..row_compaction import Place
+from .journal_rows import Rows
+
+
+class Follower:
+    """Reads on from where it was. Begins anew when the leader has deleted what it had not read."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self.compactor = Compactor()
+        self.place = Place(0, 0, 0)
+        self.last_id = 0
+        # Since the place.
+        self.records = 0
+        # Rows that this standby had read are not in the database any more.
+        self.lost = False
+        self._begun = False
+
+    def follow(self, covered: int) -> None:
+        """All that is there now. `covered` is how far the leader's snapshot goes."""
+        if not self._begun or (covered > self.last_id and not self._rows.has(self.last_id + 1)):
+            self._begin()
+        elif self.last_id > covered and not self._rows.has(self.last_id):
+            self.lost = True
+            self._begin()
+        self._read_on()
+
+    def _begin(self) -> None:
+        self._begun = False
+        self.compactor, self.records = Compactor(), 0
+        self.place = self._rows.place()
+        try:
+            for batch in self._rows.snapshot(self.place):
+                self.compactor.read(batch)
+        except DamagedJournal:
+            # The leader may have compacted meanwhile: then there is another place.
+            if self._rows.place() == self.place:
+                raise
+            return
+        self.last_id = self.place.covered
+        self._begun = True
+
+    def _read_on(self) -> None:
+        if not self._begun:
+            return
+        try:
+            for batch in self._rows.journal(self.last_id + 1):
+                self.compactor.read(batch)
+                self.last_id += 1
+                self.records += count(batch)
+        except DamagedJournal:
+            if self._rows.place().covered <= self.last_id:
+                raise
+            self._begun = False
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether it has read all there was at the last look."""
+        return self._begun

@@ -1,0 +1,86 @@
+"""Whose tasks are whose: an identity of a namespace submits, sees, follows and cancels within it alone.
+
+The namespace is the beginning of the submitter, up to the first "/"; identities of the whole fleet are not confined.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from parlmesh.errors import AlreadyExists, PermissionDenied
+from parlmesh.security import ANYONE, Identity
+
+from ..blob_ledger import client_writer
+from ..core.admission import check_confined
+from ..core.core import Core
+from ..core.task import Task
+
+
+class Tenant:
+    """What one caller may touch."""
+
+    def __init__(self, core: Core, identity: Identity, fleet_kinds: Collection[str] = ()) -> None:
+        self._core = core
+        self._fleet_kinds = fleet_kinds
+        self._name = identity.name
+        self._allowed = core.config.namespaces.get(identity.namespace, core.config.namespace)
+        self.prefix = f"{identity.namespace}/" if identity.namespace else ""
+        self.owner = "" if identity is ANYONE else self.prefix or identity.name
+        """Against whose allowance its tasks count: all of a namespace share one."""
+        self.writer = client_writer(identity) if identity.namespace else ""
+        """Whose blobs its tasks may refer to; empty = anybody's."""
+
+    def submitter(self, claimed: str) -> str:
+        """The submitter that a claim stands for; the caller's own name when nothing is claimed."""
+        claimed = claimed or self._name
+        return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
+
+    def bind(self, tasks: Iterable[Task]) -> None:
+        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does,
+        AlreadyExists when its id is that of a task outside: nothing of the caller's would ever exist.
+
+        PermissionDenied for what the operator does not allow its namespace, and for what learner and loops ask of
+        nodes, which believe what such tasks say: one would spend a node's privacy, leave a residual in its next
+        update, or have it import an environment.
+        """
+        if self.prefix:
+            for task in tasks:
+                if task.kind in self._fleet_kinds:
+                    raise PermissionDenied(
+                        f'kind "{task.kind}" is for identities of the whole fleet, and {self._name} is confined to the '
+                        f"namespace {self.prefix[:-1]}",
+                        reason="FLEET_KIND",
+                    )
+                self._check_new(task)
+                self.check(one for one in task.dependencies if one in self._core.life.tasks)
+                task.submitter = self.submitter(task.submitter)
+
+    def _check_new(self, task: Task) -> None:
+        taken = self._core.life.tasks.get(task.task_id)
+        if taken is None:
+            check_confined(task, self._allowed)
+        elif not self.sees(taken):
+            raise AlreadyExists(
+                f'task id "{task.task_id}" is taken; leave it empty, or choose a long random one',
+                reason="TASK_ID_TAKEN",
+                task_id=task.task_id,
+            )
+
+    def check(self, task_ids: Iterable[str]) -> None:
+        """NotFound for a task of somebody else, as if there were none."""
+        if self.prefix:
+            for task_id in task_ids:
+                self.task(task_id)
+
+    def task(self, task_id: str) -> Task:
+        """The task, if the caller may see it."""
+        task = self._core.task(task_id)
+        return task if self.sees(task) else self._core.refuse_unknown(task_id)
+
+    def seen(self, task_ids: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Those that are known to the caller, and those that are not."""
+        tasks, asked = self._core.life.tasks, list(dict.fromkeys(task_ids))
+        known = {name for name in asked if name in tasks and self.sees(tasks[name])}
+        return [name for name in asked if name in known], [name for name in asked if name not in known]
+
+    def sees(self, task: Task) -> bool:
+        """Whether the task is of the caller's namespace."""
+        return task.submitter.startswith(self.prefix)

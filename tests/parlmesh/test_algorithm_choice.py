@@ -1,0 +1,35 @@
+import pytest
+import torch
+
+from learner.build import check_training
+from learner.config import LearnerConfig, TrainingConfig
+from parlmesh.algorithm_choice import check_device
+from parlmesh.errors import ConfigError
+from parlmesh.training.devices import torch_device
+
+
+@pytest.fixture
+def without_cuda(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def test_cuda_that_is_not_there_is_said_in_one_sentence(without_cuda):
+    with pytest.raises(ConfigError, match=r"training\.device is cuda, but torch finds no CUDA device here"):
+        check_training(LearnerConfig(), TrainingConfig(device="cuda"))
+
+
+def test_auto_takes_what_there_is(without_cuda, monkeypatch):
+    assert torch_device("auto").type == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert torch_device("auto").type == "cuda"
+    assert torch_device("cpu").type == "cpu"
+
+
+def test_numpy_has_no_cuda():
+    with pytest.raises(ConfigError, match=r"training\.backend must be torch or auto for device cuda, got numpy"):
+        check_device(TrainingConfig(device="cuda", backend="numpy"))
+
+
+def test_a_device_means_nothing_where_there_is_no_network(without_cuda):
+    check_device(TrainingConfig(algorithm="q_learning", device="cuda"))
+    check_device(TrainingConfig())

@@ -1,0 +1,107 @@
+"""Decorated functions: what they are named, what they refuse, and how a program is imported for them."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from parlmesh.errors import ConfigError, InvalidInput
+from parlmesh.function_tasks import IMPORTING, FunctionTask, handler_at, load_tasks, source_of, stop_import, task
+from parlmesh.handlers import Context, Handler, HandlerError, Result, RunsIn
+
+CONTEXT = Context(task_id="t", attempt=1, actor_id="a", slot=0)
+
+
+@task
+def scaled(values: Any, factor: float = 2.0) -> Any:
+    return values * factor
+
+
+@task(kind="later", runs_in="loop")
+async def later(value: int) -> int:
+    return value + 1
+
+
+@task
+def opaque() -> Any:
+    return object()
+
+
+def called(function: FunctionTask[..., Any], *args: Any, **kwargs: Any) -> Any:
+    answer = function.run(*function.arguments(*args, **kwargs), CONTEXT)
+    assert isinstance(answer, Result)
+    return answer
+
+
+def test_a_function_is_a_handler_named_after_its_module_and_can_still_be_called() -> None:
+    assert isinstance(scaled, Handler)
+    assert (scaled.kind, scaled.runs_in) == (f"{__name__}.scaled", RunsIn.THREAD)
+    assert scaled(3) == 6
+    answer = called(scaled, np.ones(2), factor=3.0)
+    assert np.array_equal(answer.tensors["0"], [3.0, 3.0])
+
+
+async def test_an_async_function_runs_on_the_loop() -> None:
+    assert (later.kind, later.runs_in) == ("later", RunsIn.LOOP)
+    answer = await later.run(*later.arguments(4), CONTEXT)
+    assert answer.parameters == {"value": 5}
+
+
+def test_arguments_that_the_function_would_not_take_are_refused_where_it_is_called() -> None:
+    with pytest.raises(InvalidInput, match="too many positional arguments"):
+        scaled.arguments(1, 2, 3)
+    with pytest.raises(InvalidInput, match="is a object"):
+        scaled.arguments(object())
+
+
+def test_an_answer_that_cannot_be_sent_fails_the_task_for_good() -> None:
+    with pytest.raises(HandlerError, match="is a object") as caught:
+        called(opaque)
+    assert not caught.value.retryable
+
+
+@pytest.mark.parametrize("forged", [{"args": 3}, {"args": [], "kwargs": []}, {"args": [0] * 2000}])
+def test_forged_arguments_are_refused(forged: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="takes"):
+        scaled.run(forged, {}, CONTEXT)
+
+
+def test_what_no_actor_could_find_is_refused_at_once() -> None:
+    with pytest.raises(InvalidInput, match="defined inside a function"):
+
+        @task
+        def inner() -> None: ...
+
+    with pytest.raises(InvalidInput, match="runs_in is 'loop'; it must be thread, process or inline"):
+        task(runs_in="loop")(test_what_no_actor_could_find_is_refused_at_once)
+
+
+def test_a_program_is_imported_up_to_its_first_call_of_a_fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import parlmesh\n"
+        "@parlmesh.task\n"
+        "def double(x):\n    return 2 * x\n"
+        "fleet = parlmesh.fleet(workers=1)\n"
+        "raise RuntimeError('the program ran')\n"
+    )
+    monkeypatch.delenv(IMPORTING, raising=False)
+    found = load_tasks([str(program)])
+    assert list(found) == ["program.double"]
+    assert IMPORTING not in os.environ
+    assert source_of(found["program.double"]) == f"program.double@{program}"
+    assert handler_at(f"program.double@{program}").kind == "program.double"
+    stop_import()  # nothing is being imported now
+
+
+def test_a_source_without_functions_is_named() -> None:
+    with pytest.raises(ConfigError, match="'math', in which no function is decorated"):
+        load_tasks(["math"])
+    with pytest.raises(ConfigError, match="no such file"):
+        load_tasks(["nowhere.py"])
+    with pytest.raises(ConfigError, match="cannot be imported"):
+        load_tasks(["no_such_module"])
+    assert "no_such_module" not in sys.modules

@@ -1,0 +1,113 @@
+"""Whatever a function may be given or return comes out as it went in, types included."""
+
+import math
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parlmesh.errors import InvalidInput
+from parlmesh.json_values import pack, results_in, unpack, with_results
+from parlmesh.wire import payload_from_proto, payload_to_proto
+
+KEYS = st.one_of(st.text(max_size=8), st.integers(), st.tuples(st.booleans(), st.text(max_size=3)))
+PLAIN = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=12), st.binary(max_size=12)
+)
+VALUES = st.recursive(
+    PLAIN,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=4), st.tuples(inner, inner), st.dictionaries(KEYS, inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+def through_the_wire(value: Any) -> Any:
+    parameters, tensors = payload_from_proto(payload_to_proto(*pack({"value": value}, "f")))
+    return unpack(parameters, tensors)["value"]
+
+
+def typed(value: Any) -> Any:
+    """1, 1.0 and True apart, and 0.0 from -0.0; dicts without an order."""
+    if isinstance(value, dict):
+        return frozenset((typed(key), typed(part)) for key, part in value.items())
+    if isinstance(value, (list, tuple)):
+        return (type(value).__name__, *map(typed, value))
+    return type(value).__name__, repr(value)
+
+
+@given(VALUES)
+def test_what_goes_in_comes_out(value: Any) -> None:
+    assert typed(through_the_wire(value)) == typed(value)
+
+
+def test_arrays_and_numbers_of_numpy_come_out() -> None:
+    value = {"a": [np.arange(6, dtype=np.int16).reshape(2, 3)], "b": np.float64(2.0), "c": math.nan, "d": -0.0}
+    found = through_the_wire(value)
+    assert np.array_equal(found["a"][0], value["a"][0])  # type: ignore[index]
+    assert found["a"][0].dtype == np.int16
+    assert (type(found["b"]), found["b"]) == (float, 2.0)
+    assert math.isnan(found["c"])
+    assert math.copysign(1.0, found["d"]) == -1.0
+
+
+def test_what_cannot_be_sent_is_named_by_its_place() -> None:
+    with pytest.raises(InvalidInput, match=r"f: value\['x'\]\[1\] is a set"):
+        pack({"value": {"x": [1, {2}]}}, "f")
+    deep: list[Any] = []
+    for _ in range(100):
+        deep = [deep]
+    with pytest.raises(InvalidInput, match="nested deeper than 64"):
+        pack({"value": deep}, "f")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"$tensor": "7"},
+        {"$tensor": []},
+        {"$items": [1]},
+        {"$items": [[[1], 2]]},
+        {"$int": "x"},
+        {"$int": "9" * 5000},
+        {"$float": 3},
+    ],
+)
+def test_a_forged_value_is_refused(forged: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        unpack({"value": forged}, {})
+
+
+def future_of(task_id: str) -> Any:
+    future: Any = Future()
+    future.task_id = task_id
+    return future
+
+
+@given(VALUES, VALUES)
+def test_a_result_takes_the_place_of_its_future_wherever_it_stands(first: Any, second: Any) -> None:
+    parameters, tensors = pack({"args": [future_of("a"), {"deep": (future_of("b"), np.ones(2))}]}, "f")
+    assert results_in(parameters) == ["a", "b"]
+    results = {"a": pack({"value": first}, "f"), "b": pack({"value": second}, "f")}
+    args = unpack(*with_results(parameters, tensors, results))["args"]
+    assert args[0] == first
+    assert args[1]["deep"][0] == second
+    assert args[1]["deep"][1].tolist() == [1.0, 1.0]
+
+
+def test_what_another_handler_answered_stands_whole() -> None:
+    answer: Any = ({"steps": 3, "curve": {"$tensor": "0"}}, {"0": np.arange(2)})
+    parameters, tensors = with_results({"x": {"$result": "a"}}, {}, {"a": answer})
+    assert parameters == {"x": {"steps": 3, "curve": {"$tensor": "a/0"}}}
+    assert tensors["a/0"].tolist() == [0, 1]
+
+
+def test_a_result_that_is_no_dependency_and_a_future_of_something_else_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="not among the dependencies"):
+        unpack({"x": {"$result": "a"}}, {})
+    with pytest.raises(InvalidInput, match="not of a task"):
+        pack({"x": Future()}, "f")

@@ -1,0 +1,45 @@
+"""Folders of blobs: one's own, and none left behind."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from parlmesh.errors import FailedPrecondition
+from scheduler import blob_folder
+from scheduler.blob_folder import claim, folder_of, sweep
+from scheduler.config import BlobConfig, StoreConfig
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(blob_folder, "place_for_blobs", lambda: tmp_path)
+    return tmp_path
+
+
+def test_what_a_killed_scheduler_without_a_file_left_is_removed_by_the_next(place: Path) -> None:
+    folders = [folder_of(BlobConfig(), StoreConfig(kind="memory")) for _ in range(2)]
+    dead, alive = (claim(folder) for folder in folders)
+    durable = folder_of(BlobConfig(), StoreConfig(path=place / "tasks.sqlite"))
+    os.close(claim(durable))
+    (folders[0] / "array").write_bytes(b"large")
+    sweep(place)
+    assert sorted(place.iterdir()) == sorted([*folders, durable])
+    os.close(dead)
+    sweep(place)
+    assert sorted(place.iterdir()) == sorted([folders[1], durable])
+    os.close(alive)
+
+
+def test_a_scheduler_with_a_file_finds_its_folder_again(place: Path) -> None:
+    store = StoreConfig(path=place / "tasks.sqlite")
+    assert folder_of(BlobConfig(), store) == folder_of(BlobConfig(), store)
+    assert folder_of(BlobConfig(folder=place / "own"), store) == place / "own"
+
+
+def test_a_folder_that_others_may_read_is_not_used(place: Path) -> None:
+    (place / "open").mkdir(mode=0o755)
+    (place / "link").symlink_to(place / "open")
+    for name in ("open", "link"):
+        with pytest.raises(FailedPrecondition, match="must be a folder that this user alone may read"):
+            claim(place / name)

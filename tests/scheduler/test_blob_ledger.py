@@ -1,0 +1,189 @@
+"""Which blobs are kept, for whom and how long; what is forged, too large or somebody else's is refused."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parlmesh.blobs import BlobFolder, Blobs, Reference, name_of
+from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
+from parlmesh.testing.clocks import HandClock
+from parlmesh.wire import payload_to_proto
+from scheduler.blob_ledger import BlobLedger
+from scheduler.config import BlobConfig
+from scheduler.core.task import Task, TaskState
+from scheduler.wire import fast_encode
+
+CONFIG = BlobConfig(max_bytes=1000, lease_seconds=10, retention_seconds=100)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path, clock: HandClock) -> BlobLedger:
+    made = BlobLedger(CONFIG, tmp_path / "blobs", clock)
+    made.open(())
+    return made
+
+
+def kept(ledger: BlobLedger, fill: int, size: int = 400, writer: str = "c") -> Reference:
+    data = np.full(size, fill, np.uint8)
+    name = name_of(writer, "1", data.data)
+    ledger.folder.write(name, data.data)
+    return Reference(name, data.dtype, data.shape)
+
+
+def task_with(*references: Reference, task_id: str = "t", dependencies: tuple[str, ...] = ()) -> Task:
+    parameters = {"x": [{"$result": name} for name in dependencies]}
+    payload = payload_to_proto(parameters, {str(index): each for index, each in enumerate(references)})
+    body = fast_encode.assignment_body("echo", 3, 1.0, payload.SerializeToString())
+    return Task(task_id, "echo", body, dependencies=dependencies)
+
+
+def accept(ledger: BlobLedger, task: Task, writer: str = "") -> Task:
+    for one, references in ledger.argued([task], writer=writer):
+        ledger.hold(one, references)
+    return task
+
+
+def finish(ledger: BlobLedger, task: Task, *references: Reference) -> None:
+    task.state = TaskState.SUCCEEDED
+    task.result = payload_to_proto({}, {str(index): each for index, each in enumerate(references)}).SerializeToString()
+    ((_, _, result, failure, _),) = ledger.checked([(task.task_id, 1, task.result, None, 0.0)])
+    assert (result, failure) == (task.result, None)
+    ledger.ended([task])
+
+
+def files(ledger: BlobLedger) -> int:
+    return sum(not name.startswith(".") for name in os.listdir(ledger.folder.path))
+
+
+def swept(ledger: BlobLedger, clock: HandClock, seconds: float) -> int:
+    clock.advance(seconds)
+    ledger.sweep()
+    return files(ledger)
+
+
+def test_an_argument_is_kept_until_its_task_ends_and_its_client_gives_it_up(
+    ledger: BlobLedger, clock: HandClock
+) -> None:
+    reference = kept(ledger, 1)
+    task = accept(ledger, task_with(reference))
+    assert swept(ledger, clock, 1000) == 1
+    ledger.ended([task])
+    assert swept(ledger, clock, 5) == 1
+    assert ledger.hold_names([reference.name], 0, lambda name, task_id: True) == 1
+    assert (files(ledger), ledger.bytes) == (0, 0)
+
+
+def test_what_its_client_never_gives_up_goes_with_its_lease(ledger: BlobLedger, clock: HandClock) -> None:
+    ledger.ended([accept(ledger, task_with(kept(ledger, 1)))])
+    assert swept(ledger, clock, 9) == 1
+    assert swept(ledger, clock, 2) == 0
+
+
+def test_a_result_is_kept_for_the_retention_and_for_tasks_that_need_it(ledger: BlobLedger, clock: HandClock) -> None:
+    producer = accept(ledger, task_with(task_id="one"))
+    consumer = accept(ledger, task_with(task_id="two", dependencies=("one",)))
+    reference = kept(ledger, 1, writer="a1")
+    finish(ledger, producer, reference)
+    ledger.hold_names([reference.name], 0, lambda name, task_id: task_id == "one")
+    assert swept(ledger, clock, 1000) == 1
+    ledger.ended([consumer])
+    assert swept(ledger, clock, 2) == 0
+
+
+def test_files_that_no_task_ever_named_go_after_the_retention(ledger: BlobLedger, clock: HandClock) -> None:
+    old, young = ledger.folder.file(kept(ledger, 1).name), ledger.folder.file(kept(ledger, 2).name)
+    os.utime(old, (1.0, 1.0))
+    assert swept(ledger, clock, 60) == 1
+    assert young.exists()
+
+
+def test_what_is_unknown_forged_or_of_another_writer_is_refused(ledger: BlobLedger) -> None:
+    there, gone = kept(ledger, 1), Reference(name_of("c", "1", b"?"), np.dtype(np.uint8), (400,))
+    larger = Reference(there.name, np.dtype(np.float64), (400,))
+    for reference, writer, reason in (
+        (gone, "", "BLOB_UNKNOWN"),
+        (larger, "", "BLOB_SIZE"),
+        (there, "n1", "BLOB_UNKNOWN"),
+    ):
+        with pytest.raises(FleetError) as refused:
+            ledger.argued([task_with(reference)], writer=writer)
+        assert refused.value.reason == reason
+    for name in ("blob:c.1.short", "blob:../../etc.1." + "0" * 32, "c.1." + "0" * 32):
+        with pytest.raises(InvalidInput):
+            BlobFolder(ledger.folder.path).read(name, 4)
+
+
+def test_a_result_that_names_no_blob_of_the_folder_is_a_failure(ledger: BlobLedger) -> None:
+    forged = Reference(name_of("a1", "1", b"?"), np.dtype(np.uint8), (400,))
+    result = payload_to_proto({}, {"0": forged}).SerializeToString()
+    ((_, _, kept_result, failure, _),) = ledger.checked([("t", 1, result, None, 0.0)])
+    assert kept_result == b""
+    assert failure is not None
+    assert failure.reason == "INVALID_RESULT"
+
+
+def test_bytes_that_are_not_those_of_the_digest_are_refused_and_a_link_is_not_followed(ledger: BlobLedger) -> None:
+    reference = kept(ledger, 1)
+    ledger.folder.file(reference.name).write_bytes(bytes(400))
+    with pytest.raises(InvalidInput, match="digest"):
+        BlobFolder(ledger.folder.path).read(reference.name, 400)
+    ledger.folder.remove(reference.name)
+    ledger.folder.file(reference.name).symlink_to("/etc/hostname")
+    with pytest.raises(NotFound):
+        BlobFolder(ledger.folder.path).read(reference.name, 400)
+    with pytest.raises(NotFound):
+        ledger.argued([task_with(reference)])
+
+
+def test_results_make_room_and_arguments_do_not(ledger: BlobLedger) -> None:
+    finish(ledger, accept(ledger, task_with(task_id="one")), kept(ledger, 1, writer="a1"))
+    accept(ledger, task_with(kept(ledger, 2), task_id="two"))
+    accept(ledger, task_with(kept(ledger, 3), task_id="three"))
+    assert files(ledger) == 2
+    with pytest.raises(ResourceExhausted, match="no room") as full:
+        accept(ledger, task_with(kept(ledger, 4), task_id="four"))
+    assert full.value.retry_after_seconds > 0
+
+
+def test_a_restart_finds_what_unfinished_tasks_need(ledger: BlobLedger, clock: HandClock) -> None:
+    needed, other = kept(ledger, 1), kept(ledger, 2)
+    task = accept(ledger, task_with(needed))
+    again = BlobLedger(CONFIG, ledger.folder.path, clock)
+    again.open([task])
+    assert again.bytes == 800
+    assert swept(again, clock, 200) == 1
+    assert again.folder.size(needed.name) == 400
+    assert again.folder.size(other.name) == -1
+
+
+def test_a_scheduler_that_ends_leaves_what_its_tasks_need_and_no_empty_folder(ledger: BlobLedger) -> None:
+    reference = kept(ledger, 1)
+    ledger.close(forget=False)
+    assert ledger.folder.size(reference.name) == 400
+    ledger.folder.remove(reference.name)
+    ledger.close(forget=False)
+    assert not ledger.folder.path.exists()
+
+
+def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
+    terms, blobs = ledger.terms("c"), Blobs()
+    assert not blobs.share(terms.folder, "another", "c", 1, 100)
+    assert blobs.share(terms.folder, terms.proof, "c", 1, 100)
+    with pytest.raises(InvalidInput, match="largest_bytes"):
+        blobs.keep(np.zeros(101, np.uint8), "1")
+    reference = blobs.keep(np.arange(4.0), "1")
+    array = blobs.load(reference)
+    assert array.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert not array.flags.writeable
+    # What a task has as an argument and answers is not written again; a part of it is.
+    blobs.reuses = True
+    assert blobs.keep(array, "2") == reference
+    assert blobs.keep(array[:2], "2") != reference
+    assert blobs.kept({"x": [1, 2], "y": np.array(["text"])}, "3") == {"x": [1, 2], "y": np.array(["text"])}  # type: ignore[dict-item]

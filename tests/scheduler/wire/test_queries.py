@@ -1,0 +1,194 @@
+"""Statistics equal an independent count; lists and traces show what there is."""
+
+import json
+
+import pytest
+
+from parlmesh.errors import InvalidInput
+from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
+from scheduler.core import trace
+from scheduler.core.placement import ActorCommand
+from scheduler.core.task import Task
+from scheduler.wire import queries
+from tests.scheduler.conftest import Harness
+
+
+def scripted(harness: Harness) -> None:
+    """3 succeed, 1 fails, 1 is retried and succeeds, 1 is cancelled and late, 1 runs, 2 queue, 1 waits."""
+    actor = harness.connect("a")
+    for number in range(3):
+        harness.submit(Task(f"good {number}", "noop"))
+        harness.now += 2.0
+        harness.finish(actor, ran=2.0)
+    harness.submit(Task("bad", "noop"))
+    harness.fail(actor, harness.take(actor)[0], retryable=False)
+    harness.submit(Task("again", "noop"))
+    harness.fail(actor, harness.take(actor)[0])
+    harness.pass_time(0.5, step=0.1)
+    harness.finish(actor)
+    harness.submit(Task("cancelled", "noop"))
+    (task,) = harness.take(actor)
+    lease = task.lease
+    harness.cancel("cancelled")
+    harness.report(actor, results=[(lease.task_id, lease.lease_id, b"", None, 0.1)], credits=1)
+    harness.submit(Task("running", "noop"), Task("queued 1", "noop"), Task("queued 2", "noop"))
+    harness.submit(Task("waiting", "noop", dependencies=("running",)))
+
+
+def test_statistics_equal_an_independent_count(harness: Harness) -> None:
+    scripted(harness)
+    found = queries.statistics(harness.core, harness.now)
+    assert (found.completed_tasks, found.failed_tasks, found.cancelled_tasks) == (4, 1, 1)
+    assert (found.running_tasks, found.queued_tasks, found.waiting_tasks) == (1, 2, 1)
+    assert (found.retried_tasks, found.stale_results) == (1, 1)
+    assert (found.active_workers, found.ready_workers, found.worker_utilization) == (1, 1, 1.0)
+    seconds = harness.now - 1000.0
+    assert found.throughput_tps == pytest.approx(6 / seconds)
+    assert found.avg_task_latency_ms == pytest.approx(1000 * (3 * 2.0 + 0.5) / 6, rel=0.05)
+
+
+def test_rates_are_those_of_the_last_minute(harness: Harness) -> None:
+    scripted(harness)
+    harness.pass_time(120, alive=[1])
+    found = queries.statistics(harness.core, harness.now)
+    assert (found.throughput_tps, found.avg_task_latency_ms, found.completed_tasks) == (0.0, 0.0, 4)
+
+
+def test_utilisation_counts_slots_of_ready_actors_only(harness: Harness) -> None:
+    harness.connect("a", slots=4)
+    harness.connect("b", slots=4)
+    harness.submit(*[Task(str(number), "noop") for number in range(3)])
+    assert queries.statistics(harness.core, harness.now).worker_utilization == pytest.approx(3 / 8)
+    idle = min(harness.core.life.fleet.actors.values(), key=lambda actor: len(actor.leases))
+    harness.command(ActorCommand.PAUSE, idle.actor_id)
+    found = queries.statistics(harness.core, harness.now)
+    assert found.worker_utilization == pytest.approx((3 - len(idle.leases)) / 4)
+    assert found.ready_workers == 1
+
+
+def test_the_time_a_policy_takes_to_reach_every_actor_is_measured(harness: Harness) -> None:
+    first, second = harness.connect("a"), harness.connect("b")
+    harness.report(first, heartbeat=(), policy_version=1)
+    harness.report(second, heartbeat=(), policy_version=1)
+    harness.pass_time(0.1)
+    harness.report(first, heartbeat=(), policy_version=2)
+    harness.pass_time(1.0, alive=[first, second])
+    harness.report(second, heartbeat=(), policy_version=2)
+    harness.pass_time(0.1)
+    assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(1100, abs=20)
+    (shown, _) = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    assert shown.policy_version == 2
+
+
+def test_a_new_run_that_counts_from_one_again_is_measured_too(harness: Harness) -> None:
+    first, second = harness.connect("a"), harness.connect("b")
+    for actor in (first, second):
+        harness.report(actor, heartbeat=(), policy_version=500)
+    harness.pass_time(0.1)
+    harness.report(first, heartbeat=(), policy_version=1)
+    harness.pass_time(2.0, alive=[first, second])
+    harness.report(second, heartbeat=(), policy_version=1)
+    harness.pass_time(0.1)
+    assert queries.statistics(harness.core, harness.now).policy_update_time_ms == pytest.approx(2100, abs=20)
+
+
+def test_pages_show_every_task_once_and_the_newest_first(harness: Harness) -> None:
+    harness.submit(*[Task(str(number), "noop" if number % 2 else "echo") for number in range(25)])
+    seen: list[str] = []
+    token = ""
+    while True:
+        page = queries.list_tasks(harness.core, pb.ListTasksRequest(page_size=10, page_token=token))
+        seen += [task.spec.task_id for task in page.tasks]
+        token = page.next_page_token
+        if not token:
+            break
+    assert seen == [str(number) for number in reversed(range(25))]
+
+
+def test_lists_can_be_narrowed_by_state_and_kind(harness: Harness) -> None:
+    scripted(harness)
+    queued = queries.list_tasks(harness.core, pb.ListTasksRequest(states=[task_pb2.TASK_STATE_QUEUED]))
+    assert [task.spec.task_id for task in queued.tasks] == ["queued 2", "queued 1"]
+    assert not queries.list_tasks(harness.core, pb.ListTasksRequest(kind="shogi")).tasks
+
+
+@pytest.mark.parametrize(("size", "token"), [(1001, ""), (0, "abc"), (0, "-1")])
+def test_a_page_that_cannot_be_is_refused(harness: Harness, size: int, token: str) -> None:
+    with pytest.raises(InvalidInput, match=r"page_size|page_token"):
+        queries.list_tasks(harness.core, pb.ListTasksRequest(page_size=size, page_token=token))
+
+
+def test_actors_are_listed_by_state(harness: Harness) -> None:
+    harness.connect("b", slots=3, labels=(("zone", "1"),))
+    harness.disconnect(harness.connect("a"))
+    everyone = queries.list_actors(harness.core, pb.ListActorsRequest()).actors
+    assert [actor.actor_id for actor in everyone] == ["a", "b"]
+    (ready,) = queries.list_actors(harness.core, pb.ListActorsRequest(states=[pb.ACTOR_STATE_READY])).actors
+    assert (ready.actor_id, ready.slots, dict(ready.labels), list(ready.kinds)) == ("b", 3, {"zone": "1"}, ["noop"])
+
+
+def test_the_trace_has_one_event_per_attempt_on_the_row_of_a_slot(harness: Harness) -> None:
+    actor = harness.connect("a", slots=2)
+    harness.submit(Task("1", "noop"), Task("2", "noop"))
+    first, second = harness.take(actor)
+    harness.now += 3.0
+    harness.fail(actor, first)
+    harness.now += 1.0
+    harness.finish(actor, second, ran=4.0)
+    harness.pass_time(0.2, step=0.1, alive=[actor])
+    harness.finish(actor, first, ran=0.1)
+    found = json.loads(trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0))
+    names = [event["args"]["name"] for event in found["traceEvents"] if event["ph"] == "M"]
+    events = {(e["args"]["task_id"], e["args"]["attempt"]): e for e in found["traceEvents"] if e["ph"] == "X"}
+    assert names == ["a"]
+    assert {key: event["args"]["state"] for key, event in events.items()} == {
+        ("1", 1): "RETRIED",
+        ("1", 2): "SUCCEEDED",
+        ("2", 1): "SUCCEEDED",
+    }
+    assert events["2", 1]["dur"] == 4_000_000
+    assert events["1", 1]["tid"] != events["2", 1]["tid"]
+    assert {event["tid"] for event in events.values()} == {1, 2}
+
+
+def test_the_trace_shows_only_the_window(harness: Harness) -> None:
+    actor = harness.connect("a")
+    harness.submit(Task("old", "noop"))
+    harness.finish(actor)
+    harness.pass_time(100, alive=[actor])
+    harness.submit(Task("new", "noop"))
+    harness.finish(actor)
+    assert [
+        attempt.task_id for attempt in queries.attempts(harness.core, pb.GetTraceRequest(seconds=50), harness.now)
+    ] == ["new"]
+    with pytest.raises(InvalidInput, match="3600"):
+        queries.attempts(harness.core, pb.GetTraceRequest(seconds=3601), harness.now)
+
+
+def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace, "MAX_BYTES", 1000)
+    actor = harness.connect("a")
+    for number in range(50):
+        harness.submit(Task(str(number), "noop"))
+        harness.now += 0.1
+        harness.finish(actor)
+    text = trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0)
+    assert len(text) <= 1100
+    events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
+    assert 1 < len(events) < 50
+    assert events[0]["args"]["task_id"] == "49"
+
+
+def test_a_search_among_very_many_tasks_ends_its_page_early(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "MAX_LOOKED_AT", 10)
+    harness.submit(*[Task(str(number), "rare" if number == 3 else "noop") for number in range(25)])
+    token, found, pages = "", [], 0
+    while True:
+        page = queries.list_tasks(harness.core, pb.ListTasksRequest(kind="rare", page_token=token))
+        found += [task.spec.task_id for task in page.tasks]
+        pages += 1
+        token = page.next_page_token
+        if not token:
+            break
+    assert (found, pages) == (["3"], 3)
