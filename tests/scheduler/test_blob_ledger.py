@@ -187,3 +187,14 @@ def test_only_who_sees_the_proof_shares_the_folder(ledger: BlobLedger) -> None:
     assert blobs.keep(array, "2") == reference
     assert blobs.keep(array[:2], "2") != reference
     assert blobs.kept({"x": [1, 2], "y": np.array(["text"])}, "3") == {"x": [1, 2], "y": np.array(["text"])}  # type: ignore[dict-item]
+
+
+def test_bytes_that_a_process_wrote_itself_come_back_unread_and_others_are_checked(tmp_path: Path) -> None:
+    ours, theirs = BlobFolder(tmp_path), BlobFolder(tmp_path)
+    data = bytes(range(100))
+    name = name_of("clients", "a" * 12, memoryview(data))
+    ours.write(name, memoryview(data))
+    ours.file(name).write_bytes(bytes(100))  # what nobody may do, and what only a reader can find
+    assert ours.read(name, 100).tobytes() == bytes(100)
+    with pytest.raises(InvalidInput, match="are not those of its digest"):
+        theirs.read(name, 100)
