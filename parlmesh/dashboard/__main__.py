@@ -16,8 +16,9 @@ def main() -> int:
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
     from parlmesh.rpc import run_service
 
-    from .serve import serve
+    from .serve import give_way, serve
 
+    give_way()
     return run_service(lambda stop: serve(config, stop))
 
 

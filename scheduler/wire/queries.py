@@ -2,7 +2,7 @@
 
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from parlmesh import limits
 from parlmesh.errors import InvalidInput
@@ -25,6 +25,7 @@ MAX_ACTORS = 100_000
 MAX_ANSWER_BYTES = 3 * 1024 * 1024
 MAX_TASK_BYTES = 7 * 1024 * 1024
 LONGEST_TOKEN = 20
+_STATES = frozenset[int](TaskState)
 DEFAULT_TRACE_SECONDS = 60
 MAX_TRACE_SECONDS = 3600
 
@@ -38,29 +39,44 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
     before = _number(request.page_token)
     states, kind, offset = frozenset[int](request.states), request.kind, core.life.wall_offset
     prefix = request.task_id_prefix
+    # How many there can be at most: whoever looks for the failed ones of many good tasks stops at the last of them.
+    left = sum(core.life.statistics.by_state[state] for state in states if state in _STATES)
     answer = pb.ListTasksResponse()
-    # They are in the order of their numbers; copying the references is far cheaper than looking at each.
-    tasks = list(core.life.tasks.values())
-    position = len(tasks) if before is None else bisect_left(tasks, before, key=lambda task: task.number)
     looked_at = answer_bytes = 0
-    while position and looked_at < MAX_LOOKED_AT and len(answer.tasks) < size and answer_bytes < MAX_ANSWER_BYTES:
-        position -= 1
-        task = tasks[position]
-        looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
+    last: Task | None = None
+    for task in _before(core.life.tasks, before):
+        if states and not left:
+            break
+        if looked_at >= MAX_LOOKED_AT or len(answer.tasks) >= size or answer_bytes >= MAX_ANSWER_BYTES:
+            answer.next_page_token = str(last.number) if last is not None else ""
+            break
         # The state first: it tells most apart, and costs least.
         if states and task.state not in states:
+            looked_at += 1
+            last = task
             continue
+        left -= 1
+        looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
         wanted = (not prefix or task.task_id.startswith(prefix)) and (not kind or task.kind == kind)
         if wanted and task.submitter.startswith(submitters):
             message = messages.task_to_proto(task, offset, payload=False)
             answer_bytes += message.ByteSize()
-            if answer_bytes > MAX_ANSWER_BYTES and answer.tasks:
-                position += 1
+            if answer_bytes > MAX_ANSWER_BYTES and last is not None and answer.tasks:
+                answer.next_page_token = str(last.number)
                 break
             answer.tasks.append(message)
-    if position:
-        answer.next_page_token = str(tasks[position].number)
+        last = task
     return answer
+
+
+def _before(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
+    """The newest first, of those below that number. They are kept in the order of their numbers."""
+    if number is None:
+        return reversed(tasks.values())
+    # Copying the references is far cheaper than looking at each.
+    kept = list(tasks.values())
+    del kept[bisect_left(kept, number, key=lambda task: task.number) :]
+    return reversed(kept)
 
 
 def get_task(core: Core, task: Task) -> pb.GetTaskResponse:

@@ -24,6 +24,20 @@ TABLE = [
     ("hangs", "rollout_timeout_seconds", ""),
     ("slow", "rollout_timeout_seconds", ""),
 ]
+# Each way of failing is tried in one process, and a fleet's way to tell of it by these; the others in the long tests.
+SHORT = {"at once-fleet", "after 60 steps-fleet", "hangs-fleet"} | {
+    f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs")
+}
+CASES = [
+    pytest.param(
+        *row,
+        mode,
+        id=f"{row[0].replace(' ', '-')}-{name}",
+        marks=[] if f"{row[0]}-{name}" in SHORT else pytest.mark.slow,
+    )
+    for row in TABLE
+    for name, mode in (("fleet", ("--actors", "1")), ("serial", ("--serial",)))
+]
 
 
 def up(folder: Path, fault: str, *more: str) -> "subprocess.CompletedProcess[str]":
@@ -47,8 +61,7 @@ def line_of(text: str) -> int:
     return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
-@pytest.mark.parametrize("mode", [("--actors", "1"), ("--serial",)], ids=["fleet", "serial"])
-@pytest.mark.parametrize(("fault", "sentence", "place"), TABLE, ids=[row[0].replace(" ", "-") for row in TABLE])
+@pytest.mark.parametrize(("fault", "sentence", "place", "mode"), CASES)
 def test_a_bug_of_an_environment_is_told_with_its_place_and_fails_the_command(
     fault: str, sentence: str, place: str, mode: tuple[str, ...], tmp_path: Path
 ) -> None:

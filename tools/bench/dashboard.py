@@ -1,18 +1,23 @@
 """What the web page costs: its own CPU, the first paint, and tasks a second with pages open beside none.
 
 python tools/bench/dashboard.py [--quick] prints one JSON line. Pages are read as browsers read them, by server-sent
-events; the first paint is Chromium's own word where it is installed, else null. The two rates come from turns in one
-run, so that a busy machine slows both.
+events, in a process of their own; the first paint is Chromium's own word where it is installed, else null. Turns with
+and without pages alternate in one run, so that a busy machine slows both, and the processor time of the scheduler for
+a task is measured beside the rate: where all share two cores, the rate also pays for whoever reads the pages.
 """
 
 import argparse
 import asyncio
+import contextlib
 import json
 import shutil
-import statistics
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
@@ -40,13 +45,63 @@ async def follow(port: int, page: str, taken: list[int]) -> None:
         writer.close()
 
 
-async def rate(controller: PARLController, seconds: float) -> float:
-    """No-op tasks a second, from submit to outcome."""
-    done, started = 0, time.monotonic()
+@contextlib.contextmanager
+def reading(port: int, pages: Sequence[str]) -> Iterator[None]:
+    """The pages are open, read by a process that takes no time from the client."""
+    if not pages:
+        yield
+        return
+    reader = subprocess.Popen([sys.executable, __file__, "--follow", str(port)], stdout=subprocess.PIPE)
+    try:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        yield
+    finally:
+        reader.kill()
+        reader.communicate()
+
+
+async def follow_all(port: int) -> None:
+    """Reads all pages until killed; writes a line when the first event of each has come."""
+    taken: list[list[int]] = [[] for _ in PAGES]
+    following = [asyncio.create_task(follow(port, *each)) for each in zip(PAGES, taken, strict=True)]
+    while not all(taken):  # noqa: ASYNC110 - nobody tells when a line was read
+        await asyncio.sleep(0.05)
+    print("open", flush=True)
+    await asyncio.gather(*following)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """No-op tasks from submit to outcome."""
+
+    tasks_per_second: float
+    scheduler_microseconds: float
+    """Processor time of the scheduler for a task."""
+    page_share: float
+    """Of one core, taken by the page's server."""
+
+
+async def take_turn(
+    controller: PARLController, scheduler: psutil.Process, page: psutil.Process, seconds: float
+) -> Turn:
+    done, started, spent, served = 0, time.monotonic(), _cpu(scheduler), _cpu(page)
     while time.monotonic() - started < seconds:
         await controller.execute_parallel([TaskRequest("noop")] * 2_000)
         done += 2_000
-    return done / (time.monotonic() - started)
+    passed = time.monotonic() - started
+    return Turn(done / passed, (_cpu(scheduler) - spent) / done * 1e6, (_cpu(page) - served) / passed)
+
+
+def _cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
+
+
+def _scheduler() -> psutil.Process:
+    """Of the fleet that this process started."""
+    children = psutil.Process().children(recursive=True)
+    return next(child for child in children if any("scheduler" in word for word in child.cmdline()[1:3]))
 
 
 async def first_paint(port: int) -> float | None:
@@ -80,23 +135,20 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
         server = psutil.Process(page.pid)
         # A wrapper's child, where there is one, is what serves.
         server = max([server, *server.children(recursive=True)], key=lambda each: each.memory_info().rss)
-        without: list[float] = []
-        with_pages: list[float] = []
-        bytes_taken: list[int] = []
-        await rate(controller, turn_seconds / 2)
+        scheduler = _scheduler()
+        without: list[Turn] = []
+        with_pages: list[Turn] = []
+        await take_turn(controller, scheduler, server, turn_seconds / 2)
         for turn in range(turns):
             # Which comes first changes, so that a machine that grows busier or quieter favours neither.
             for watched in (turn % 2 == 1, turn % 2 == 0):
-                names = PAGES if watched else ()
-                open_pages = [asyncio.create_task(follow(port, name, bytes_taken)) for name in names]
-                (with_pages if watched else without).append(await rate(controller, turn_seconds))
-                for each in open_pages:
-                    each.cancel()
-                await asyncio.gather(*open_pages, return_exceptions=True)
+                with reading(port, PAGES if watched else ()):
+                    found = await take_turn(controller, scheduler, server, turn_seconds)
+                (with_pages if watched else without).append(found)
         # Actors that work would hold the short tasks of the whole queue in advance.
         await controller.pause([each.actor_id for each in await controller.list_actors()])
         await controller.submit_tasks([TaskRequest("noop")] * queued)
-        bytes_taken.clear()
+        bytes_taken: list[int] = []
         open_pages = [asyncio.create_task(follow(port, name, bytes_taken)) for name in PAGES]
         await asyncio.sleep(2)
         before, started = server.cpu_times(), time.monotonic()
@@ -116,11 +168,22 @@ async def measured(actors: int, queued: int, turns: int, turn_seconds: float, cp
         "server_cpu_share_of_one_core": round(used / passed, 4),
         "largest_event_bytes": max(bytes_taken, default=0),
         "first_paint_ms": None if paint is None else round(paint, 1),
-        "tasks_per_second_without": round(statistics.median(without)),
-        "tasks_per_second_with_pages": round(statistics.median(with_pages)),
-        "share_kept": round(statistics.median(b / a for a, b in zip(without, with_pages, strict=True)), 4),
+        "tasks_per_second_without": round(median(turn.tasks_per_second for turn in without)),
+        "tasks_per_second_with_pages": round(median(turn.tasks_per_second for turn in with_pages)),
+        "share_kept": _ratio(with_pages, without, lambda turn: turn.tasks_per_second),
+        "scheduler_microseconds_per_task_without": round(median(turn.scheduler_microseconds for turn in without), 2),
+        "scheduler_microseconds_per_task_with_pages": round(
+            median(turn.scheduler_microseconds for turn in with_pages), 2
+        ),
+        "scheduler_time_ratio": _ratio(with_pages, without, lambda turn: turn.scheduler_microseconds),
+        "page_share_while_tasks_run": round(median(turn.page_share for turn in with_pages), 4),
         "load_average": psutil.getloadavg()[0],
     }
+
+
+def _ratio(with_pages: list[Turn], without: list[Turn], of: Callable[[Turn], float]) -> float:
+    """The median over the pairs of turns that followed each other."""
+    return round(median(of(b) / of(a) for a, b in zip(without, with_pages, strict=True)), 4)
 
 
 def main() -> None:
@@ -129,8 +192,13 @@ def main() -> None:
     # `make bench` gives every benchmark the same options.
     parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
-    quick = parser.parse_args().quick
-    turns, turn_seconds, cpu_seconds = (2, 2.0, 4.0) if quick else (8, 6.0, 30.0)
+    parser.add_argument("--follow", type=int, default=0, help=argparse.SUPPRESS)
+    parsed = parser.parse_args()
+    if parsed.follow:
+        asyncio.run(follow_all(parsed.follow))
+        return
+    quick = parsed.quick
+    turns, turn_seconds, cpu_seconds = (6, 2.0, 4.0) if quick else (20, 4.0, 30.0)
     print(json.dumps(asyncio.run(measured(100, 10_000, turns, turn_seconds, cpu_seconds))))
 
 

@@ -44,7 +44,7 @@ def dashboard(
     from pydantic import ValidationError
 
     from parlmesh.config import LogConfig
-    from parlmesh.dashboard.serve import serve
+    from parlmesh.dashboard.serve import give_way, serve
     from parlmesh.rpc import run_service
 
     try:
@@ -71,4 +71,5 @@ def dashboard(
     def tell(url: str) -> None:
         typer.echo(f"the page is at {url}; Ctrl-C ends it")
 
+    give_way()
     raise typer.Exit(run_service(lambda stop: serve(config, stop, tell)))

@@ -1,6 +1,7 @@
 """Statistics equal an independent count; lists and traces show what there is."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -192,3 +193,31 @@ def test_a_search_among_very_many_tasks_ends_its_page_early(harness: Harness, mo
         if not token:
             break
     assert (found, pages) == (["3"], 3)
+
+
+def test_who_looks_for_states_that_few_tasks_have_stops_at_the_last_of_them(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = harness.connect("a")
+    harness.submit(Task("bad", "noop"))
+    harness.fail(actor, harness.take(actor)[0], retryable=False)
+    harness.submit(*[Task(str(number), "noop") for number in range(50)])
+    opened: list[Task] = []
+    before = queries._before
+
+    def counted(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
+        for task in before(tasks, number):
+            opened.append(task)
+            yield task
+
+    monkeypatch.setattr(queries, "_before", counted)
+
+    def listed(*states: task_pb2.TaskState.ValueType) -> tuple[list[str], str, int]:
+        opened.clear()
+        page = queries.list_tasks(harness.core, pb.ListTasksRequest(states=states))
+        return [task.spec.task_id for task in page.tasks], page.next_page_token, len(opened)
+
+    # One more is taken out to see that there is none.
+    assert listed(task_pb2.TASK_STATE_CANCELLED) == ([], "", 1)
+    assert listed(task_pb2.TASK_STATE_RUNNING) == (["0"], "", 51)
+    assert listed(task_pb2.TASK_STATE_FAILED)[:2] == (["bad"], "")
