@@ -16,12 +16,12 @@ from parlmesh.errors import FleetError, Unavailable
 from parlmesh.processes.cpu_wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
-from parlmesh.v1.blob_service_pb2 import BlobTerms
 
 from . import failpoints, metrics
-from .blob_ledger import BlobLedger, writer_of
+from .actor_outboxes import ActorOutboxes
+from .blob_ledger import BlobLedger
 from .config import SchedulerConfig
-from .core.actions import Action, Assign, Command, Notify, Persist, Revoke, ToActor, Welcome
+from .core.actions import Action, Notify, Persist
 from .core.core import Core
 from .core.placement import Actor, ActorCommand
 from .core.sessions import Hello
@@ -30,13 +30,10 @@ from .decision_guard import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
 from .wire import fast_decode, fast_encode, messages
-from .wire.outbox import BREAK, Assignments, Outbox
+from .wire.outbox import Outbox
 from .wire.task_watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
-
-# How long an acknowledgement waits for an assignment to travel with: one message less for every long-running task.
-ACKNOWLEDGEMENT_SECONDS = 0.1
 
 
 class Shell:
@@ -65,7 +62,6 @@ class Shell:
         self._committer = committer
         self._memory_id = memory_id
         self.blobs = blobs
-        self._outboxes: dict[int, Outbox] = {}
         self._receipts: set[Outbox] = set()
         self._watchers = Watchers()
         self._exporter = Exporter(core)
@@ -76,6 +72,15 @@ class Shell:
         self._stopping = False
         # Surrounds every event of the core.
         self._decision = Decisions(core, durable=committer is not None, on_failure=on_failure)
+        self._actors = ActorOutboxes(
+            core,
+            config,
+            clock=clock,
+            blobs=blobs,
+            healthy=lambda: self.healthy,
+            trusted=trusted,
+            after_commit=self.after_commit,
+        )
 
     @property
     def healthy(self) -> bool:
@@ -191,13 +196,13 @@ class Shell:
     def connect(self, hello: Hello, data: bytes) -> Outbox:
         """Opens a session with the first message of a stream."""
         self._refuse_when_stopping()
-        outbox = self._outboxes[hello.session] = Outbox(ACKNOWLEDGEMENT_SECONDS)
+        outbox = self._actors.open(hello.session)
         try:
             with self._decision:
                 self.core.connect(hello, self._clock())
                 self._perform()
         except BaseException:
-            del self._outboxes[hello.session]
+            self._actors.end(hello.session)
             raise
         log.info(
             "actor_connected",
@@ -217,7 +222,7 @@ class Shell:
         if heartbeat is not None:
             limits.LEASES.check(max(len(heartbeat.leases), len(heartbeat.waiting_lease_ids)), "a heartbeat")
         limits.RESULTS.check(len(request.results), "a message")
-        outbox = self._outboxes.get(session)
+        outbox = self._actors.get(session)
         known = outbox.leases if outbox is not None else {}
         ends: Sequence[AttemptEnd]
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
@@ -256,7 +261,7 @@ class Shell:
     def disconnect(self, session: int) -> None:
         actor = self.core.sessions.by_number.get(session)
         replaced = actor is None or actor.session != session
-        self._outboxes.pop(session, None)
+        self._actors.end(session)
         if self.failure is not None:
             return
         with self._decision:
@@ -306,7 +311,7 @@ class Shell:
         if self._alarm is not None:
             self._alarm.cancel()
         error = error or _stopping()
-        for outbox in (*self._outboxes.values(), *self._receipts):
+        for outbox in (*self._actors.all(), *self._receipts):
             outbox.close(error)
         self._watchers.close(error)
 
@@ -332,9 +337,7 @@ class Shell:
                 self.blobs.ended(action.tasks)
             self.after_commit(partial(self._announce, action.tasks))
         else:
-            outbox = self._outboxes.get(action.session)
-            if outbox is not None:
-                self._send(outbox, action)
+            self._actors.send(action)
 
     def _set_alarm(self, time: float) -> None:
         if self._alarm is not None:
@@ -347,51 +350,6 @@ class Shell:
         with self._decision:
             self.core.foresee(self._clock())
             self._perform()
-
-    def _send(self, outbox: Outbox, action: ToActor) -> None:
-        if isinstance(action, Assign):
-            assignments = Assignments(self.core, action.session, action.tasks, outbox.leases)
-            if action.after_commit:
-                self.after_commit(partial(self._send_late, outbox, assignments))
-            elif self._trusted():
-                outbox.put([assignments])
-            else:
-                # Another scheduler may have given them away: only if this can still be written down.
-                self.after_commit(partial(outbox.put, [assignments]))
-        elif isinstance(action, Revoke):
-            for lease in action.leases:
-                outbox.leases.pop(fast_encode.lease(*lease), None)
-            revoked = fast_encode.revoked(action.leases)
-            # The actor throws away what it has: not for a decision that cannot be written down.
-            if self.healthy:
-                outbox.put(revoked)
-            else:
-                self.after_commit(partial(outbox.put, revoked))
-        elif isinstance(action, Command):
-            outbox.put([fast_encode.command(action.command), BREAK])
-        elif isinstance(action, Welcome):
-            terms = self._config.leases
-            welcome = messages.welcome_to_bytes(
-                action.leases,
-                terms.heartbeat_seconds,
-                terms.duration_seconds,
-                self._config.listen.max_message_bytes,
-                action.newest_incarnation,
-                self._blob_terms(action.session),
-            )
-            outbox.put([welcome])
-        else:
-            outbox.close(Unavailable("a newer stream of the same actor took over", reason="STREAM_REPLACED"))
-
-    def _blob_terms(self, session: int) -> BlobTerms | None:
-        actor = self.core.sessions.by_number.get(session)
-        if self.blobs is None or actor is None:
-            return None
-        return self.blobs.terms(writer_of("a", actor.node_id))
-
-    def _send_late(self, outbox: Outbox, assignments: Assignments) -> None:
-        assignments.begin(self._clock())
-        outbox.put([assignments])
 
     def _announce(self, tasks: list[Task]) -> None:
         self.core.announced(len(tasks))

@@ -32,6 +32,7 @@ from ..sources.experience_source import ExperienceSource
 from .evaluation_result import Candidate, Judge
 from .evaluations import Evaluations
 from .progress import Progress, RunState
+from .run_end import RunEnd
 from .stalls import Obstacles
 from .update_accounting import Throughput
 
@@ -79,8 +80,7 @@ class TrainingRun:
         self._changed = asyncio.Event()
         self._ticked = clock()
         self._update_seconds = self._waited_seconds = 0.0
-        self._stop_reason: str | None = None
-        self._failure: str | None = None
+        self._end_of_run = RunEnd(config, self.progress)
         self._pause_unsaved = False
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="training")
         self.obstacles = Obstacles(registry.run_id, self._notify)
@@ -151,7 +151,7 @@ class TrainingRun:
     @property
     def ending(self) -> bool:
         """Whether the run was told to end."""
-        return self._failure is not None or self._stop_reason is not None
+        return self._end_of_run.told
 
     def publish(self) -> None:
         """Serves the trainer's policy as the next version."""
@@ -195,12 +195,12 @@ class TrainingRun:
         """Ends the run after the update in hand. A learner that is leaving waits for no disk that refuses."""
         if leaving:
             self._disk.leave()
-        self._stop_reason = self._stop_reason or reason
+        self._end_of_run.stop(reason)
         self.wake()
 
     def fail(self, reason: str) -> None:
         """Ends the run as failed after the update in hand."""
-        self._failure = self._failure or reason
+        self._end_of_run.fail(reason)
         self.wake()
 
     def note_failed_rollout(self, sentence: str, traceback: str) -> None:
@@ -246,7 +246,7 @@ class TrainingRun:
                 await self._save(source)
             await self._evaluate_if_due(source)
         # Who stops a run may have stopped the actors too: then there is nobody to evaluate.
-        if self.ending or self._goal_reached():
+        if self.ending or self._end_of_run.goal_reached:
             return
         if not self._evaluations.under_way:
             self._evaluations.start(source)
@@ -260,7 +260,7 @@ class TrainingRun:
                 self._wake.clear()
                 if self._evaluations.done:
                     await self._settle_evaluation()
-                if self._over():
+                if self._end_of_run.reached:
                     return None
                 if self.progress.state is RunState.PAUSED and self._pause_unsaved:
                     self._pause_unsaved = False
@@ -293,12 +293,6 @@ class TrainingRun:
         )
         if wanted:
             await source.request(wanted, self.progress.version)
-
-    def _over(self) -> bool:
-        return self.ending or self._goal_reached() or self.progress.steps >= self.config.step_budget
-
-    def _goal_reached(self) -> bool:
-        return self.progress.goals_in_a_row >= self.config.goal_evaluations
 
     def _account(self, batch: Sequence[Trajectory], update: Update) -> None:
         progress = self.progress
@@ -353,15 +347,7 @@ class TrainingRun:
         progress = self.progress
         self._evaluations.give_up()
         await self._save(source)
-        if self._failure is not None:
-            state, reason = RunState.FAILED, self._failure
-        elif self._stop_reason is not None:
-            state, reason = RunState.STOPPED, self._stop_reason
-        elif self._goal_reached():
-            state = RunState.FINISHED
-            reason = f"{progress.goals_in_a_row} evaluations in a row reached {self.config.goal_return:g}"
-        else:
-            state, reason = RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
+        state, reason = self._end_of_run.verdict()
         last = self.registry.get("", progress.version).blob
         await self._disk.write(self._judge.keep_last, Candidate(last, progress.steps))
         await self._disk.write(self._versions.give_back, progress.version)

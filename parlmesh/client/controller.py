@@ -16,15 +16,14 @@ import grpc.aio
 from parlmesh.blobs import Reference
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, Unavailable
 from parlmesh.function_tasks import FunctionTask
-from parlmesh.rpc import error_from_rpc, open_channel
+from parlmesh.rpc import open_channel
 from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .config import ClientConfig
 from .connection import Connection
-from .connection.pending_outcomes import UnclaimedOutcomes, no_outcome
-from .connection.retry import is_temporary
+from .connection.pending_outcomes import UnclaimedOutcomes
 from .experience_upload import ExperienceUploads, Step, UploadedExperience
 from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, calls_of, check_task, values_of
@@ -34,6 +33,7 @@ from .map_and_gather import Run, enumerated
 from .operator_calls import FleetOperations
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
+from .task_watch import watched_outcome
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +42,6 @@ IN_FLIGHT = 1500
 NO_SECURITY = SecurityConfig()
 DEFAULTS = ClientConfig()
 _LOOK_SECONDS = 0.01
-_RETRY_SECONDS = 0.1
 
 
 class PARLController(FleetOperations):
@@ -189,7 +188,7 @@ class PARLController(FleetOperations):
             return kept
         if connection.pending.waits(self._unclaimed, task_id):
             return await self._unclaimed.wait(task_id, seconds)
-        return await self._asked(connection, task_id, seconds)
+        return await watched_outcome(connection, task_id, seconds)
 
     async def execute_parallel(
         self,
@@ -399,23 +398,3 @@ class PARLController(FleetOperations):
     def _fleet_lost(self, reason: str) -> None:
         if self._connection is not None:
             self._connection.fail(Unavailable(reason, reason="LOCAL_FLEET_FAILED"))
-
-    async def _asked(self, connection: Connection, task_id: str, seconds: float) -> Outcome:
-        """Follows one task by its id."""
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    call = connection.calls.stub.WatchTasks(pb.WatchTasksRequest(task_ids=[task_id]))
-                    try:
-                        async for response in call:
-                            for outcome in response.outcomes:
-                                return Outcome(task_id, 0, outcome)
-                    except grpc.aio.AioRpcError as rpc_error:
-                        error = error_from_rpc(rpc_error)
-                        if not is_temporary(error):
-                            raise error from None
-                    finally:
-                        call.cancel()
-                    await asyncio.sleep(_RETRY_SECONDS)
-        except TimeoutError:
-            raise no_outcome(task_id, seconds) from None

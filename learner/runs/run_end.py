@@ -1,0 +1,50 @@
+"""When a run ends, and as what: told to stop, failed, its goal reached, or its budget used up. Does no I/O."""
+
+from dataclasses import dataclass
+
+from ..config import TrainingConfig
+from .progress import Progress, RunState
+
+
+@dataclass(slots=True)
+class RunEnd:
+    """Of one run. The first word counts; a failure outweighs a stop."""
+
+    config: TrainingConfig
+    progress: Progress
+    stop_reason: str | None = None
+    failure: str | None = None
+
+    @property
+    def told(self) -> bool:
+        """Whether the run was told to end."""
+        return self.failure is not None or self.stop_reason is not None
+
+    @property
+    def goal_reached(self) -> bool:
+        """Whether enough evaluations in a row reached the goal."""
+        return self.progress.goals_in_a_row >= self.config.goal_evaluations
+
+    @property
+    def reached(self) -> bool:
+        """Whether no more is trained."""
+        return self.told or self.goal_reached or self.progress.steps >= self.config.step_budget
+
+    def stop(self, reason: str) -> None:
+        """Somebody stopped it."""
+        self.stop_reason = self.stop_reason or reason
+
+    def fail(self, reason: str) -> None:
+        """It cannot go on."""
+        self.failure = self.failure or reason
+
+    def verdict(self) -> tuple[RunState, str]:
+        """The state it ends in, and the reason for people."""
+        if self.failure is not None:
+            return RunState.FAILED, self.failure
+        if self.stop_reason is not None:
+            return RunState.STOPPED, self.stop_reason
+        if self.goal_reached:
+            reason = f"{self.progress.goals_in_a_row} evaluations in a row reached {self.config.goal_return:g}"
+            return RunState.FINISHED, reason
+        return RunState.FINISHED, f"used the budget of {self.config.step_budget} steps"
