@@ -17,6 +17,7 @@ from ..replay_trainer import Learnt, Minibatch
 from .actor import Actor
 from .config import SacConfig
 from .critics import TwinCritics
+from .torch_minibatch import on_device
 
 
 class SacModel:
@@ -42,23 +43,13 @@ class SacModel:
     def step(self, minibatch: Minibatch, learning_rate: float) -> Learnt:
         """Critics first; the actor then asks the critics that have learnt, about actions drawn before."""
         count, temperature = len(minibatch.returns), float(np.exp(self._log_temperature[0]))
-        features, following, actions, returns, discounts = (
-            torch.from_numpy(array).to(self._device)
-            for array in (
-                minibatch.features,
-                minibatch.next_features,
-                minibatch.actions,
-                minibatch.returns,
-                minibatch.discounts,
-            )
-        )
+        features, following, actions, returns, discounts, weights = on_device(minibatch, self._device)
         # The policy is asked once about both ends of the steps: it does not change in between.
         outputs = self._actor.forward(torch.cat((features, following)))
         noise = self._rng.standard_normal((2 * count, actions.shape[1]), dtype=np.float32)
         drawn = squashed_gaussian(outputs, torch.from_numpy(noise).to(self._device))
         next_values = self._critics.target(following, drawn.actions[count:])
         targets = soft_targets(returns, discounts, next_values, drawn.log_probs[count:], temperature)
-        weights = None if minibatch.weights is None else torch.from_numpy(minibatch.weights).to(self._device)
         fit = self._critics.fit(features, actions, targets, weights, learning_rate)
         now = drawn._replace(
             actions=drawn.actions[:count], log_probs=drawn.log_probs[:count], spread=drawn.spread[:count]

@@ -15,6 +15,7 @@ from ..replay_trainer import Learnt, Minibatch
 from .actor import Actor
 from .config import Td3Config
 from .critics import TwinCritics
+from .torch_minibatch import on_device
 
 
 class Td3Model:
@@ -37,21 +38,11 @@ class Td3Model:
     def step(self, minibatch: Minibatch, learning_rate: float) -> Learnt:
         """Critics always; actor and targets every `policy_interval` steps."""
         config = self._config
-        features, following, actions, returns, discounts = (
-            torch.from_numpy(array).to(self._device)
-            for array in (
-                minibatch.features,
-                minibatch.next_features,
-                minibatch.actions,
-                minibatch.returns,
-                minibatch.discounts,
-            )
-        )
+        features, following, actions, returns, discounts, weights = on_device(minibatch, self._device)
         noise = torch.from_numpy(self._rng.standard_normal(minibatch.actions.shape, dtype=np.float32)).to(self._device)
         next_actions = self._target.forward(following).tanh_()
         next_actions = smoothed(next_actions, noise, spread=config.target_noise, limit=config.target_noise_limit)
         targets = twin_targets(returns, discounts, self._critics.target(following, next_actions))
-        weights = None if minibatch.weights is None else torch.from_numpy(minibatch.weights).to(self._device)
         fit = self._critics.fit(features, actions, targets, weights, learning_rate)
         loss, value, error, norm = torch.stack((fit.loss, fit.value, fit.error, fit.norm)).tolist()
         means = {"loss/critics": loss, "value/mean": value, "value/error": error}
