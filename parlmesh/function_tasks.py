@@ -15,10 +15,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
+from parlmesh.argument_values import Arguments, pack, unpack
 from parlmesh.errors import ConfigError, InvalidInput
 from parlmesh.exception_text import sentence_at
 from parlmesh.handlers import Context, Handler, HandlerError, Result, RunsIn
-from parlmesh.json_values import Arguments, pack, unpack
 from parlmesh.types import Array
 
 P = ParamSpec("P")

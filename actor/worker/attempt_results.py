@@ -2,11 +2,11 @@
 
 from collections.abc import Awaitable, Mapping
 
+from parlmesh.argument_values import Arguments, with_results
 from parlmesh.blobs import Blobs, Reference
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.exception_text import LONGEST_TEXT, cut, first_line, frames_of, place, sentence, tell, with_frames
 from parlmesh.handlers import EMPTY, Cancelled, Context, Handler, HandlerError, Result, Tail
-from parlmesh.json_values import Arguments, with_results
 from parlmesh.types import Array
 from parlmesh.v1.fleet_service_pb2 import Assignment, Lease, TaskResult
 from parlmesh.v1.task_pb2 import Failure, Payload

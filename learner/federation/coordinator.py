@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, Unavailable
 from parlmesh.federation.virtual_nodes import host_of
-from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from ..policies.registry import PolicyRegistry
@@ -38,8 +37,8 @@ from .rules.rounds import Rounds
 from .rules.snapshot import state_of
 from .task_specs import evaluation_tasks, fit_tasks
 from .updates.aggregation import Aggregator, Joined
-from .updates.intake import Reception
-from .updates.spool import Spool
+from .updates.update_intake import Reception
+from .updates.update_spool import Spool
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums
@@ -47,8 +46,6 @@ if TYPE_CHECKING:
 
 log = get_logger("parlmesh.learner")
 
-# Between two lives; the longest pause is also the longest that a cause that has gone is waited for.
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 _STOP_SECONDS = 10.0
 _READY_SECONDS = 10.0
 
@@ -69,7 +66,8 @@ class Federation:
         self._models = ModelFiles(folder / "models", self.schema, about.metadata)
         age = self._replay(self.core)
         self._timer = RoundTimer(self.core, self._search, self._trouble, self._handle, age)
-        self._model = self._load_newest()
+        self._model = self._models.whole(self.core.version, self.core.digest)
+        self.core.digest = self._model.digest
         # A masked update has its weight as one more word.
         self._spool = Spool(folder / "updates.bin", self.schema.size + self.config.secure.enabled)
         try:
@@ -110,13 +108,7 @@ class Federation:
 
     def stored(self, version: int) -> StoredModel:
         """A version that is still kept; 0 = the newest."""
-        if version in (0, self._model.version):
-            return self._model
-        try:
-            return self._models.load(version)
-        except FileNotFoundError:
-            text = f"model version {version} is not kept; the newest is {self._model.version}"
-            raise NotFound(text, reason="MODEL_VERSION") from None
+        return self._models.kept(version, self._model)
 
     def watch(self, hosts: Sequence[str], have_version: int) -> Watcher:
         """For a process whose tasks go to these hosts. What they were asked before it came is owed to it too."""
@@ -127,7 +119,6 @@ class Federation:
 
     async def run(self) -> None:
         """Until the federation has ended or the learner stops; raises only what is the federation's own fault."""
-        backoff = Backoff(first=_SHORTEST_PAUSE, limit=_LONGEST_PAUSE)
         metrics.RUNNING.inc()
         try:
             while True:
@@ -136,8 +127,7 @@ class Federation:
                     return
                 self._resumed.clear()
                 while cause := passing(error):
-                    self._trouble.pause(cause if self._torn is None else sentence_of(self._torn))
-                    await asyncio.sleep(_SHORTEST_PAUSE + backoff.next())
+                    await self._trouble.wait_out(cause if self._torn is None else sentence_of(self._torn))
                     try:
                         self._restore()
                         break
@@ -270,15 +260,6 @@ class Federation:
             for answer in self.core.participants.kept()
             if self._spool.digest(answer.slot) != answer.stored_digest
         ]
-
-    def _load_newest(self) -> StoredModel:
-        model = self._models.load(self.core.version)
-        if self.core.digest and model.digest != self.core.digest:
-            raise NotFound(
-                f"model version {model.version} of {self.federation_id} is damaged on disk", reason="MODEL_DAMAGED"
-            )
-        self.core.digest = model.digest
-        return model
 
     def _publish(self) -> None:
         if self.policies is not None:

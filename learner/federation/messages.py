@@ -13,7 +13,7 @@ from .coordinator import Federation
 from .model_versions import StoredModel
 from .rules.records import FederationState, Offer, RoundRecord, RoundState
 from .rules.update_checks import MASKED, finite_metrics
-from .updates.intake import UpdateAbout
+from .updates.update_intake import UpdateAbout
 
 _STATES = {
     FederationState.RUNNING: pb.FEDERATION_STATE_RUNNING,

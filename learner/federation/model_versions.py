@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from parlmesh.durable_files import sync_folder
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.federation.model_file import model_header, other_tensors
 from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.update_digests import fast_hasher
@@ -122,9 +122,22 @@ class ModelFiles:
         """The joined numbers of a version."""
         return VectorReader(self.path(version), len(self._header))
 
-    def load(self, version: int) -> StoredModel:
-        """A version with its digest."""
-        return StoredModel(version, self.path(version))
+    def whole(self, version: int, digest: str) -> StoredModel:
+        """A version as it was written; NotFound when it is damaged. An empty digest is not compared."""
+        model = StoredModel(version, self.path(version))
+        if digest and model.digest != digest:
+            raise NotFound(f"model version {version} is damaged on disk: {self.path(version)}", reason="MODEL_DAMAGED")
+        return model
+
+    def kept(self, version: int, newest: StoredModel) -> StoredModel:
+        """A version that is still here; 0 = the newest."""
+        if version in (0, newest.version):
+            return newest
+        try:
+            return StoredModel(version, self.path(version))
+        except FileNotFoundError:
+            text = f"model version {version} is not kept; the newest is {newest.version}"
+            raise NotFound(text, reason="MODEL_VERSION") from None
 
     def _write(self, version: int, parts: Iterator[memoryview], others: bytes) -> StoredModel:
         final = self.path(version)

@@ -1,9 +1,11 @@
 """What a federation waits out, and what ends it: a full disk, a lost scheduler or a journal that somebody took away
 passes, a defect does not."""
 
+import asyncio
 from collections.abc import Iterator
 
 from parlmesh.errors import FleetError, Unavailable
+from parlmesh.rpc import Backoff
 from parlmesh.telemetry import get_logger
 
 from . import metrics
@@ -12,6 +14,8 @@ from .journal import LOST
 log = get_logger("parlmesh.learner")
 
 _LONGEST = 300
+# Between two tries; the longest pause is also the longest that a cause that has gone is waited for.
+_SHORTEST_SECONDS, _LONGEST_SECONDS = 0.2, 5.0
 
 
 def passing(error: BaseException) -> str:
@@ -47,6 +51,7 @@ class Trouble:
 
     def __init__(self, federation_id: str) -> None:
         self._federation_id = federation_id
+        self._backoff = Backoff(first=_SHORTEST_SECONDS, limit=_LONGEST_SECONDS)
         self.paused = ""
         """Why it does not go on; empty while it does."""
         self.obstacle = ""
@@ -63,6 +68,11 @@ class Trouble:
             log.warning("federation_paused", federation_id=self._federation_id, cause=cause)
             metrics.PAUSES.inc()
         self.paused = cause
+
+    async def wait_out(self, cause: str) -> None:
+        """It does not go on before the next try."""
+        self.pause(cause)
+        await asyncio.sleep(_SHORTEST_SECONDS + self._backoff.next())
 
     def clear(self) -> None:
         """It goes on."""

@@ -17,8 +17,8 @@ from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 from .federations import Federations
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .model_versions import StoredModel
-from .updates.intake import Arrival
-from .updates.stream import UpdateStream, data_of, parsed
+from .updates.update_intake import Arrival
+from .updates.update_stream import UpdateStream, data_of, parsed
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

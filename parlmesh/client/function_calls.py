@@ -5,9 +5,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from parlmesh.argument_values import results_in, unpack
 from parlmesh.errors import InvalidInput
 from parlmesh.function_tasks import FunctionTask
-from parlmesh.json_values import results_in, unpack
 
 from .connection import Connection
 from .outcomes import Outcome

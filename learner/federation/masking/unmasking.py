@@ -16,7 +16,7 @@ from parlmesh.federation.secure.shamir import join
 from parlmesh.types import Array
 
 from ..rules.masked_round import MaskedRound
-from ..updates.spool import Spool
+from ..updates.update_spool import Spool
 
 _BLOCK = 1 << 17
 

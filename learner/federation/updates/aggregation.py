@@ -25,7 +25,7 @@ from ..model_versions import ModelFiles, StoredModel
 from ..noise_key import NOISE_KEY, NoiseKey
 from ..rules.records import Counted
 from ..rules.voters import votes_of
-from .spool import Spool, SpooledUpdates
+from .update_spool import Spool, SpooledUpdates
 
 if TYPE_CHECKING:
     from ..masking.unmasking import Unmasking

@@ -11,7 +11,7 @@ from parlmesh.types import Array
 
 from ..rules.records import Answer, Offer
 from ..rules.update_checks import MASKED
-from .spool import Spool
+from .update_spool import Spool
 
 _STRETCH = 1 << 15
 

@@ -14,10 +14,10 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from parlmesh.argument_values import pack, unpack
 from parlmesh.errors import InvalidInput
 from parlmesh.joblib.calls import call_function
 from parlmesh.joblib.estimators import packed, unpacked
-from parlmesh.json_values import pack, unpack
 
 
 def over_the_wire(value: Any) -> Any:

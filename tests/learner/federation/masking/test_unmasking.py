@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from actor.federation.masking import Masking
 from learner.federation.masking.unmasking import UnmaskedSum, Unmasking
 from learner.federation.rules.masked_round import MaskedRound, NodeKeys, NodeShares
-from learner.federation.updates.spool import Spool
+from learner.federation.updates.update_spool import Spool
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.aggregators import joint_update, mean
 from parlmesh.federation.config import SecureConfig

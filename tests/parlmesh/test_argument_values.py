@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parlmesh.argument_values import pack, results_in, unpack, with_results
 from parlmesh.errors import InvalidInput
-from parlmesh.json_values import pack, results_in, unpack, with_results
 from parlmesh.wire import payload_from_proto, payload_to_proto
 
 KEYS = st.one_of(st.text(max_size=8), st.integers(), st.tuples(st.booleans(), st.text(max_size=3)))

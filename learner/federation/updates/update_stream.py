@@ -13,7 +13,7 @@ from parlmesh.wire.chunks import UPDATE_DATA, UPDATE_PART, chunk_from_wire
 
 from ..federations import Federations
 from ..messages import about_from_proto, offer_from_proto
-from .intake import Arrival
+from .update_intake import Arrival
 
 _PARTS_AT_ONCE = 16
 

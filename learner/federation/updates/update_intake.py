@@ -18,7 +18,7 @@ from ..rules.records import LONGEST_MESSAGE, Offer
 from ..rules.rounds import Rounds
 from ..rules.update_checks import MASKED, check_claims, check_shape
 from .arriving_update import Receiver
-from .spool import Spool
+from .update_spool import Spool
 
 log = get_logger("parlmesh.learner")
 

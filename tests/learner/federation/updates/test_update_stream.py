@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from learner.federation.rules.records import FederationState
-from learner.federation.updates.stream import UpdateStream
+from learner.federation.updates.update_stream import UpdateStream
 from parlmesh.errors import InvalidInput, Unavailable
 from parlmesh.rpc import error_from_rpc, error_from_status
 from parlmesh.security import ANYONE

@@ -7,8 +7,8 @@ from learner.federation import metrics
 from learner.federation.rules import events
 from learner.federation.rules.records import Offer
 from learner.federation.rules.rounds import Rounds
-from learner.federation.updates.intake import Reception, UpdateAbout
-from learner.federation.updates.spool import Spool, SpooledUpdates
+from learner.federation.updates.update_intake import Reception, UpdateAbout
+from learner.federation.updates.update_spool import Spool, SpooledUpdates
 from parlmesh.errors import FailedPrecondition, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.schema import ModelSchema

@@ -1,0 +1,102 @@
+"""A function that only hands its own arguments on to one of the same name is a floor without rooms."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    file
+    for top in ("scheduler", "learner", "actor", "parlmesh")
+    for file in sorted((ROOT / top).rglob("*.py"))
+    if "v1" not in file.parts
+]
+# Each is asked for by an interface that others call, or keeps its caller from reaching through an object that it owns.
+ALLOWED = {
+    "actor/learner/learner_client.py:next_sequence": "handlers know the client alone",
+    "learner/runs/evaluation_result.py:promote": "evaluations keep models through their result alone",
+    "learner/runs/training_loop.py:policy_blob": "the trainer belongs to the loop",
+    "parlmesh/api/train_call.py:curves": "a handle's public door",
+    "parlmesh/api/train_call.py:start": "the thread belongs to the handle",
+    "parlmesh/client/controller.py:put": "a public door of the SDK",
+    "parlmesh/environments/vector.py:close": "the interface of environments",
+    "parlmesh/mapek/node/node_memory.py:exists": "the folder belongs to the memory",
+    "parlmesh/orchestration/numpy_or_torch.py:clip": "one set of operations over two libraries",
+    "parlmesh/orchestration/numpy_or_torch.py:where": "one set of operations over two libraries",
+    "parlmesh/orchestration/numpy_or_torch.py:zeros_like": "one set of operations over two libraries",
+    "parlmesh/processes/process_exit.py:poll": "subprocess' interface",
+    "parlmesh/processes/process_exit.py:send_signal": "subprocess' interface",
+    "parlmesh/rollouts/collector.py:close": "the environments belong to the collector",
+    "parlmesh/rollouts/collector.py:finished": "the environments belong to the collector",
+    "parlmesh/rpc/channel/bearer_channel.py:__aexit__": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/bearer_channel.py:channel_ready": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/bearer_channel.py:close": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/bearer_channel.py:get_state": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/bearer_channel.py:wait_for_state_change": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/leader_calls.py:__await__": "gRPC's interface of calls",
+    "parlmesh/rpc/channel/leader_calls.py:code": "gRPC's interface of calls",
+    "parlmesh/rpc/channel/leader_calls.py:details": "gRPC's interface of calls",
+    "parlmesh/rpc/channel/leader_channel.py:get_state": "gRPC's interface of channels",
+    "parlmesh/rpc/channel/leader_channel.py:wait_for_state_change": "gRPC's interface of channels",
+    "parlmesh/rpc/server/server.py:set_serving": "health belongs to the server",
+    "parlmesh/security/reloading_verifier.py:holds": "the interface of verifiers",
+    "parlmesh/selfplay/search/search_policy.py:initial_state": "the interface of policies",
+    "parlmesh/telemetry/phase_profiler.py:start": "the thread belongs to the profiler",
+    "parlmesh/testing/processes.py:terminate": "subprocess' interface",
+    "parlmesh/training/continuous/actor.py:forward": "the network belongs to the actor",
+    "parlmesh/training/continuous/sac_model.py:policy_weights": "the interface of models",
+    "parlmesh/training/continuous/td3_model.py:policy_weights": "the interface of models",
+    "parlmesh/training/numpy_model.py:named_weights": "the interface of models",
+    "parlmesh/training/numpy_q_model.py:follow": "the interface of models",
+    "parlmesh/training/replay/replay.py:restore": "checkpoints know the replay alone",
+    "parlmesh/training/replay/replay.py:tensors": "checkpoints know the replay alone",
+    "scheduler/actor_outboxes.py:get": "the mapping belongs to the outboxes",
+    "scheduler/shell.py:fail": "servicers know the shell alone",
+    "scheduler/store/postgres/store.py:keep": "the interface of stores",
+    "scheduler/store/postgres/store.py:trusted": "the interface of stores",
+    "scheduler/store/sqlite.py:check": "the interface of stores",
+    "scheduler/store/sqlite_tables.py:close": "the database belongs to the tables",
+    "scheduler/store/sqlite_tables.py:execute": "the database belongs to the tables",
+}
+
+
+def _only_forwards(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    body = [each for each in function.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+    if len(body) != 1 or not isinstance(body[0], ast.Return | ast.Expr):
+        return False
+    call = body[0].value.value if isinstance(body[0].value, ast.Await) else body[0].value
+    if not isinstance(call, ast.Call):
+        return False
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if called.lstrip("_") != function.name.lstrip("_"):
+        return False
+    own = function.args
+    taken = [each.arg for each in own.posonlyargs + own.args if each.arg not in ("self", "cls")]
+    taken += [each.arg for each in own.kwonlyargs]
+    taken += [each.arg for each in (own.vararg, own.kwarg) if each is not None]
+    values = [each.value if isinstance(each, ast.Starred) else each for each in call.args]
+    values += [keyword.value for keyword in call.keywords]
+    given = [each.id if isinstance(each, ast.Name) else "" for each in values]
+    return sorted(given) == sorted(taken)
+
+
+def _forwarding(files: list[Path]) -> Iterator[str]:
+    for file in files:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _only_forwards(node):
+                yield f"{file.relative_to(ROOT).as_posix()}:{node.name}"
+
+
+def test_no_function_only_forwards_but_those_that_an_interface_asks_for() -> None:
+    found = set(_forwarding(SOURCES))
+    assert found - ALLOWED.keys() == set()
+    assert ALLOWED.keys() - found == set(), "listed without need"
+
+
+def test_a_function_that_only_forwards_is_seen() -> None:
+    seen = ast.parse("def put(self, a, *, b):\n    '''Says more.'''\n    return self._inner.put(a, b=b)").body[0]
+    changed = ast.parse("def put(self, a):\n    return self._inner.put(a + 1)").body[0]
+    assert isinstance(seen, ast.FunctionDef)
+    assert isinstance(changed, ast.FunctionDef)
+    assert _only_forwards(seen)
+    assert not _only_forwards(changed)
