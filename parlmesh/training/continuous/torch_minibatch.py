@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import torch
 
+from parlmesh.types import Array
+
 from ..replay_trainer import Minibatch
 
 
@@ -20,12 +22,15 @@ class TorchMinibatch(NamedTuple):
 
 def on_device(minibatch: Minibatch, device: torch.device) -> TorchMinibatch:
     """The same numbers as tensors; nothing is copied on a processor."""
-    columns = (
-        minibatch.features,
-        minibatch.next_features,
-        minibatch.actions,
-        minibatch.returns,
-        minibatch.discounts,
+
+    def moved(column: Array) -> torch.Tensor:
+        return torch.from_numpy(column).to(device)
+
+    return TorchMinibatch(
+        moved(minibatch.features),
+        moved(minibatch.next_features),
+        moved(minibatch.actions),
+        moved(minibatch.returns),
+        moved(minibatch.discounts),
+        None if minibatch.weights is None else moved(minibatch.weights),
     )
-    weights = None if minibatch.weights is None else torch.from_numpy(minibatch.weights).to(device)
-    return TorchMinibatch(*(torch.from_numpy(column).to(device) for column in columns), weights)
