@@ -12,6 +12,7 @@ from typing import Any
 
 from parlmesh.blob_transfer import Exchange
 from parlmesh.config import load_source
+from parlmesh.distribution.download import policy_stub
 from parlmesh.errors import ConfigError
 from parlmesh.exception_text import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
@@ -38,7 +39,7 @@ from .handlers.match import Match
 from .handlers.rollout import Rollout
 from .learner.learner_client import LearnerLink
 from .learner.policy_cache import PolicyCache
-from .learner.policy_download import policy_stub
+from .learner.relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
 from .worker.attendance import Attendance
@@ -155,6 +156,7 @@ async def build(
         keeps_results=True,
     )
     rng = random.Random()  # noqa: S311  # spreads reconnections; nothing secret depends on it
+    relay = await _relay(config, stack, metrics, rng)
     policies = await stack.enter_async_context(
         PolicyCache(
             policy_stub(learner),
@@ -163,6 +165,7 @@ async def build(
             metrics=metrics,
             rng=rng,
             encoding=config.policy_encoding,
+            relay=relay,
         )
     )
     identities = identities_of(config)
@@ -208,3 +211,14 @@ async def build(
         )
         members.append((worker, uplink))
     return members
+
+
+async def _relay(config: ActorConfig, stack: AsyncExitStack, metrics: ActorMetrics, rng: random.Random) -> Relay | None:
+    """The relay of this site; None when there is none."""
+    if not config.relay:
+        return None
+    channel = await stack.enter_async_context(
+        open_channel(config.relay, config.security, max_message_bytes=config.limits.message_bytes)
+    )
+    relay = Relay(policy_stub(channel), channel, limits=config.limits, metrics=metrics, rng=rng)
+    return await stack.enter_async_context(relay)

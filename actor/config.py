@@ -40,6 +40,10 @@ class LimitsConfig(Config):
     besides the newest ones; the last of them stays whatever it weighs."""
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
+    relay_seconds: float = Field(default=5.0, gt=0, le=3600)
+    """Longest time for a policy to come from the relay before the learner is asked."""
+    relay_retry_seconds: float = Field(default=10.0, gt=0, le=3600)
+    """Longest pause between two looks at a relay that did not answer."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)
     """Large arrays kept on this host, where it is not the scheduler's: what was used the longest ago goes first."""
     blob_seconds: float = Field(default=300.0, gt=0, le=3600)
@@ -109,6 +113,9 @@ class ActorConfig(Config):
     """Address of the scheduler, host:port."""
     learner: str = "127.0.0.1:50052"
     """Address of the learner, host:port."""
+    relay: str = ""
+    """Address of a relay near this node, from which policies come instead, host:port; the learner still says which are
+    new, and is asked for them while the relay does not answer. Empty = none."""
     policy_encoding: Literal["safetensors", "zstd", "bfloat16", "delta"] = "safetensors"
     """How policies travel: as they are, zstd or delta (the same in fewer bytes), bfloat16 (half the bytes, rounded)."""
     nice: int = Field(default=0, ge=0, le=19)
@@ -117,6 +124,15 @@ class ActorConfig(Config):
     metrics: MetricsConfig = MetricsConfig(port=METRICS_PORT)
     log: LogConfig = LogConfig()
     limits: LimitsConfig = LimitsConfig()
+
+    @model_validator(mode="after")
+    def _can_be_checked(self) -> Self:
+        if self.relay and self.policy_encoding == "bfloat16":
+            raise ValueError(
+                "policy_encoding is bfloat16 and relay is set: rounded weights have another digest than the learner's,"
+                " so that a relay's could not be checked; choose safetensors, zstd or delta"
+            )
+        return self
 
     @model_validator(mode="after")
     def _calls_and_is_never_called(self) -> Self:

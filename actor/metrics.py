@@ -87,6 +87,17 @@ class ActorMetrics:
         self.policy_bytes = Counter(
             "parlmesh_actor_policy_bytes", "Bytes of policies fetched, as they travelled", registry=registry
         )
+        self.relay_fetches = Counter(
+            "parlmesh_actor_relay_fetches",
+            "Policies asked of the relay, by result (fetched, corrupt, failed)",
+            ["result"],
+            registry=registry,
+        )
+        self.relay_left = Gauge(
+            "parlmesh_actor_relay_left",
+            "1 while the relay does not answer and policies come from the learner instead",
+            registry=registry,
+        )
         self.policy_decode_seconds = Counter(
             "parlmesh_actor_policy_decode_seconds", "Time spent undoing encodings of policies", registry=registry
         )

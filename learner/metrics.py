@@ -8,6 +8,8 @@ from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import REGISTRY, Collector
 
+from parlmesh.distribution.metrics import distribution_metrics
+
 from .experience import ExperienceQueue
 
 if TYPE_CHECKING:
@@ -57,16 +59,7 @@ def note_replay(values: Mapping[str, float]) -> None:
         REPLAY_EVICTED.inc(values["replay/evicted_steps"])
 
 
-POLICY_ENCODE_SECONDS = Histogram(
-    "parlmesh_learner_policy_encode_seconds",
-    "Time to encode and cut up one version, once for all its readers.",
-    ["encoding"],
-    buckets=(0.0001, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0),
-)
-POLICY_ENCODING_RATIO = Gauge(
-    "parlmesh_learner_policy_encoding_ratio", "Bytes of the last encoded version over bytes sent for it.", ["encoding"]
-)
-POLICY_SENT_BYTES = Counter("parlmesh_learner_policy_sent_bytes_total", "Bytes of policies sent.", ["encoding"])
+POLICIES = distribution_metrics("learner")
 
 
 class RunsCollector(Collector):

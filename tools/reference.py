@@ -14,12 +14,14 @@ from actor.config import ActorConfig
 from learner.config import LearnerConfig
 from parlmesh.config.fields import REQUIRED, describe, is_secret, leaves
 from parlmesh.deployment.settings import DeploySettings
+from parlmesh.relay.config import RelayConfig
 from scheduler.config import SchedulerConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS: dict[str, type[BaseModel]] = {
     "scheduler": SchedulerConfig,
     "learner": LearnerConfig,
+    "relay": RelayConfig,
     "actor": ActorConfig,
     "deploy": DeploySettings,
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
+from parlmesh.distribution.download import CORRUPT, Arriving, Base, FetchedPolicy, announced, fetch_policy
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.exception_text import sentence
 from parlmesh.rpc import Backoff, error_from_rpc
@@ -19,7 +20,7 @@ from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, Pol
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from .policy_download import CORRUPT, Arriving, Base, FetchedPolicy, fetch_policy
+from .relay import Relay
 
 if TYPE_CHECKING:
     from parlmesh.policies import Policy
@@ -89,6 +90,7 @@ class PolicyCache:
         metrics: ActorMetrics,
         rng: random.Random,
         encoding: "Encoding" = "safetensors",
+        relay: Relay | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._encoding = encoding
@@ -96,6 +98,7 @@ class PolicyCache:
         # A single version has nothing before it.
         self._plain = PolicyEncoding.POLICY_ENCODING_ZSTD if encoding == "delta" else self._wanted
         self._stub = stub
+        self._relay = relay
         self._decode = decode
         self._limits = limits
         self._metrics = metrics
@@ -151,7 +154,7 @@ class PolicyCache:
                 run.asked.move_to_end(version)
             return held
         request = GetPolicyRequest(run_id=run_id, version=version, encoding=self._plain, run_uid=run_uid)
-        fetched = await self._fetch(request, seconds)
+        fetched = await self._relayed_version(request, seconds) or await self._fetch(request, seconds)
         if fetched is None or fetched.version != version:
             raise Unavailable(f"asked for policy version {version} of run {run_id!r} and got another")
         policy = await self._decoded(run_id, fetched)
@@ -225,7 +228,7 @@ class PolicyCache:
         """No deadline: the watch lasts as long as the run is followed."""
         have, uid = (run.newest.version, run.newest.run_uid) if run.newest is not None else (0, "")
         request = WatchPolicyRequest(
-            run_id=run.run_id, with_policy=True, have_version=have, encoding=self._wanted, run_uid=uid
+            run_id=run.run_id, with_policy=self._relay is None, have_version=have, encoding=self._wanted, run_uid=uid
         )
         return self._stub.WatchPolicy(request)
 
@@ -260,10 +263,12 @@ class PolicyCache:
         if arriving.sent:
             fetched: FetchedPolicy | None = await self._counted(arriving.policy())
         else:
-            have = newest.version if newest else 0
-            uid = newest.run_uid if newest else ""
-            request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain, run_uid=uid)
-            fetched = await self._fetch(request, self._limits.policy_seconds)
+            fetched = await self._relayed(header, run.base)
+            if fetched is None:
+                have = newest.version if newest else 0
+                uid = newest.run_uid if newest else ""
+                request = GetPolicyRequest(run_id=run.run_id, have_version=have, encoding=self._plain, run_uid=uid)
+                fetched = await self._fetch(request, self._limits.policy_seconds)
         if fetched is None:
             return
         if newest is not None and fetched.version <= newest.version:
@@ -315,6 +320,23 @@ class PolicyCache:
         self._metrics.policy_fetches.labels("refused").inc()
         log.error("policy_refused", run_id=run.run_id, version=version, have_version=have)
 
+    async def _relayed(self, header: PolicyHeader, base: Base | None) -> FetchedPolicy | None:
+        """A version from the relay; None when there is no relay, or the learner is to be asked."""
+        fetched = None if self._relay is None else await self._relay.fetch(header, self._encoding, base)
+        if fetched is not None:
+            self._account(fetched)
+        return fetched
+
+    async def _relayed_version(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
+        """The same of a version that is asked for by number: its digest is the learner's to say."""
+        if self._relay is None or not self._relay.answers:
+            return None
+        try:
+            header = await announced(self._stub, request, timeout_seconds=seconds)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from error
+        return await self._relayed(header, None)
+
     async def _fetch(self, request: GetPolicyRequest, seconds: float) -> FetchedPolicy | None:
         return await self._counted(
             fetch_policy(self._stub, request, limit_bytes=self._limits.policy_bytes, timeout_seconds=seconds)
@@ -330,11 +352,16 @@ class PolicyCache:
         except FleetError as error:
             fetches.labels("corrupt" if error.reason == CORRUPT else "refused").inc()
             raise
-        fetches.labels("not_modified" if fetched is None else "fetched").inc()
-        if fetched is not None:
-            self._metrics.policy_bytes.inc(fetched.received_bytes)
-            self._metrics.policy_decode_seconds.inc(fetched.decode_seconds)
+        if fetched is None:
+            fetches.labels("not_modified").inc()
+        else:
+            self._account(fetched)
         return fetched
+
+    def _account(self, fetched: FetchedPolicy) -> None:
+        self._metrics.policy_fetches.labels("fetched").inc()
+        self._metrics.policy_bytes.inc(fetched.received_bytes)
+        self._metrics.policy_decode_seconds.inc(fetched.decode_seconds)
 
     async def _decoded(self, run_id: str, fetched: FetchedPolicy) -> HeldPolicy:
         try:

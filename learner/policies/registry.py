@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
 
+from parlmesh.distribution.policy_messages import Published
 from parlmesh.errors import FailedPrecondition, NotFound
 from parlmesh.types import PolicyBlob
 
@@ -13,14 +13,6 @@ from parlmesh.types import PolicyBlob
 _KEPT_VERSIONS = 256
 _KEPT_BYTES = 512 << 20
 _LEAST_KEPT = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Published:
-    """A version and when it was published."""
-
-    blob: PolicyBlob
-    publish_time: float
 
 
 class PolicyRegistry:

@@ -6,6 +6,7 @@ from typing import Any
 
 import grpc.aio
 
+from parlmesh.distribution.policy_messages import CHUNK_BYTES
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import model_service_pb2 as pb
 from parlmesh.v1.model_service_pb2_grpc import ModelServiceServicer
@@ -14,7 +15,6 @@ from parlmesh.wire import struct_to_proto
 from ..files.kept_models import Model, ModelFolder, to_onnx, to_safetensors
 from ..runs.runs import Runs
 from .paging import page
-from .stream_limits import CHUNK_BYTES
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -7,9 +7,6 @@ from typing import TypeVar
 from parlmesh.errors import Unavailable
 from parlmesh.rpc.task_group import first_of
 
-CHUNK_BYTES = 1 << 20
-"""Most data in one message of a stream."""
-
 T = TypeVar("T")
 
 

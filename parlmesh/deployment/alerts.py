@@ -42,7 +42,7 @@ class Alert:
 ALERTS = (
     Alert(
         "ParlmeshServerDown",
-        'up{service=~"scheduler|learner"} == 0',
+        'up{service=~"scheduler|learner|relay"} == 0',
         "1m",
         "critical",
         "{{ $labels.service }} of {{ $labels.fleet }} cannot be scraped",
@@ -103,6 +103,13 @@ ALERTS = (
         "5m",
         "warning",
         "a run of {{ $labels.fleet }} is running and trains nothing",
+    ),
+    Alert(
+        "ParlmeshRelayLeft",
+        "sum by (fleet) (parlmesh_actor_relay_left) > 0",
+        "5m",
+        "warning",
+        "{{ $value }} actors of {{ $labels.fleet }} get no policies from their relay and burden the learner",
     ),
     Alert(
         "ParlmeshCallsRefused",

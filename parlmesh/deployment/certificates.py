@@ -9,6 +9,7 @@ from .kubernetes import Object
 from .settings import DeploySettings
 
 DAYS = 90
+SERVERS = ("scheduler", "learner", "relay")
 
 
 @dataclass(frozen=True)
@@ -21,16 +22,23 @@ class Wanted:
 
 
 def wanted(settings: DeploySettings) -> list[Wanted]:
-    """Of the two servers, under every name they have, and of each actor."""
+    """Of the servers, under every name they have, and of each actor."""
     servers = []
     for service, role, host in (
         ("scheduler", "", settings.scheduler_host),
         ("learner", "operator", settings.learner_host),
+        ("relay", "reader", settings.relay_host),
     ):
         named = f"{settings.name}-{service}"
         inside = (named, f"{named}.{settings.namespace}.svc", f"{named}.{settings.namespace}.svc.cluster.local")
-        servers.append(Wanted(service, (service, host, *inside, batch_hosts(settings)[service], "localhost"), role))
+        servers.append(Wanted(service, (service, host, *inside, *_batch_host(settings, service), "localhost"), role))
     return [*servers, *(Wanted(name, role="actor") for name in [*actor_names(settings), f"{settings.name}-batch"])]
+
+
+def _batch_host(settings: DeploySettings, service: str) -> list[str]:
+    """Its name in a JobSet, where there is one."""
+    found = batch_hosts(settings).get(service)
+    return [found] if found else []
 
 
 def actor_names(settings: DeploySettings) -> list[str]:
@@ -60,13 +68,13 @@ def write_certificates(settings: DeploySettings, folder: Path) -> list[Path]:
 
 def secrets(settings: DeploySettings, folder: str) -> list[Object]:
     """For a kustomization: one secret for each part, with the files that it needs and no others."""
-    parts = {service: [service] for service in ("scheduler", "learner")}
+    parts = {service: [service] for service in SERVERS}
     parts["actors"] = actor_names(settings)
     parts["batch"] = [f"{settings.name}-batch"]
     found = []
     for part, names in parts.items():
         files = [f"{folder}/ca.crt", *(f"{folder}/{name}.{end}" for name in names for end in ("crt", "key"))]
-        if part in ("scheduler", "learner"):
+        if part in SERVERS:
             files.append(f"{folder}/tokens.yaml")
         if part == "batch":
             files.append(f"{folder}/operator.token")
@@ -117,7 +125,7 @@ def cert_manager(settings: DeploySettings) -> list[Object]:
 
 def projected(settings: DeploySettings, component: str) -> Object:
     """The volume of a part, put together from the secrets that cert-manager writes and one with the tokens."""
-    names = {"scheduler": ["scheduler"], "learner": ["learner"]}.get(component) or actor_names(settings)
+    names = [component] if component in SERVERS else actor_names(settings)
     sources: list[Object] = []
     for index, name in enumerate(names):
         items = [{"key": f"tls.{end}", "path": f"{name}.{end}"} for end in ("crt", "key")]

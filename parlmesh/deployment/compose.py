@@ -4,19 +4,34 @@ from typing import Any
 
 from .certificates import actor_names
 from .kubernetes import CERTIFICATES, CONFIGURATION, DATA, USER
-from .service_configs import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
+from .service_configs import (
+    ACTOR_METRICS,
+    LEARNER_METRICS,
+    LEARNER_PORT,
+    RELAY_METRICS,
+    SCHEDULER_METRICS,
+    SCHEDULER_PORT,
+    Layout,
+)
 from .settings import DeploySettings
 from .yaml_files import dump
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """compose.yaml and the three configurations beside it."""
+    """compose.yaml and the configurations beside it."""
     layout = Layout(
-        settings, scheduler="scheduler", learner="learner", data=DATA, certificates=CERTIFICATES, open_metrics=True
+        settings,
+        scheduler="scheduler",
+        learner="learner",
+        relay="relay",
+        data=DATA,
+        certificates=CERTIFICATES,
+        open_metrics=True,
     )
     services = {
         "scheduler": _server(settings, "scheduler", SCHEDULER_PORT, SCHEDULER_METRICS),
         "learner": _server(settings, "learner", LEARNER_PORT, LEARNER_METRICS),
+        "relay": _relay(settings),
     }
     services["learner"]["depends_on"] = {"scheduler": {"condition": "service_healthy"}}
     for index, name in enumerate(actor_names(settings)[: settings.actors]):
@@ -26,6 +41,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
         "compose.yaml": dump(project),
         "scheduler.yaml": dump(layout.scheduler()),
         "learner.yaml": dump(layout.learner()),
+        "relay.yaml": dump(layout.relay()),
         "actor.yaml": dump(layout.actor()),
     }
 
@@ -34,6 +50,14 @@ def _server(settings: DeploySettings, service: str, port: int, metrics: int) -> 
     found = _container(settings, service, metrics, [f"{service}:{DATA}"], [service])
     # Beyond this machine only once you say so: 127.0.0.1 is no other machine's.
     found["ports"] = [f"127.0.0.1:{port}:{port}", f"127.0.0.1:{metrics}:{metrics}"]
+    return found
+
+
+def _relay(settings: DeploySettings) -> dict[str, Any]:
+    """Within the project alone: it is for the actors beside it, and keeps nothing."""
+    found = _container(settings, "relay", RELAY_METRICS, [], ["relay"])
+    found["ports"] = [f"127.0.0.1:{RELAY_METRICS}:{RELAY_METRICS}"]
+    found["depends_on"] = {"learner": {"condition": "service_healthy"}}
     return found
 
 

@@ -12,7 +12,7 @@ from .yaml_files import MADE, dump, dump_all
 # Helm has words of its own for them.
 _BUILT_IN = {"name": ".Release.Name", "namespace": ".Release.Namespace"}
 # Not of a chart: addresses of machines, and what changes the shape of the objects.
-_LEFT_OUT = {"scheduler_host", "learner_host", "learner_processes", "runbooks_url", "security"}
+_LEFT_OUT = {"scheduler_host", "learner_host", "relay_host", "learner_processes", "runbooks_url", "security"}
 _SWITCHES = {"autoscaling": "autoscaler.yaml", "pod_monitor": "pod-monitor.yaml"}
 
 
@@ -31,7 +31,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
         {
             "apiVersion": "v2",
             "name": "parlmesh",
-            "description": "A fleet of parlmesh: a scheduler, a learner and actors.",
+            "description": "A fleet of parlmesh: a scheduler, a learner, a relay and actors.",
             "type": "application",
             "version": _version(),
             "appVersion": _version(),

@@ -2,7 +2,16 @@
 
 from typing import Any
 
-from .service_configs import ACTOR_METRICS, LEARNER_METRICS, LEARNER_PORT, SCHEDULER_METRICS, SCHEDULER_PORT, Layout
+from .service_configs import (
+    ACTOR_METRICS,
+    LEARNER_METRICS,
+    LEARNER_PORT,
+    RELAY_METRICS,
+    RELAY_PORT,
+    SCHEDULER_METRICS,
+    SCHEDULER_PORT,
+    Layout,
+)
 from .settings import DeploySettings
 from .yaml_files import dump
 
@@ -23,6 +32,7 @@ class Objects:
             settings,
             scheduler=self._called("scheduler"),
             learner=self._called("learner"),
+            relay=self._called("relay"),
             data=DATA,
             certificates=CERTIFICATES,
             open_metrics=True,
@@ -34,6 +44,7 @@ class Objects:
             "configuration.yaml": [self._service_account(), self._configuration()],
             "scheduler.yaml": [self._service("scheduler", SCHEDULER_PORT, SCHEDULER_METRICS), self._scheduler()],
             "learner.yaml": [self._service("learner", LEARNER_PORT, LEARNER_METRICS), self._learner()],
+            "relay.yaml": [self._service("relay", RELAY_PORT, RELAY_METRICS), self._relay()],
             "actors.yaml": [self._service("actors", None, ACTOR_METRICS), self._actors(), self._budget()],
             "network.yaml": self._network(),
         }
@@ -112,6 +123,7 @@ class Objects:
         files = {
             "scheduler.yaml": self._layout.scheduler(),
             "learner.yaml": self._layout.learner(),
+            "relay.yaml": self._layout.relay(),
             "actor.yaml": self._layout.actor(),
         }
         data = {name: dump(content, header="") for name, content in files.items()}
@@ -140,6 +152,13 @@ class Objects:
             "learner", self._settings.learner_cpu, self._settings.learner_memory, LEARNER_METRICS, LEARNER_PORT
         )
         return self._stateful("learner", container, storage=self._settings.learner_storage)
+
+    def _relay(self) -> Object:
+        """Keeps nothing: what it held is fetched again."""
+        container = self._container(
+            "relay", self._settings.relay_cpu, self._settings.relay_memory, RELAY_METRICS, RELAY_PORT
+        )
+        return self._stateful("relay", container, storage=None)
 
     def _actors(self) -> Object:
         """Each pod is a node of its own, with the certificate of its name."""
@@ -231,12 +250,12 @@ class Objects:
         return {**self._head("apps/v1", "StatefulSet", component), "spec": spec}
 
     def _budget(self) -> Object:
-        """Of the actors alone: the other two are one each, and whoever drains their machine means to move them."""
+        """Of the actors alone: the others are one each, and whoever drains their machine means to move them."""
         spec = {"maxUnavailable": "50%", "selector": {"matchLabels": self._labels("actors")}}
         return {**self._head("policy/v1", "PodDisruptionBudget", "actors"), "spec": spec}
 
     def _network(self) -> list[Object]:
-        """Who may call whom: nobody calls an actor but Prometheus, and actors call the two servers and DNS alone."""
+        """Who may call whom: nobody calls an actor but Prometheus, and actors call the servers and DNS alone."""
         ours = {"podSelector": {"matchLabels": self._labels()}}
         clients = {"podSelector": {"matchLabels": {"parlmesh-client": self._settings.name}}}
         prometheus = {
@@ -246,6 +265,7 @@ class Objects:
         for component, port, metrics in (
             ("scheduler", SCHEDULER_PORT, SCHEDULER_METRICS),
             ("learner", LEARNER_PORT, LEARNER_METRICS),
+            ("relay", RELAY_PORT, RELAY_METRICS),
             ("actors", None, ACTOR_METRICS),
         ):
             ingress = [{"from": [prometheus], "ports": [{"protocol": "TCP", "port": metrics}]}]
@@ -261,8 +281,13 @@ class Objects:
         return found
 
     def _egress(self, component: str) -> list[Object]:
-        servers = {"scheduler": [], "learner": ["scheduler"], "actors": ["scheduler", "learner"]}[component]
-        ports = {"scheduler": SCHEDULER_PORT, "learner": LEARNER_PORT}
+        servers = {
+            "scheduler": [],
+            "learner": ["scheduler"],
+            "relay": ["learner"],
+            "actors": ["scheduler", "learner", "relay"],
+        }[component]
+        ports = {"scheduler": SCHEDULER_PORT, "learner": LEARNER_PORT, "relay": RELAY_PORT}
         found: list[Object] = [
             {
                 "to": [{"podSelector": {"matchLabels": self._labels(server)}}],

@@ -42,7 +42,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
 def _renewing(settings: DeploySettings, objects: Objects) -> dict[str, str]:
     """The overlay whose certificates are cert-manager's."""
     patches = []
-    for component in ("scheduler", "learner", "actors"):
+    for component in ("scheduler", "learner", "relay", "actors"):
         volume = {**projected(settings, component), "secret": None}
         patch = {
             "apiVersion": "apps/v1",

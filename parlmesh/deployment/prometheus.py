@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from .alerts import alerting_rules, recording_rules
-from .service_configs import ACTOR_METRICS, LEARNER_METRICS, SCHEDULER_METRICS
+from .service_configs import ACTOR_METRICS, LEARNER_METRICS, RELAY_METRICS, SCHEDULER_METRICS
 from .settings import DeploySettings
 from .yaml_files import dump
 
@@ -36,7 +36,7 @@ def _prometheus(jobs: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _servers(settings: DeploySettings) -> dict[str, Any]:
-    return {"job_name": "parlmesh-servers", "static_configs": _listed(settings)[:2]}
+    return {"job_name": "parlmesh-servers", "static_configs": _listed(settings)[:3]}
 
 
 def _discovered(settings: DeploySettings, fleet: dict[str, str]) -> dict[str, Any]:
@@ -54,6 +54,7 @@ def _listed(settings: DeploySettings) -> list[dict[str, Any]]:
     at = {
         "scheduler": [f"{settings.scheduler_host}:{SCHEDULER_METRICS}"],
         "learner": [f"{settings.learner_host}:{LEARNER_METRICS}"],
+        "relay": [f"{settings.relay_host}:{RELAY_METRICS}"],
         "actor": [f"{settings.name}-actors-{index}.example:{ACTOR_METRICS}" for index in range(settings.actors)],
     }
     return [

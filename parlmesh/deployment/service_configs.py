@@ -1,11 +1,11 @@
-"""The three services' configuration files of a fleet, as mappings."""
+"""The services' configuration files of a fleet, as mappings."""
 
 from typing import Any
 
 from .settings import DeploySettings
 
-SCHEDULER_PORT, LEARNER_PORT = 50051, 50052
-SCHEDULER_METRICS, LEARNER_METRICS, ACTOR_METRICS = 9101, 9102, 9103
+SCHEDULER_PORT, LEARNER_PORT, RELAY_PORT = 50051, 50052, 50053
+RELAY_METRICS, SCHEDULER_METRICS, LEARNER_METRICS, ACTOR_METRICS = 9100, 9101, 9102, 9103
 RUN_ID = "first"
 
 
@@ -18,6 +18,7 @@ class Layout:
         *,
         scheduler: str,
         learner: str,
+        relay: str,
         data: str,
         certificates: str,
         open_metrics: bool,
@@ -25,6 +26,7 @@ class Layout:
         self.settings = settings
         self.scheduler_address = f"{scheduler}:{SCHEDULER_PORT}"
         self.learner_address = f"{learner}:{LEARNER_PORT}"
+        self.relay_address = f"{relay}:{RELAY_PORT}"
         self._data = data
         self._certificates = certificates
         self._open_metrics = open_metrics
@@ -53,11 +55,22 @@ class Layout:
             },
         }
 
+    def relay(self) -> dict[str, Any]:
+        return {
+            "listen": {"host": "0.0.0.0", "port": RELAY_PORT},  # noqa: S104  # as above
+            "metrics": self._metrics(RELAY_METRICS),
+            "learner": self.learner_address,
+            "security": self._of_a_server("relay"),
+            # A third of its memory: what is on its way to readers is held besides.
+            "limits": {"held_bytes": 256 << 20},
+        }
+
     def actor(self) -> dict[str, Any]:
         """Without its own certificate and name, which differ from actor to actor."""
         found: dict[str, Any] = {
             "scheduler": self.scheduler_address,
             "learner": self.learner_address,
+            "relay": self.relay_address,
             "slots": self.settings.slots,
             "metrics": self._metrics(ACTOR_METRICS),
         }

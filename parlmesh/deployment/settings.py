@@ -19,11 +19,13 @@ class DeploySettings(Config):
     namespace: str = Field(default="parlmesh", pattern=NAME)
     """Namespace of Kubernetes."""
     image: str = Field(default="parlmesh:0.1.0", min_length=1, max_length=512)
-    """Image with the three binaries, as deploy/Containerfile builds it."""
+    """Image with the binaries, as deploy/Containerfile builds it."""
     scheduler_host: str = Field(default="scheduler.example", pattern=HOST)
     """Where others reach the scheduler, on machines of your own (systemd, Prometheus)."""
     learner_host: str = Field(default="learner.example", pattern=HOST)
     """Where others reach the learner, on machines of your own."""
+    relay_host: str = Field(default="relay.example", pattern=HOST)
+    """Where actors reach the relay of their site, on machines of your own."""
     actors: int = Field(default=2, ge=1, le=1000)
     """Actors at the start."""
     most_actors: int = Field(default=10, ge=1, le=1000)
@@ -50,6 +52,10 @@ class DeploySettings(Config):
     """Cores that the learner asks for."""
     learner_memory: str = Field(default="2Gi", pattern=QUANTITY)
     """Memory of the learner, asked for and at most."""
+    relay_cpu: str = Field(default="250m", pattern=QUANTITY)
+    """Cores that the relay asks for."""
+    relay_memory: str = Field(default="768Mi", pattern=QUANTITY)
+    """Memory of the relay, asked for and at most."""
     actor_cpu: str = Field(default="500m", pattern=QUANTITY)
     """Cores that an actor asks for."""
     actor_memory: str = Field(default="512Mi", pattern=QUANTITY)

@@ -76,6 +76,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
         settings,
         scheduler=settings.scheduler_host,
         learner=settings.learner_host,
+        relay=settings.relay_host,
         data=STATE,
         certificates=f"{ETC}/certificates",
         open_metrics=False,
@@ -85,7 +86,12 @@ def files(settings: DeploySettings) -> dict[str, str]:
         # On each machine the name of its own certificate.
         node = f"{ETC}/certificates/node"
         actor["security"] |= {"certificate": f"{node}.crt", "key": f"{node}.key"}
-    configurations = {"scheduler": layout.scheduler(), "learner": layout.learner(), "actor": actor}
+    configurations = {
+        "scheduler": layout.scheduler(),
+        "learner": layout.learner(),
+        "relay": layout.relay(),
+        "actor": actor,
+    }
     found = {f"{service}.yaml": dump(content) for service, content in configurations.items()}
     for service in configurations:
         found[f"parlmesh-{service}.service"] = UNIT.format(made=MADE, service=service, etc=ETC, state=STATE)

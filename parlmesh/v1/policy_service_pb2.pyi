@@ -125,6 +125,7 @@ class GetPolicyRequest(_message.Message):
     ENCODING_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     RUN_UID_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     """A run, or a federation that trains a policy. Empty = the learner's only run; INVALID_ARGUMENT when there are
     several.
@@ -139,6 +140,10 @@ class GetPolicyRequest(_message.Message):
     """The run that both versions belong to; empty = the current one of that id. When it is another, `have_version` counts
     as 0 and `version` is NOT_FOUND.
     """
+    digest: _builtins.bytes
+    """With `version`: its SHA-256 as the learner announces it; NOT_FOUND when the version has another. Empty = not checked.
+    A relay holds policies by it and needs it.
+    """
     def __init__(
         self,
         *,
@@ -147,10 +152,11 @@ class GetPolicyRequest(_message.Message):
         encoding: Global___PolicyEncoding.ValueType = ...,
         version: _builtins.int = ...,
         run_uid: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "run_uid", b"run_uid", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "encoding", b"encoding", "have_version", b"have_version", "run_id", b"run_id", "run_uid", b"run_uid", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -25,7 +25,7 @@ class Fleet:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self.run_dir = folder / "run"
-        self.scheduler_port, self.learner_port = free_port(), free_port()
+        self.scheduler_port, self.learner_port, self.relay_port = free_port(), free_port(), free_port()
         self._stack = stack
 
     @property
@@ -35,6 +35,10 @@ class Fleet:
     @property
     def learner_address(self) -> str:
         return f"127.0.0.1:{self.learner_port}"
+
+    @property
+    def relay_address(self) -> str:
+        return f"127.0.0.1:{self.relay_port}"
 
     def scheduler(self, **settings: Any) -> Process:
         defaults = {
@@ -52,6 +56,10 @@ class Fleet:
             "run_dir": self.run_dir,
         }
         return self._start("learner", {**defaults, **settings})
+
+    def relay(self, **settings: Any) -> Process:
+        defaults = {"listen.port": self.relay_port, "metrics.port": "null", "learner": self.learner_address}
+        return self._start("parlmesh.relay", {**defaults, **settings})
 
     def actor(self, index: int = 0, **settings: Any) -> Process:
         defaults = {

@@ -23,10 +23,11 @@ def families(port):
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists(fleet):
-    ports = [free_port() for _ in range(3)]
+    ports = [free_port() for _ in range(4)]
     fleet.scheduler(**{"metrics.port": ports[0]})
     fleet.learner(**{"metrics.port": ports[1], "training.num_envs": 4, "training.trajectory_steps": 8})
-    fleet.actor(**{"metrics.port": ports[2]})
+    fleet.relay(**{"metrics.port": ports[3]})
+    fleet.actor(**{"metrics.port": ports[2], "relay": fleet.relay_address})
     exported = set().union(*(families(port) for port in ports))
     documented = set(ROW.findall(PAGE.read_text()))
     assert exported - documented == set(), "missing in docs/metrics.md"

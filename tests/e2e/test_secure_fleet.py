@@ -10,6 +10,8 @@ from parlmesh.security import SecurityConfig
 from parlmesh.testing import wait_until
 from parlmesh.v1.experience_service_pb2 import Trajectory, UploadTrajectoriesRequest
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceStub
+from parlmesh.v1.policy_service_pb2 import GetPolicyRequest
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, SubmitTasksRequest
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from parlmesh.v1.task_pb2 import TaskSpec
@@ -42,6 +44,7 @@ def folder(fleet):
     certs(folder, "ca")
     certs(folder, "server", "scheduler", "--ip", "127.0.0.1")
     certs(folder, "server", "learner", "--ip", "127.0.0.1", "--role", "operator")
+    certs(folder, "server", "relay", "--ip", "127.0.0.1", "--role", "reader")
     certs(folder, "node", "actor-0")
     certs(folder, "token", "grafana", "--role", "reader")
     return folder
@@ -53,8 +56,9 @@ def secure(fleet, folder):
     tokens = {"security.tokens": folder / "tokens.yaml"}
     scheduler = fleet.scheduler(**settings(identity(folder, "scheduler")), **tokens)
     learner = fleet.learner(**ENDLESS, **settings(identity(folder, "learner")), **tokens)
-    fleet.actor(**settings(identity(folder, "actor-0")))
-    return {"scheduler": scheduler, "learner": learner}
+    relay = fleet.relay(**settings(identity(folder, "relay")), **tokens)
+    actor = fleet.actor(relay=fleet.relay_address, **settings(identity(folder, "actor-0")))
+    return {"scheduler": scheduler, "learner": learner, "relay": relay, "actor": actor}
 
 
 def client(stub, address, **section):
@@ -97,6 +101,11 @@ async def test_a_fleet_under_tls_trains_and_refuses_everybody_else(fleet, folder
     uploads = client(ExperienceServiceStub, fleet.learner_address, ca=folder / "ca.crt")
     assert await refusal(uploads.UploadTrajectories(one_trajectory(), timeout=WAIT).read()) == "UNAUTHENTICATED"
 
+    policies = client(PolicyServiceStub, fleet.relay_address, ca=folder / "ca.crt")
+    assert await refusal(policies.GetPolicy(GetPolicyRequest(), timeout=WAIT).read()) == "UNAUTHENTICATED"
+    policies = client(PolicyServiceStub, fleet.relay_address, **actor)
+    assert await refusal(policies.GetPolicy(GetPolicyRequest(), timeout=WAIT).read()) == "INVALID_ARGUMENT"
+
     reader = {"ca": folder / "ca.crt", "token_file": folder / "grafana.token"}
     statistics = client(SchedulerServiceStub, fleet.scheduler_address, **reader)
     assert (await statistics.GetStatistics(GetStatisticsRequest(), timeout=WAIT)).ready_workers == 1
@@ -111,6 +120,7 @@ async def test_a_fleet_under_tls_trains_and_refuses_everybody_else(fleet, folder
     assert [method for method, _ in refused("scheduler")] == ["SubmitTasks"] * 5
     assert refused("scheduler")[3][1] == "actor actor-0"
     assert [method for method, _ in refused("learner")] == ["StopTraining", "UploadTrajectories"]
+    assert not secure["actor"].events("relay_left"), "policies came from the relay"
     assert not [line for process in secure.values() for line in process.lines if "guess" in line]
     after = (await watch(GetTrainingRequest(), timeout=WAIT)).training.progress
     assert after.policy_version >= 5

@@ -15,8 +15,10 @@ from learner import config as learner_config
 from learner.federation import messages as federation_messages
 from learner.federation import model_versions as federation_models
 from learner.federation.rules import records, update_checks
-from learner.services import metrics_servicer, model_servicer, paging, policy_servicer, stream_limits, training_servicer
+from learner.services import metrics_servicer, model_servicer, paging, training_servicer
 from parlmesh import limits
+from parlmesh.distribution import encodings as policy_encodings
+from parlmesh.distribution import policy_messages
 from parlmesh.v1 import (
     federation_service_pb2,
     model_service_pb2,
@@ -101,9 +103,9 @@ MOST: Mapping[str, float] = {
     "Trajectory.episodes": trajectories._MAX_EPISODES,
     "QueryMetricsRequest.names": metrics_servicer._MOST_NAMES,
     "QueryMetricsRequest.max_points": metrics_servicer._MOST_POINTS,
-    "GetPolicyResponse.data": stream_limits.CHUNK_BYTES,
-    "WatchPolicyResponse.data": stream_limits.CHUNK_BYTES,
-    "ExportModelResponse.data": stream_limits.CHUNK_BYTES,
+    "GetPolicyResponse.data": policy_messages.CHUNK_BYTES,
+    "WatchPolicyResponse.data": policy_messages.CHUNK_BYTES,
+    "ExportModelResponse.data": policy_messages.CHUNK_BYTES,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._LARGEST_PAGE,
@@ -188,7 +190,7 @@ def test_an_enum_of_the_core_is_that_of_the_contract(proto: Any, prefix: str, co
         (federation_service_pb2.FederationState, federation_messages._STATES.values()),
         (federation_service_pb2.RoundState, federation_messages._ROUND_STATES.values()),
         (federation_service_pb2.UpdateEncoding, federation_messages._ENCODINGS.keys()),
-        (policy_service_pb2.PolicyEncoding, policy_servicer._ENCODINGS.keys()),
+        (policy_service_pb2.PolicyEncoding, policy_encodings.ENCODINGS.keys()),
         (tensor_pb2.DataType, tensors._DTYPES.keys()),
     ],
     ids=["TrainingState", "FederationState", "RoundState", "UpdateEncoding", "PolicyEncoding", "DataType"],
@@ -209,7 +211,7 @@ def test_a_value_that_is_not_given_is_read_as_the_comment_says() -> None:
     assert COMMENTS["Priority.PRIORITY_UNSPECIFIED"] == "Read as NORMAL."
     assert messages.task_from_proto(task_pb2.TaskSpec(kind="echo"), "", 1.0).priority == Priority.NORMAL
     assert COMMENTS["PolicyEncoding.POLICY_ENCODING_UNSPECIFIED"] == "Read as SAFETENSORS."
-    assert policy_servicer._ENCODINGS[0] == policy_servicer._ENCODINGS[policy_service_pb2.POLICY_ENCODING_SAFETENSORS]
+    assert policy_encodings.ENCODINGS[0] == policy_encodings.ENCODINGS[policy_service_pb2.POLICY_ENCODING_SAFETENSORS]
     assert COMMENTS["ModelFormat.MODEL_FORMAT_UNSPECIFIED"] == "Read as SAFETENSORS."
     assert model_servicer._WRITERS[0] is model_servicer._WRITERS[model_service_pb2.MODEL_FORMAT_SAFETENSORS]
     assert model_service_pb2.MODEL_FORMAT_TORCHSCRIPT not in model_servicer._WRITERS

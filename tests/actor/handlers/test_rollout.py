@@ -15,10 +15,10 @@ from actor.config import LimitsConfig
 from actor.handlers.rollout import Rollout
 from actor.learner.learner_client import LearnerLink
 from actor.learner.policy_cache import PolicyCache
-from actor.learner.policy_download import policy_stub
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity
+from parlmesh.distribution.download import policy_stub
 from parlmesh.environments import Environments
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
 from parlmesh.handlers import Cancelled, Context, HandlerError, Result, Tail

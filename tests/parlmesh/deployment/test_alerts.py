@@ -28,6 +28,7 @@ HEALTHY = {
     f"parlmesh_scheduler_lost_leases_total{{{F}}}": "1+0x120",
     f"parlmesh_scheduler_quarantined_nodes{{{F}}}": "0+0x120",
     f"parlmesh_scheduler_commit_failures_total{{{F}}}": "0+0x120",
+    f"parlmesh_actor_relay_left{{{F}}}": "0+0x120",
     f'parlmesh_learner_runs{{{F},state="running"}}': "1+0x120",
     f"parlmesh_learner_trained_steps_total{{{F}}}": "0+9000x120",
     f'parlmesh_rpc_refused_total{{{F},service="scheduler",reason="NO_CREDENTIAL"}}': "0+1x120",
@@ -45,6 +46,7 @@ SYMPTOMS: dict[str, dict[str, str]] = {
     "ParlmeshNodesQuarantined": {f"parlmesh_scheduler_quarantined_nodes{{{F}}}": "1+0x120"},
     "ParlmeshJournalFailing": {f"parlmesh_scheduler_commit_failures_total{{{F}}}": "0+1x120"},
     "ParlmeshTrainingStalled": {f"parlmesh_learner_trained_steps_total{{{F}}}": "9000+0x120"},
+    "ParlmeshRelayLeft": {f"parlmesh_actor_relay_left{{{F}}}": "1+0x120"},
     "ParlmeshCallsRefused": {
         f'parlmesh_rpc_refused_total{{{F},service="scheduler",reason="NO_CREDENTIAL"}}': "0+600x120"
     },

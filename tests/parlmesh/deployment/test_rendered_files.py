@@ -14,11 +14,17 @@ from parlmesh.config import Config, load
 from parlmesh.deployment.certificates import wanted
 from parlmesh.deployment.rendered_files import names, render
 from parlmesh.deployment.settings import DeploySettings
+from parlmesh.relay.config import RelayConfig
 from scheduler.config import SchedulerConfig
 
 ROOT = Path(__file__).parents[3]
 BY_HAND = {"Containerfile", "README.md"}
-MODELS: dict[str, type[Config]] = {"scheduler": SchedulerConfig, "learner": LearnerConfig, "actor": ActorConfig}
+MODELS: dict[str, type[Config]] = {
+    "scheduler": SchedulerConfig,
+    "learner": LearnerConfig,
+    "relay": RelayConfig,
+    "actor": ActorConfig,
+}
 
 
 def test_the_folder_deploy_is_what_the_defaults_render_to() -> None:
@@ -44,7 +50,7 @@ def configurations(settings: DeploySettings) -> list[tuple[str, str]]:
 def test_every_service_accepts_its_configuration(security: str, tmp_path: Path) -> None:
     settings = DeploySettings.model_validate({"security": security, "environment": "Acrobot-v1", "slots": 3})
     found = configurations(settings)
-    assert len(found) == 9
+    assert len(found) == 12
     for service, text in found:
         file = tmp_path / "configuration.yaml"
         file.write_text(text)

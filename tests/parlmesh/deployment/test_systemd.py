@@ -11,7 +11,7 @@ from tests.parlmesh.deployment.conftest import Run
 
 # In tenths, as `--threshold` takes it.
 MOST_EXPOSED = 20
-SERVICES = ("scheduler", "learner", "actor")
+SERVICES = ("scheduler", "learner", "relay", "actor")
 
 
 def unit(service: str, folder: Path) -> Path:

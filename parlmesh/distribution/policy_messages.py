@@ -5,21 +5,31 @@ import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from parlmesh.policies.encodings import LOSSY, Encoding, decode, encode
+from parlmesh.types import PolicyBlob
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.wire import field_head
 
-from .. import metrics
-from ..services.stream_limits import CHUNK_BYTES
-from .registry import Published
+from .metrics import DistributionMetrics
 
+CHUNK_BYTES = 1 << 20
+"""Most data in one message."""
 # Readers of one version come close together; a few versions and encodings are wanted at a time.
 _KEPT = 8
 
 _DATA = pb.GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
 
-_Key = tuple[str, int, Encoding, int]
+_Key = tuple[str, str, int, Encoding, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A version and when it was published."""
+
+    blob: PolicyBlob
+    publish_time: float
 
 
 class EncodedPolicy:
@@ -47,7 +57,8 @@ class EncodedPolicy:
 class PolicyEncodings:
     """Lives on the event loop; what takes time is done in threads."""
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, metrics: DistributionMetrics, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._metrics = metrics
         self._clock = clock
         self._kept: OrderedDict[_Key, asyncio.Future[EncodedPolicy]] = OrderedDict()
 
@@ -57,7 +68,7 @@ class PolicyEncodings:
         if encoding == "delta" and (base is None or len(base.blob.data) != len(blob.data)):
             encoding = "zstd"
         base = base if encoding == "delta" else None
-        key = (blob.run_id, blob.version, encoding, 0 if base is None else base.blob.version)
+        key = (blob.run_id, blob.run_uid, blob.version, encoding, 0 if base is None else base.blob.version)
         work = self._kept.get(key)
         if work is None:
             work = self._kept[key] = self._start(published, encoding, base)
@@ -93,8 +104,8 @@ class PolicyEncodings:
             arrives = decode(encoding, data, len(blob.data))
             header.source_digest = blob.digest
             header.digest, header.size_bytes = hashlib.sha256(arrives).digest(), len(arrives)
-        metrics.POLICY_ENCODE_SECONDS.labels(encoding).observe(self._clock() - started)
-        metrics.POLICY_ENCODING_RATIO.labels(encoding).set(len(blob.data) / max(1, len(data)))
+        self._metrics.encode_seconds.labels(encoding).observe(self._clock() - started)
+        self._metrics.encoding_ratio.labels(encoding).set(len(blob.data) / max(1, len(data)))
         return EncodedPolicy(encoding, header, data)
 
 

@@ -1,9 +1,8 @@
-"""One policy from the learner, in chunks: size and digest are checked before anyone uses it."""
+"""One policy from a server, in chunks: size and digest are checked before anyone uses it."""
 
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,25 +15,19 @@ from parlmesh.v1.policy_service_pb2 import (
     DESCRIPTOR,
     GetPolicyRequest,
     GetPolicyResponse,
-    PolicyEncoding,
     PolicyHeader,
     WatchPolicyRequest,
 )
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.wire import take_out
 
+from .encodings import ENCODINGS
+
 if TYPE_CHECKING:
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
 
 CORRUPT = "POLICY_CORRUPT"
 
-_READABLE: Mapping[int, Encoding] = {
-    PolicyEncoding.POLICY_ENCODING_UNSPECIFIED: "safetensors",
-    PolicyEncoding.POLICY_ENCODING_SAFETENSORS: "safetensors",
-    PolicyEncoding.POLICY_ENCODING_ZSTD: "zstd",
-    PolicyEncoding.POLICY_ENCODING_BFLOAT16: "bfloat16",
-    PolicyEncoding.POLICY_ENCODING_DELTA: "delta",
-}
 _DATA = GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
 _SERVICE = DESCRIPTOR.services_by_name["PolicyService"]
 # Larger ones are decoded in a thread, so that heartbeats go on.
@@ -112,9 +105,9 @@ class Arriving:
             if self.header is None:
                 response = GetPolicyResponse.FromString(rest)
                 self.header, self.not_modified = response.header, response.not_modified
-                _check_header(self.header, self._limit)
+                _check_header(self.header, self._limit, sent=not self.not_modified)
         except (InvalidInput, DecodeError) as error:
-            raise Unavailable(f"an answer of the learner cannot be read: {error}", reason=CORRUPT) from error
+            raise Unavailable(f"an answer cannot be read: {error}", reason=CORRUPT) from error
         for chunk in data:
             self._received += len(chunk)
             if self._received > self._announced:
@@ -129,7 +122,7 @@ class Arriving:
         assert header is not None
         if not self.whole:
             raise _corrupt(header, f"{self._received} of {self._announced} bytes came")
-        encoding, blob = _READABLE[header.encoding], b"".join(self._chunks)
+        encoding, blob = ENCODINGS[header.encoding], b"".join(self._chunks)
         if encoding == "safetensors":
             if self._digest.digest() != header.digest:
                 raise _corrupt(header, "its digest does not match")
@@ -151,10 +144,16 @@ class Arriving:
 
 
 async def fetch_policy(
-    stub: "PolicyServiceAsyncStub", request: GetPolicyRequest, *, limit_bytes: int, timeout_seconds: float
+    stub: "PolicyServiceAsyncStub",
+    request: GetPolicyRequest,
+    *,
+    limit_bytes: int,
+    timeout_seconds: float,
+    base: Base | None = None,
 ) -> FetchedPolicy | None:
-    """The policy, or None when the caller's version is the newest. Unavailable CORRUPT when it arrives damaged."""
-    arriving = Arriving(limit_bytes)
+    """The policy, or None when the caller has it already. Unavailable CORRUPT when it arrives damaged, or is another
+    than the one whose digest was asked for."""
+    arriving = Arriving(limit_bytes, base)
     call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
         async for message in call:
@@ -164,8 +163,32 @@ async def fetch_policy(
     finally:
         call.cancel()
     if not arriving.begun:
-        raise Unavailable(f"the learner sent no policy of run {request.run_id!r}", reason=CORRUPT)
+        raise Unavailable(f"the server sent no policy of run {request.run_id!r}", reason=CORRUPT)
+    assert arriving.header is not None
+    # Of the weights themselves: whoever is asked by digest need not be trusted.
+    if request.digest not in (b"", arriving.header.digest):
+        raise _corrupt(arriving.header, "its digest is not the one asked for")
     return await arriving.policy()
+
+
+async def announced(
+    stub: "PolicyServiceAsyncStub", request: GetPolicyRequest, *, timeout_seconds: float
+) -> PolicyHeader:
+    """What the learner says of one version, without its weights."""
+    asked = GetPolicyRequest(
+        run_id=request.run_id, version=request.version, have_version=request.version, run_uid=request.run_uid
+    )
+    arriving = Arriving(1 << 62)
+    call: Any = stub.GetPolicy(asked, timeout=timeout_seconds)
+    try:
+        message = await call.read()
+        if message is not grpc.aio.EOF:
+            arriving.add(message)
+    finally:
+        call.cancel()
+    if arriving.header is None or not arriving.not_modified:
+        raise Unavailable(f"the learner said nothing of version {request.version} of run {request.run_id!r}")
+    return arriving.header
 
 
 def _decoded(encoding: Encoding, data: bytes, header: PolicyHeader, base: Base | None) -> bytes:
@@ -181,16 +204,16 @@ def _decoded(encoding: Encoding, data: bytes, header: PolicyHeader, base: Base |
     return blob
 
 
-def _check_header(header: PolicyHeader, limit_bytes: int) -> None:
+def _check_header(header: PolicyHeader, limit_bytes: int, *, sent: bool) -> None:
     size = max(header.size_bytes, header.encoded_bytes)
-    if size > limit_bytes:
+    if sent and size > limit_bytes:
         raise ResourceExhausted(
             f"policy version {header.version} has {size} bytes; the limit is {limit_bytes} (limits.policy_bytes)"
         )
-    if header.encoding not in _READABLE:
-        known = ", ".join(dict.fromkeys(_READABLE.values()))
+    if header.encoding not in ENCODINGS:
+        known = ", ".join(dict.fromkeys(ENCODINGS.values()))
         raise FailedPrecondition(
-            f"policy version {header.version} is packed as {header.encoding}; this actor reads {known}"
+            f"policy version {header.version} is packed as {header.encoding}; known here are {known}"
         )
 
 

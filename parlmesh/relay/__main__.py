@@ -1,0 +1,29 @@
+"""`python -m parlmesh.relay`: parse, then serve."""
+
+import sys
+from collections.abc import Sequence
+
+from parlmesh.config import parse_arguments
+from parlmesh.grpc_engine import choose_engine
+from parlmesh.optional_packages import SERVER, require
+
+from .config import RelayConfig
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The exit code of the process."""
+    config = parse_arguments("relay", RelayConfig, argv, description="Hands policies on to the actors of one site.")
+    require("parlmesh-relay", "relay", *SERVER)
+    choose_engine()
+    # gRPC is imported after the arguments are known to be good, so that --help is instant.
+    from parlmesh.rpc import run_service
+    from parlmesh.telemetry import configure_logging
+
+    from .serve import serve
+
+    configure_logging(config.log, "relay")
+    return run_service(lambda stop: serve(config, stop))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

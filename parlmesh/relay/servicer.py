@@ -1,0 +1,53 @@
+"""PolicyService of a relay: decode, call, encode."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc.aio
+
+from parlmesh.distribution.encodings import encoding_of
+from parlmesh.distribution.policy_messages import PolicyEncodings, policy_header
+from parlmesh.errors import FailedPrecondition
+from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.service_registration import service_of
+from parlmesh.v1 import policy_service_pb2 as pb
+from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
+
+from . import metrics
+from .source import Source
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class RelayServicer(PolicyServiceServicer):
+    """PolicyService, as far as a relay has it."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._encodings = PolicyEncodings(metrics.POLICIES)
+
+    async def GetPolicy(  # type: ignore[override]
+        self, request: pb.GetPolicyRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """Messages that are serialised already."""
+        published = await self._source.get(request)
+        if request.have_version == request.version:
+            yield pb.GetPolicyResponse(header=policy_header(published), not_modified=True).SerializeToString()
+            return
+        policy = await self._encodings.get(published, encoding_of(request.encoding), self._source.base(request))
+        metrics.POLICIES.sent_bytes.labels(policy.encoding).inc(policy.size_bytes)
+        for message in policy:
+            yield message
+
+    async def WatchPolicy(  # type: ignore[override]
+        self, request: pb.WatchPolicyRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """The learner alone says what is new: a relay need not be trusted."""
+        raise FailedPrecondition("a relay announces nothing: watch the learner", reason="RELAY")
+        yield b""
+
+    @property
+    def service(self) -> Service:
+        """To be served."""
+        methods = ("GetPolicy", "WatchPolicy")
+        return service_of(pb.DESCRIPTOR, "PolicyService", self, writes_encoded=methods)
