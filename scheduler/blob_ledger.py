@@ -27,7 +27,7 @@ from parlmesh.wire.tensors import reference_from_proto
 from . import metrics
 from .blob_folder import LOCK, claim, sweep
 from .config import BlobConfig
-from .core.task import AttemptEnd, Failure, Task
+from .core.task import SUCCEEDED, AttemptEnd, Failure, Task
 
 log = get_logger("parlmesh.scheduler")
 
@@ -93,12 +93,12 @@ class BlobLedger:
         until = self._clock() + self._config.retention_seconds
         for name, size in self._files():
             self._add(name, size, until)
-        for task in tasks:
-            if not task.final:
-                try:
-                    self.hold(task, self.references(task.body))
-                except FleetError as error:
-                    log.warning("blobs_lost", task_id=task.task_id, reason=error.reason, message=error.message)
+        # There may be a million, and a takeover waits for it.
+        for task in [task for task in tasks if task.state < SUCCEEDED and _MARK in task.body]:
+            try:
+                self.hold(task, self.references(task.body))
+            except FleetError as error:
+                log.warning("blobs_lost", task_id=task.task_id, reason=error.reason, message=error.message)
 
     def close(self, *, forget: bool) -> None:
         """`forget`: the tasks end with this process, and so do their blobs. A folder of nothing is left to nobody."""

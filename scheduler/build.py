@@ -52,6 +52,7 @@ def build_shared_store(scheduler: SchedulerConfig) -> SharedStore:
         compact_records=config.compact_records,
         compact_bytes=config.compact_bytes,
         lease_seconds=config.lease_seconds,
+        new_core=lambda: Core(scheduler, now=time.monotonic(), wall_time=time.time()),
         address=config.address or join_address(socket.gethostname(), scheduler.listen.port),
     )
 

@@ -1,10 +1,8 @@
 """One term of a scheduler: a core rebuilt from the store, its shell, and the committer that writes for them."""
 
 import asyncio
-import gc
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from parlmesh.errors import FleetError
 from parlmesh.telemetry import get_logger
@@ -13,6 +11,7 @@ from .blob_folder import folder_of
 from .blob_ledger import BlobLedger
 from .config import SchedulerConfig
 from .core.core import Core
+from .freed_memory import garbage_collection_paused
 from .shell import Shell
 from .store import Deposed, Opened, Store
 from .store.committer import Committer
@@ -33,16 +32,20 @@ class Term:
         trusted: Callable[[], bool],
     ) -> None:
         started, wall_time = time.monotonic(), time.time()
-        core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
         with garbage_collection_paused():
-            unreadable = core.recover(opened.batches, started, opened.warm)
-        unreadable.tell(config.store.where)
-        if unreadable.count:
-            # Clients are to see that this is another memory, and send again what it may have lost.
-            store.renew_identity()
+            if opened.understudy is not None and opened.understudy.whole:
+                core = opened.understudy.lead(started, wall_time, opened.lease_floor)
+            else:
+                core = Core(config, now=started, wall_time=wall_time, lease_floor=opened.lease_floor)
+                unreadable = core.recover(opened.batches, started, opened.warm)
+                unreadable.tell(config.store.where)
+                if unreadable.count:
+                    # Clients are to see that this is another memory, and send again what it may have lost.
+                    store.renew_identity()
         log.info(
             "recovered",
             store=config.store.kind,
+            warm=opened.understudy is not None and opened.understudy.whole,
             tasks=len(core.life.tasks),
             unfinished=core.life.statistics.unfinished,
             seconds=round(time.monotonic() - started, 3),
@@ -87,15 +90,3 @@ class Term:
             self._on_deposed()
         else:
             self.shell.fail(error)
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Where very much is built at once and nothing is thrown away."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

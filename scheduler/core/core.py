@@ -18,7 +18,7 @@ from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.unreadable import UnreadableRecords
 from . import admission
-from .actions import Action, Command
+from .actions import Action, Command, Standing
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .rebalancing import to_take_back
@@ -47,14 +47,20 @@ class Core:
         entropy = os.urandom if rng is None else rng.randbytes
         self.life = Lifecycle(config, rng or random.Random(), now, wall_time, lease_floor, entropy)  # noqa: S311
         self.sessions = Sessions(self.life)
+        # Tasks that ended and that nobody has been told of yet: until then they are not forgotten.
+        self._unannounced = 0
+        self.begin_term(now, wall_time, lease_floor)
+
+    def begin_term(self, now: float, wall_time: float, lease_floor: int) -> None:
+        """From now on it leads; its tables may have been filled before."""
+        life = self.life
+        life.wall_offset, life.last_lease, life.statistics.start = wall_time - now, lease_floor, now
         # The floor differs at every start, so ids never repeat.
         self._id_prefix = f"t-{lease_floor >> 32:x}"
         self._ids = count(1)
         self._last_tick = self._last_dispatch = now
-        # Tasks that ended and that nobody has been told of yet: until then they are not forgotten.
-        self._unannounced = 0
         self._next_trim = now + TRIM_SECONDS
-        self._next_rebalance = now + config.dispatch.rebalance_seconds
+        self._next_rebalance = now + self.config.dispatch.rebalance_seconds
 
     def recover(self, batches: Iterable[bytes], now: float, warm: Compactor | None = None) -> UnreadableRecords:
         """Rebuilds the state from a journal, before any other event; what could not be read.
@@ -63,9 +69,13 @@ class Core:
         """
         recovery = Recovery(self.life, now)
         unreadable = recovery.recover(batches, warm)
-        for standing in recovery.standings:
-            self.sessions.quarantine.restore(standing, now)
+        self.restore(recovery.standings, now)
         return unreadable
+
+    def restore(self, standings: Iterable[Standing], now: float) -> None:
+        """What a journal says of nodes that answered badly."""
+        for standing in standings:
+            self.sessions.quarantine.restore(standing, now)
 
     def submit(self, tasks: Sequence[Task], now: float, owner: str = "") -> list[str]:
         """Accepts every task or none; the ids in order. Tasks without an id get one, known ids change nothing.

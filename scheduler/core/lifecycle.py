@@ -189,6 +189,10 @@ class Lifecycle:
         if tasks:
             self.decided.assigned.setdefault(actor, []).extend(tasks)
 
+    def withdraw(self, task: Task) -> None:
+        """Out of the queue again, before anybody has it."""
+        self._leave_queue(task)
+
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""
         self._leave_queue(task)

@@ -8,7 +8,7 @@ from operator import attrgetter
 from ..core.actions import Introduced, Returned, Standing
 from ..core.lifecycle import Lifecycle
 from ..core.placement import Actor
-from ..core.task import Failure, Task, TaskState
+from ..core.task import NO_LEASE, Failure, Task, TaskState
 from .compaction import Compactor, Trail
 from .record_reader import decode, peek_time, read_submitted
 from .records import UNREADABLE, Leased
@@ -30,6 +30,13 @@ class Recovery:
         """What could not be read. `warm` has read what came before the batches."""
         compactor = warm or Compactor()
         compactor.read_all(batches)
+        finished, unfinished = self.enter(compactor)
+        self._life.retention.keep_stored(finished)
+        self._bring_to_life(compactor, unfinished)
+        return compactor.unreadable
+
+    def enter(self, compactor: Compactor) -> tuple[list[StoredTask], list[Task]]:
+        """Fills the tables; nothing is ready yet, and nobody holds a lease. The finished and the unfinished tasks."""
         self._set_clock(compactor)
         unreadable = compactor.unreadable
         finished = list(self._finished(compactor.finished, unreadable))
@@ -43,7 +50,21 @@ class Recovery:
             finished = [task for task in finished if life.tasks[task.task_id] is task]
             unfinished = [task for task in unfinished if life.tasks[task.task_id] is task]
         life.next_number = 1 + max(chain(compactor.finished, compactor.unfinished), default=0)
-        life.retention.keep_stored(finished)
+        life.enter_all(unfinished)
+        return finished, unfinished
+
+    def wake(self, compactor: Compactor, tasks: list[Task]) -> None:
+        """Brings to life what was entered before; `tasks` are those of which more may be known since, by number."""
+        for task in tasks:
+            task.attempts = task.failures = task.losses = 0
+            task.lease_id, task.actor_id, task.leased_before = NO_LEASE, "", False
+            trail = compactor.unfinished[task.number]
+            if not isinstance(trail, bytes):
+                self._follow(task, trail)
+        self._bring_to_life(compactor, tasks)
+
+    def _bring_to_life(self, compactor: Compactor, unfinished: list[Task]) -> None:
+        life = self._life
         for raw in compactor.actors.values():
             self._introduce(raw)
         self._revive(unfinished, compactor.gap)
@@ -53,7 +74,6 @@ class Recovery:
         for record in decode(b"".join(compactor.standings.values())):
             assert isinstance(record, Standing)
             self.standings.append(record)
-        return unreadable
 
     def _set_clock(self, compactor: Compactor) -> None:
         """The journal's clock goes on from its newest record: what happened while nobody was there is not known."""
@@ -106,7 +126,6 @@ class Recovery:
     def _revive(self, tasks: list[Task], gap: int) -> None:
         """Counts dependencies, fills the queue, and keeps every lease for an actor that may come back for it."""
         life = self._life
-        life.enter_all(tasks)
         # An actor's oldest leases are taken to be running.
         for task in sorted((task for task in tasks if task.leased_before), key=lambda task: task.lease_id):
             life.hold(task, self._actor(task.actor_id), self._now)

@@ -38,6 +38,7 @@ class Books:
         self.events = 0
         # Leases that outlived a scheduler.
         self.kept_leases = 0
+        self.takeovers = 0
 
     def promise(self, task_ids: Iterable[str]) -> None:
         self.promised.update(task_ids)

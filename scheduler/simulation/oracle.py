@@ -4,13 +4,15 @@ For tests and simulations. To be called between two events, when all that was de
 may change is left out on purpose: a back-off ends with it, a lost lease cannot be reclaimed, measured speeds are gone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..core.core import Core
 from ..core.placement import Actor
 from ..core.task import Task
+from ..journal.compaction import Compactor
+from ..journal.understudy import Understudy
 from ..store import SqliteStore
 
 SHOWN = 300
@@ -22,6 +24,24 @@ def differences(core: Core, batches: Iterable[bytes], now: float) -> list[str]:
     unreadable = copy.recover(batches, now)
     found = [f"the journal has something unreadable: {what}" for what in unreadable.described]
     return [*found, *_compare(core, copy)]
+
+
+def standby_differences(core: Core, batches: Sequence[bytes], now: float) -> list[str]:
+    """The same for a scheduler that stood by since half of the journal was there, and takes over now."""
+    copy = take_over(Core(core.config, now=now, wall_time=now + core.life.wall_offset), batches, now)
+    return list(_compare(core, copy)) if copy is not None else ["the journal could not be followed"]
+
+
+def take_over(core: Core, batches: Sequence[bytes], now: float) -> Core | None:
+    """A core that followed the second half of a journal, and leads from now on; None when that half is not as it was
+    written, as in a snapshot."""
+    compactor, half = Compactor(), len(batches) // 2
+    compactor.read_all(batches[:half])
+    understudy = Understudy(core, compactor, now)
+    for batch in batches[half:]:
+        compactor.read(batch)
+        understudy.read(batch, now)
+    return understudy.lead(now, now + core.life.wall_offset, core.life.last_lease) if understudy.whole else None
 
 
 def store_differences(core: Core, path: Path, now: float) -> list[str]:

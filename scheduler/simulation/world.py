@@ -21,7 +21,7 @@ from ..store import MemoryStore
 from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
 from .load import Load
-from .oracle import differences
+from .oracle import differences, take_over
 
 LONGEST_END_SECONDS = 3000.0
 WALL_START = 1_700_000_000.0
@@ -140,14 +140,16 @@ class World:
         self._starts += 1
         self._monotonic_base = self._rng.uniform(0.0, 1e6)
         opened = self._store.open(self._wall())
-        core = Core(
-            self._config,
-            now=self.monotonic(),
-            wall_time=self._wall(),
-            lease_floor=opened.lease_floor,
-            rng=random.Random(self._rng.random()),  # noqa: S311
-        )
-        core.recover(opened.batches, self.monotonic())
+        batches = list(opened.batches)
+        # Every other time another scheduler had stood by.
+        core: Core | None = None
+        if self._starts % 2 == 0:
+            core = take_over(self._new_core(opened.lease_floor), batches, self.monotonic())
+        if core is None:
+            core = self._new_core(opened.lease_floor)
+            core.recover(batches, self.monotonic())
+        else:
+            self.books.takeovers += 1
         self.books.check_restart(core)
         self.core = core
         self._note_live_leases(core)
@@ -155,6 +157,15 @@ class World:
         self._commit_planned, self._disk_back_at = False, 0.0
         self.perform()
         self.after(self.options.tick_seconds, self._tick, self._starts)
+
+    def _new_core(self, lease_floor: int) -> Core:
+        return Core(
+            self._config,
+            now=self.monotonic(),
+            wall_time=self._wall(),
+            lease_floor=lease_floor,
+            rng=random.Random(self._rng.random()),  # noqa: S311
+        )
 
     def _note_live_leases(self, core: Core) -> None:
         """What living actors hold or have finished, and the journal knows of, must not be run again."""

@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol
 from parlmesh.errors import Unavailable
 
 from ..journal.compaction import Compactor
+from ..journal.understudy import Understudy
 
 LEASES_PER_START = 1 << 32
 # Leaves room for a million starts after it.
@@ -28,6 +29,8 @@ class Opened(NamedTuple):
     batches: Iterator[bytes]
     # What a standby has read already; the batches come after it.
     warm: Compactor | None = None
+    # And has brought to life as far as it can; then there are no batches.
+    understudy: Understudy | None = None
 
 
 class Store(Protocol):

@@ -13,7 +13,7 @@ from scheduler.core.placement import ActorCommand
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Failure, LeaseName, Task
 from scheduler.journal.records import encode
-from scheduler.simulation.oracle import differences
+from scheduler.simulation.oracle import differences, standby_differences
 
 
 class Harness:
@@ -199,6 +199,7 @@ def _journals_give_back_what_the_cores_know() -> Iterator[None]:
     yield
     for harness in Harness.made:
         assert differences(harness.core, harness.journal, harness.now) == []
+        assert standby_differences(harness.core, harness.journal, harness.now) == []
 
 
 @pytest.fixture

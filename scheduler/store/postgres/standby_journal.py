@@ -1,7 +1,12 @@
 """A standby's warm memory: the journal, compacted as it grows, so that a takeover reads only its last rows."""
 
+from collections.abc import Callable
+
+from ...core.core import Core
+from ...freed_memory import garbage_collection_paused
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count
+from ...journal.understudy import Understudy
 from ..row_compaction import Place
 from .journal_rows import Rows
 
@@ -9,9 +14,13 @@ from .journal_rows import Rows
 class Follower:
     """Reads on from where it was. Begins anew when the leader has deleted what it had not read."""
 
-    def __init__(self, rows: Rows) -> None:
+    def __init__(self, rows: Rows, new_core: Callable[[], Core] | None, clock: Callable[[], float]) -> None:
         self._rows = rows
+        self._new_core = new_core
+        self._clock = clock
         self.compactor = Compactor()
+        # Once all that was there has been read.
+        self.understudy: Understudy | None = None
         self.place = Place(0, 0, 0)
         self.last_id = 0
         # Since the place.
@@ -28,10 +37,13 @@ class Follower:
             self.lost = True
             self._begin()
         self._read_on()
+        if self._begun and self.understudy is None and self._new_core is not None:
+            with garbage_collection_paused():
+                self.understudy = Understudy(self._new_core(), self.compactor, self._clock())
 
     def _begin(self) -> None:
         self._begun = False
-        self.compactor, self.records = Compactor(), 0
+        self.compactor, self.understudy, self.records = Compactor(), None, 0
         self.place = self._rows.place()
         try:
             for batch in self._rows.snapshot(self.place):
@@ -50,6 +62,8 @@ class Follower:
         try:
             for batch in self._rows.journal(self.last_id + 1):
                 self.compactor.read(batch)
+                if self.understudy is not None:
+                    self.understudy.read(batch, self._clock())
                 self.last_id += 1
                 self.records += count(batch)
         except DamagedJournal:

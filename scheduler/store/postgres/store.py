@@ -10,6 +10,7 @@ from parlmesh.postgres.database import Database
 from parlmesh.postgres.schema import check_version
 from parlmesh.telemetry import get_logger
 
+from ...core.core import Core
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count, seal
 from ..protocol import LEASES_PER_START, Deposed, Opened, new_identity
@@ -38,12 +39,14 @@ class PostgresStore:
         compact_bytes: int = 128 << 20,
         lease_seconds: float = 2.0,
         address: str = "",
+        new_core: Callable[[], Core] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._where = str(target)
         self._compact_records = compact_records
         self._compact_bytes = compact_bytes
         self._clock = clock
+        self._new_core = new_core
         self._database = Database(target, synchronous=synchronous == "full", name="parlmesh-scheduler")
         self._rows = Rows(self._database.lane(), self._where)
         self.lease_seconds = lease_seconds
@@ -80,7 +83,7 @@ class PostgresStore:
         self._check_schema()
         follower = self._follower
         if follower is None:
-            follower = self._follower = Follower(self._rows)
+            follower = self._follower = Follower(self._rows, self._new_core, self._clock)
         seen = self._leadership.look()
         self.leader = "" if seen.lapsed else seen.address
         follower.follow(seen.covered)
@@ -185,4 +188,4 @@ class PostgresStore:
         if follower.lost:
             log.error("acknowledged_rows_lost", store=self._where)
             self.renew_identity()
-        return Opened(taken.starts * LEASES_PER_START, iter(()), follower.compactor)
+        return Opened(taken.starts * LEASES_PER_START, iter(()), follower.compactor, follower.understudy)

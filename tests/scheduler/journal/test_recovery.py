@@ -2,6 +2,7 @@
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
 from scheduler.journal.compaction import Compactor
+from scheduler.simulation.oracle import take_over
 from scheduler.store import SqliteStore
 from tests.scheduler.conftest import Harness
 
@@ -23,19 +25,31 @@ from tests.scheduler.conftest import Harness
 PREVIOUS = Path(__file__).parent / "previous" / "journal.db"
 
 
+# Whether cores are rebuilt by a standby that followed the journal; see `mode`.
+_standing_by: list[bool] = []
+
+
+@pytest.fixture(params=["restart", "takeover"], autouse=True)
+def mode(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every promise holds for a restart and for a scheduler that stood by."""
+    _standing_by[:] = [True] if request.param == "takeover" else []
+    yield
+    _standing_by.clear()
+
+
 def rebuilt(harness: Harness, *, wall_jump: float = 0.0, **settings: Any) -> Harness:
     """The same world after kill -9 and a restart; the monotonic clock starts anew."""
     config = harness.config.model_dump()
     copy = Harness(**{**config, **{key: {**config[key], **value} for key, value in settings.items()}})
     copy.now = 50.0
-    copy.core = Core(
-        copy.config,
-        now=copy.now,
-        wall_time=harness.now + wall_jump,
-        lease_floor=2 << 32,
-    )
-    unreadable = copy.core.recover([batch for batch, _ in harness.records], copy.now)
-    assert unreadable.described == []
+    batches, wall_time = [batch for batch, _ in harness.records], harness.now + wall_jump
+    copy.core = Core(copy.config, now=copy.now, wall_time=wall_time, lease_floor=2 << 32)
+    if not _standing_by:
+        unreadable = copy.core.recover(batches, copy.now)
+        assert unreadable.described == []
+    else:
+        led = take_over(copy.core, batches, copy.now)
+        assert led is copy.core
     # What the next restart will find.
     copy.records, copy.journal = list(harness.records), list(harness.journal)
     copy._collect()
