@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.random import Generator
 
+from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.plugins import Plugin
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.training.trainer import Update
 from parlmesh.types import Array, EnvironmentSpec, Fragment
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from parlmesh.action_masks import pack_mask
+from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.environments import Environments
 from parlmesh.environments.two_players import Finished, Opponent
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import Policy, SearchingPolicy
-from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,

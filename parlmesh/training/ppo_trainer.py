@@ -8,12 +8,12 @@ import numpy as np
 from parlmesh.algorithms.gae import gae
 from parlmesh.algorithms.group_relative import group_relative
 from parlmesh.algorithms.ppo import PpoTerms
+from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.algorithms.schedules import scheduled
 from parlmesh.algorithms.vtrace import vtrace
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.normaliser import Normaliser
 from parlmesh.policies.observation_features import Features
-from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,

@@ -11,11 +11,11 @@ import numpy as np
 
 from parlmesh.action_masks import unpack_mask
 from parlmesh.algorithms.n_step import n_step
+from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.algorithms.schedules import scheduled
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.normaliser import Normaliser
 from parlmesh.policies.observation_features import Features
-from parlmesh.random_state import pack_random_state, restore_random_state
 from parlmesh.types import (
     ACTION,
     ACTION_MASK,

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from parlmesh.federation.config import FederationConfig
 
+from .nodes.voters import voter_of
 from .records import Answer
 from .update_checks import refusal
-from .voters import voter_of
 
 
 def is_full(answers: Mapping[str, Answer], config: FederationConfig) -> bool:

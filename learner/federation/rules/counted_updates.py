@@ -15,8 +15,8 @@ from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.update_weights import counted_samples, middle, staleness_factors
 from parlmesh.types import Array
 
+from .nodes.voters import rows_of_voters, voter_of
 from .records import Answer, Counted, RoundRecord, UpdateRecord
-from .voters import rows_of_voters, voter_of
 
 _FEWEST_JUDGES = 3
 

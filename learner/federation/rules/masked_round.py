@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from parlmesh.federation.config import SecureConfig
 
-from .participants import Participants
+from .nodes.participants import Participants
 from .records import Assignment
 
 KEYS, SHARES, REVEAL = "keys", "shares", "reveal"

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from parlmesh.federation.config import FederationConfig
 
 from .buffer import may_answer_again
-from .eligibility import Eligibility
 from .evaluation import Evaluation
 from .events import Stop
 from .history import History
 from .masked_round import MaskedRound
-from .participants import Participants
+from .nodes.eligibility import Eligibility
+from .nodes.participants import Participants
+from .nodes.privacy_budget import Spending
 from .phase import Phase, wait_seconds
-from .privacy_budget import Spending
 from .records import Answer, Assignment, Counted, FederationState, Offer
 
 

@@ -13,11 +13,11 @@ from .counted_updates import Closing, close, why_failed
 from .evaluation import Evaluation, evaluators
 from .events import Action, Event
 from .masked_round import KEYS, SHARES, MaskedRound
-from .node_strikes import BAD_REASONS
+from .nodes.node_strikes import BAD_REASONS
+from .nodes.selection import select
 from .phase import Phase
 from .progress import Progress
 from .records import Answer, Assignment, FederationState, Offer, RoundRecord, RoundState
-from .selection import select
 from .snapshot import restore
 from .update_checks import check_values
 

@@ -9,10 +9,10 @@ from .evaluation import Evaluation
 from .events import Evaluated, Stop
 from .history import History
 from .masked_round import MaskedRound, NodeKeys, NodeShares
-from .node_strikes import Strike
+from .nodes.node_strikes import Strike
+from .nodes.selection import Nonces
 from .progress import Progress
 from .records import Answer, Assignment, Counted, FederationState, RoundRecord, RoundState, UpdateRecord
-from .selection import Nonces
 
 # As journals on disk name them: the underscores are not the code's.
 _PLAIN = (

@@ -23,8 +23,8 @@ from parlmesh.types import Array
 
 from ..model_versions import ModelFiles, StoredModel
 from ..noise_key import NOISE_KEY, NoiseKey
+from ..rules.nodes.voters import votes_of
 from ..rules.records import Counted
-from ..rules.voters import votes_of
 from .update_spool import Spool, SpooledUpdates
 
 if TYPE_CHECKING:

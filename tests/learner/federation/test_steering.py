@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from learner.federation.rules.counted_updates import close
+from learner.federation.rules.nodes.voters import votes_of
 from learner.federation.rules.records import Answer
-from learner.federation.rules.voters import votes_of
 from learner.federation.updates.aggregation import combination_for
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

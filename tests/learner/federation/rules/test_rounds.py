@@ -1,10 +1,10 @@
 import pytest
 
 from learner.federation.rules import events
+from learner.federation.rules.nodes.selection import select
 from learner.federation.rules.phase import Phase
 from learner.federation.rules.records import Answer, FederationState, Offer, RoundState
 from learner.federation.rules.rounds import Rounds
-from learner.federation.rules.selection import select
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 from parlmesh.federation.config import FederationConfig, SelectionConfig
 from parlmesh.federation.privacy import epsilon, releases_within

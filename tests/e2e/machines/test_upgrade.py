@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
 # What was released last; docs/upgrading.md names it too.
 PREVIOUS = "5ddfcc3"
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PATIENCE = 200.0
 TRAINING: dict[str, Any] = {
     "training.num_envs": 4,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from parlmesh.errors import AlreadyExists
 
-from .records import LONGEST_MESSAGE, Answer, Assignment, Offer, UpdateRecord
+from ..records import LONGEST_MESSAGE, Answer, Assignment, Offer, UpdateRecord
+from ..update_checks import refusal
 from .selection import Nonces
-from .update_checks import refusal
 
 
 @dataclass(slots=True)

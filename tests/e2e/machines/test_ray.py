@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PEER = ROOT / ".venv-peers" / "ray" / "bin" / "python"
 SECONDS = 800.0
 

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WORLD = Path(__file__).parent / "worlds" / "faulty.py"
 LONGEST_SECONDS = 110
 

@@ -18,7 +18,7 @@ from parlmesh.testing import free_port, wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(900)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 CONF = """
 ClusterName=parlmesh
 SlurmctldHost={host}(127.0.0.1)

@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine, for tests/e2e/test_ray.py; run by an interpreter that has Ray.
+"""A Ray cluster of two nodes on this machine, for tests/e2e/machines/test_ray.py; run by an interpreter that has Ray.
 
 Prints one JSON line. The fleet is placed and ended by `parlmesh ray` as a user types it.
 """

@@ -9,7 +9,7 @@ from parlmesh.federation.update_blocks import Updates
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.types import Array
 
-from .records import Counted
+from ..records import Counted
 
 
 def voter_of(node_id: str, config: FederationConfig) -> str:

@@ -13,7 +13,7 @@ from parlmesh.testing import Process, free_port, wait_until
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
 QUIET = ("--set", "metrics.port=null")
 

@@ -18,7 +18,7 @@ from parlmesh.testing import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "machines.md").read_text(encoding="utf-8")
 SERVERS, NODE = "10.213.7.1", "10.213.7.2"
 HOSTS = f"127.0.0.1 localhost\n{SERVERS} scheduler.example learner.example\n"

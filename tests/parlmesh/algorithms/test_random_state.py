@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parlmesh.algorithms.random_state import pack_random_state, restore_random_state
 from parlmesh.errors import InvalidInput
-from parlmesh.random_state import pack_random_state, restore_random_state
 
 
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 40), max_size=4))

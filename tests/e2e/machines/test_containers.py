@@ -20,7 +20,7 @@ from parlmesh.cli.__main__ import app
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3000)]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 COMPOSE = Path(sys.executable).parent / "podman-compose"
 CONF = """
 [containers]

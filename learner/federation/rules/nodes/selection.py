@@ -14,8 +14,8 @@ import numpy as np
 from parlmesh.errors import FleetError
 from parlmesh.federation.config import SelectionConfig
 
-from .records import Assignment, Offer
-from .update_checks import refusal
+from ..records import Assignment, Offer
+from ..update_checks import refusal
 
 
 def select(
