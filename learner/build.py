@@ -1,6 +1,7 @@
 """Wires the learner together: the one place that knows which concrete classes are used."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -61,7 +62,17 @@ class Parts:
 def build_run(
     config: LearnerConfig, registry: PolicyRegistry | None = None, models: ModelFolder | None = None
 ) -> Parts:
-    """A run as configured, from its newest checkpoint when there is one."""
+    """A run as configured, from its newest checkpoint when there is one. What fails leaves nothing open: a run that the
+    disk holds up is built again and again."""
+    with contextlib.ExitStack() as undo:
+        parts = _build_run(config, registry, models, undo)
+        undo.pop_all()
+    return parts
+
+
+def _build_run(
+    config: LearnerConfig, registry: PolicyRegistry | None, models: ModelFolder | None, undo: contextlib.ExitStack
+) -> Parts:
     training, plugins = config.training, load_plugins(config.plugins)
     environment = environment_spec(training.environment.model_dump())
     policy = policy_for(training, environment)
@@ -78,6 +89,8 @@ def build_run(
     check_feasible(config, policy, schema)
     check_processes(training)
     members, ranked = several(config, policy, max_policy_lag)
+    if members is not None:
+        undo.callback(members.close)
     trainer = trainer_for(
         training, policy, environment, plugins.algorithms, max_policy_lag=max_policy_lag, ranked=ranked
     )
@@ -95,6 +108,7 @@ def build_run(
     tracker = open_tracker(config.tracking.wandb, config.run_id, config.run_dir, settings)
     title = f"{training.environment.id}, seed {training.seed}"
     recorder = Recorder(config.run_dir, config.run_id, title, training.goal_return, tracker, settings)
+    undo.callback(recorder.close)
     league: League | None = None
     if environment.opposed:
         league = League(training.opponents, registry, config.run_dir / "opponents", training.seed)
@@ -116,7 +130,6 @@ def build_run(
         try:
             run.restore(found)
         except Exception as error:
-            recorder.close()
             folder = checkpoints.path / f"v{found.version:08d}"
             why = changed_settings(config.run_dir / EFFECTIVE, settings) or f"{type(error).__name__}: {error}"
             message = (

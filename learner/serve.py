@@ -3,6 +3,7 @@
 import asyncio
 
 from parlmesh.config import effective, to_yaml
+from parlmesh.files import replace_file
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
@@ -32,8 +33,11 @@ async def serve(config: LearnerConfig, stop: asyncio.Event) -> None:
         runs.open()
     else:
         lock = FolderLock(config.run_dir)
-    config.run_dir.mkdir(parents=True, exist_ok=True)
-    (config.run_dir / EFFECTIVE).write_text(to_yaml(config))
+    try:
+        replace_file(config.run_dir / EFFECTIVE, to_yaml(config).encode())
+    except OSError as error:
+        # For people; no run needs it.
+        log.warning("settings_not_written", path=str(config.run_dir / EFFECTIVE), error=str(error))
     stopping = asyncio.Event()
     federations = build_federations(config, channel)
     server = FleetServer(

@@ -1,7 +1,8 @@
 """Checkpoints: written whole or not at all, checked by digest when read. safetensors and JSON, never pickle.
 
 A checkpoint is a folder v<version>/ with state.safetensors and checkpoint.json. It is written under another name,
-synced to disk and renamed, so a crash at any moment leaves the older ones as they were.
+synced to disk and renamed, so a crash at any moment leaves the older ones as they were. A witness beside the folder
+knows of the newest: a run whose checkpoints are gone waits for them, and does not begin anew in silence.
 """
 
 import hashlib
@@ -16,10 +17,13 @@ import safetensors.numpy
 from parlmesh.durable_files import partial_path, remove, sync_folder, write_synced
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
+from parlmesh.witness import Witness
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."
 _PARTIAL = ".partial-"
+# Of any run: they are told from each other by their folders.
+_IDENTITY = 1
 log = get_logger("parlmesh.learner")
 
 
@@ -50,12 +54,17 @@ class Checkpoint:
         return cls(version, counters, {**trainer, **{_SOURCE_PREFIX + name: value for name, value in source.items()}})
 
 
+class CheckpointsGone(OSError):
+    """There were some, and none can be read. Somebody may put them back."""
+
+
 class CheckpointFolder:
     """The checkpoints of one run; keeps the newest few."""
 
     def __init__(self, path: Path, kept: int) -> None:
         self.path = path
         self._kept = kept
+        self._witness = Witness(path)
 
     def save(self, checkpoint: Checkpoint) -> Path:
         """Returns when the checkpoint is on disk."""
@@ -75,6 +84,7 @@ class CheckpointFolder:
             remove(final)
             partial.rename(final)
         sync_folder(self.path)
+        self._witness.tell(_IDENTITY, checkpoint.version)
         for old in self._folders()[: -self._kept]:
             remove(old)
         return final
@@ -88,12 +98,24 @@ class CheckpointFolder:
                 log.warning("partial_checkpoint_left", path=str(left), error=repr(error))
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a damaged one is passed over with an error in the log."""
+        """The newest checkpoint that is whole; a damaged one is passed over with an error in the log. CheckpointsGone
+        when there were some and none is left."""
+        seen = self._witness.read()
+        newest = 0 if seen is None else seen.last_id
         for folder in reversed(self._folders()):
             try:
-                return _read(folder)
+                found = _read(folder)
             except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
                 log.error("checkpoint_damaged", path=str(folder), error=repr(error))
+                continue
+            if found.version < newest:
+                log.error("checkpoint_gone", path=str(self.path), version=newest, found_version=found.version)
+            return found
+        if newest:
+            raise CheckpointsGone(
+                f"the checkpoints in {self.path} are gone, and there was one of version {newest}: put them back, or"
+                f" delete {self._witness.path.name} beside them to begin the run anew"
+            )
         return None
 
     @property

@@ -52,5 +52,7 @@ class Disk:
 
 def sentence_of(error: OSError) -> str:
     """What the disk said, of which file."""
+    if not error.errno:
+        return str(error)
     where = f" {os.fspath(error.filename)}" if isinstance(error.filename, str | os.PathLike) else " a file of the run"
     return f"cannot write{where}: {error.strerror or error}"

@@ -12,7 +12,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from parlmesh.durable_files import remove
+from parlmesh.durable_files import replace_file
 from parlmesh.telemetry import get_logger
 
 from ..runs.progress import Progress, RunState
@@ -91,7 +91,11 @@ class Recorder:
         self._goal = goal
         self._tracker = tracker or NoTracker()
         self._metrics = Lines(run_dir / METRICS_FILE)
-        self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+        try:
+            self._events: EventFileWriter | None = EventFileWriter(str(run_dir / "tensorboard"))
+        except BaseException:
+            self._metrics.close()
+            raise
         if settings is not None:
             self._add_event(Event(wall_time=time.time(), step=0, summary=hparams_summary(settings, run_id)))
 
@@ -127,10 +131,7 @@ class Recorder:
 
     def save_policy(self, blob: bytes) -> None:
         """The best policy so far, ready for use."""
-        partial = self._dir / ".policy.partial"
-        remove(partial)
-        partial.write_bytes(blob)
-        partial.rename(self._dir / "policy.safetensors")
+        replace_file(self._dir / "policy.safetensors", blob)
 
     def finish(self, progress: Progress, state: RunState, reason: str, digest: str, dropped: Mapping[str, int]) -> None:
         """The summary and the picture."""
@@ -156,7 +157,8 @@ class Recorder:
             "failed_evaluations": progress.failed_evaluations,
             "last_failure": progress.last_failure,
         }
-        (self._dir / "summary.json").write_text(json.dumps(finite(summary), indent=2, allow_nan=False) + "\n")
+        told = json.dumps(finite(summary), indent=2, allow_nan=False) + "\n"
+        replace_file(self._dir / "summary.json", told.encode())
         draw_learning_curve(self._dir / METRICS_FILE, self._dir / "learning-curve.png", self._title, self._goal)
 
     def close(self) -> None:

@@ -55,8 +55,12 @@ class Versions:
 
 
 def uid_of(folder: Path) -> str:
-    """The uid of the run in a folder; empty before it was started."""
-    found = _read(folder / VERSIONS_FILE)
+    """The uid of the run in a folder; empty before it was started, and while the disk does not say."""
+    try:
+        found = _read(folder / VERSIONS_FILE)
+    except OSError as error:
+        log.error("versions_unreadable", path=str(folder / VERSIONS_FILE), error=repr(error))
+        return ""
     return found.uid if found is not None else ""
 
 

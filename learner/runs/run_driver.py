@@ -53,12 +53,17 @@ class Driver:
             entry.live = await asyncio.to_thread(self.launch, entry)
             entry.held_up = ""
         except OSError as error:
-            entry.held_up = sentence_of(error)
-            log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=entry.held_up)
+            self.hold_up(entry, error)
         except Exception as error:
             await self._fail(entry, error)
             return False
         return True
+
+    def hold_up(self, entry: Entry, error: OSError) -> None:
+        """The disk keeps it from being made ready; said once for as long as it is the same."""
+        if entry.held_up != (why := sentence_of(error)):
+            log.warning("run_held_up", run_id=entry.run_id, by="disk", reason=why)
+        entry.held_up = why
 
     async def _drive(self, entry: Entry) -> None:
         try:

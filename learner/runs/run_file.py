@@ -38,11 +38,11 @@ class RunRecord(Config):
 
 
 def read_record(folder: Path) -> RunRecord | None:
-    """None when there is none, or one that cannot be read, which is said in the log."""
+    """None when there is none, or one that is damaged, which is said in the log; OSError when the disk does not say."""
     try:
         return RunRecord.model_validate_json((folder / RUN_FILE).read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValidationError) as error:
+    except ValidationError as error:
         log.error("run_record_damaged", path=str(folder / RUN_FILE), error=repr(error))
         return None

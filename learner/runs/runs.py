@@ -5,6 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Never
 
 from pydantic import ValidationError
@@ -41,6 +42,8 @@ from .training_loop import TrainingRun
 
 log = get_logger("parlmesh.learner")
 
+_RECALL_SECONDS = 1.0
+
 
 class Runs:
     """The runs by id. Lives on the event loop; files are written in threads."""
@@ -64,6 +67,8 @@ class Runs:
         self.strikes = Strikes()
         self._driver = Driver(launch, self.past, self.strikes, clock)
         self._locks: list[FolderLock] = []
+        # Runs that the disk does not give out now, and why.
+        self._unread: dict[str, str] = {}
 
     def open(self) -> None:
         """Reads what was written down, and makes the configured run ready; ConfigError when it cannot be."""
@@ -78,9 +83,7 @@ class Runs:
 
     def _open(self) -> None:
         for folder in sorted(self._config.created_runs_dir.glob("*/")):
-            record = read_record(folder)
-            if record is not None and record.run_id == folder.name:
-                self._recall(record)
+            self._recall(folder)
         config = self._config
         if config.run_id in self._entries:
             folder = self._entries[config.run_id].config.run_dir
@@ -102,15 +105,22 @@ class Runs:
         entry = self._enter(record.model_copy(update=changes), config)
         try:
             entry.live = self._driver.launch(entry)
-        except (FleetError, OSError):
+        except FleetError:
             # The operator's to mend, who is told before anything is served.
             raise
+        except OSError as error:
+            # Passes, or is mended while others train; tried again until then.
+            self._driver.hold_up(entry, error)
         except Exception as error:
             log.exception("run_failed", error, run_id=entry.run_id)
             reason = sentence_at(error)
             failed = {"state": RunState.FAILED, "reason": reason, "end_time": self._clock()}
             entry.record = entry.record.model_copy(update=failed)
-        entry.record.write(config.run_dir)
+        try:
+            entry.record.write(config.run_dir)
+        except OSError as error:
+            # The next change writes it; until then a start finds the run as it was.
+            log.warning("run_record_not_written", run_id=entry.run_id, error=sentence_of(error))
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Trains what is to be trained until `stop`; then every run has a checkpoint and goes on at the next start."""
@@ -120,7 +130,9 @@ class Runs:
                 for entry in list(self._entries.values()):
                     if entry.record.state in (RunState.RUNNING, RunState.PAUSED):
                         await self._driver.go_on(entry, group)
+                recalling = group.create_task(self._recall_on(group))
                 await stop.wait()
+                recalling.cancel()
                 self._driver.closing = True
                 for entry in self._entries.values():
                     if entry.live is not None:
@@ -143,6 +155,7 @@ class Runs:
             message = f"run_id is needed: this learner has {len(self._entries)} runs, {self._names()}"
             raise InvalidInput(message, reason="RUN_ID_NEEDED")
         if run_id not in self._entries:
+            self._check_read(run_id)
             raise NotFound(f"run {run_id!r} is not here; this learner has {self._names()}", reason="UNKNOWN_RUN")
         return self._entries[run_id]
 
@@ -200,6 +213,7 @@ class Runs:
                 raise InvalidInput(f"run_id must match {RUN_ID}, got {run_id!r}", reason="RUN_ID")
             if run_id in self._entries:
                 raise AlreadyExists(f"run {run_id!r} exists and is {self._entries[run_id].state.value}", run_id=run_id)
+            self._check_read(run_id)
             if len(self._entries) >= self._config.max_runs:
                 message = (
                     f"{len(self._entries)} runs are kept; that is the limit (max_runs):"
@@ -310,12 +324,39 @@ class Runs:
         changes = {"run_id": record.run_id, "run_dir": folder, "training": training}
         return self._enter(record, self._config.model_copy(update=changes))
 
-    def _recall(self, record: RunRecord) -> None:
+    def _recall(self, folder: Path) -> Entry | None:
+        """A run that was created before; None when there is none, or the disk does not say."""
         try:
-            self._remember(record)
+            record = read_record(folder)
+        except OSError as error:
+            if self._unread.get(folder.name) != (why := sentence_of(error)):
+                log.error("run_record_unreadable", run_id=folder.name, error=why)
+            self._unread[folder.name] = why
+            return None
+        self._unread.pop(folder.name, None)
+        if record is None or record.run_id != folder.name:
+            return None
+        try:
+            return self._remember(record)
         except ValidationError as error:
             why = describe_errors(TrainingConfig, error).message
             log.error("run_record_damaged", run_id=record.run_id, error=why)
+            return None
+
+    async def _recall_on(self, group: asyncio.TaskGroup) -> None:
+        """A disk that does not give out a run now may do so in a moment."""
+        while self._unread:
+            await asyncio.sleep(_RECALL_SECONDS)
+            async with self._changing:
+                for run_id in sorted(self._unread):
+                    entry = self._recall(self._config.created_runs_dir / run_id)
+                    if entry is not None and entry.record.state in (RunState.RUNNING, RunState.PAUSED):
+                        log.info("run_recalled", run_id=run_id)
+                        await self._driver.go_on(entry, group)
+
+    def _check_read(self, run_id: str) -> None:
+        if run_id in self._unread:
+            raise Unavailable(f"run {run_id!r} cannot be read at present: {self._unread[run_id]}", reason="DISK")
 
     def _enter(self, record: RunRecord, config: LearnerConfig) -> Entry:
         models = ModelFolder(config.run_dir / "models", record.run_id, config.training.kept_models)

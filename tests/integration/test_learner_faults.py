@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import json
+import os
 import re
+import resource
 import shutil
 
 import pytest
@@ -14,6 +16,7 @@ from learner.runs.progress import RunState
 from learner.serve import serve
 from parlmesh.config import to_yaml
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
+from parlmesh.files import remove
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
 
@@ -54,6 +57,22 @@ async def trains(runs, run_id="run", more=100):
     entry = runs.get(run_id)
     before = entry.standing.get("steps", 0)
     await wait_until_async(lambda: entry.standing.get("steps", 0) > before + more, WAIT)
+
+
+@contextlib.contextmanager
+def files_no_longer_than(size):
+    """A disk that is full: what does not fit is written short, then refused (EFBIG)."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        release_files()
+
+
+def release_files():
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +272,116 @@ async def test_a_run_whose_folder_cannot_be_written_is_made_ready_when_it_can_be
         (folder / "tensorboard").unlink()
         await trains(runs, "other")
         assert entry.obstacle == ""
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "metrics.jsonl", "versions.json"])
+async def test_a_learner_whose_configured_run_the_disk_holds_up_serves_its_other_runs(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+        await runs.create("other", ENDLESS)
+        await runs.start("other")
+        await trains(runs, "other")
+    blocked, aside = tmp_path / "run" / name, tmp_path / "aside"
+    blocked.rename(aside)
+    if name == "tensorboard":
+        blocked.write_text("in the way")
+    else:
+        blocked.mkdir()
+    files = len(os.listdir("/proc/self/fd"))
+    async with learner(tmp_path / "run") as runs:
+        entry = runs.get("run")
+        await wait_until_async(lambda: str(blocked) in entry.obstacle, WAIT)
+        assert (entry.state, entry.obstacles) == (RunState.RUNNING, ("disk",))
+        await trains(runs, "other")
+        await asyncio.sleep(0.5)
+        assert len(os.listdir("/proc/self/fd")) < files + 15, "a try that fails leaves nothing open"
+        remove(blocked)
+        aside.rename(blocked)
+        await trains(runs)
+        assert entry.obstacle == ""
+
+
+# TensorBoard's own thread ends with the error, and is replaced.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+async def test_a_learner_starts_on_a_full_disk_and_trains_when_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+        steps = runs.get("run").standing["steps"]
+    with files_no_longer_than(10):
+        async with learner(tmp_path / "run") as runs:
+            entry = runs.get("run")
+            await wait_until_async(lambda: entry.obstacle, WAIT)
+            assert entry.state is RunState.RUNNING
+            release_files()
+            await wait_until_async(lambda: entry.standing.get("steps", 0) > steps, WAIT)
+            assert entry.obstacle == ""
+
+
+async def test_a_run_that_the_disk_does_not_give_out_is_recalled_when_it_does(tmp_path, monkeypatch):
+    monkeypatch.setattr("learner.runs.runs._RECALL_SECONDS", 0.05)
+    async with learner(tmp_path / "run") as runs:
+        await runs.create("other", ENDLESS)
+        await runs.start("other")
+        await trains(runs, "other")
+    record = tmp_path / "run" / "runs" / "other" / "run.json"
+    record.rename(tmp_path / "aside")
+    record.mkdir()
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+        for refused in (lambda: runs.start("other"), lambda: runs.create("other", ENDLESS)):
+            with pytest.raises(Unavailable, match="run 'other' cannot be read at present"):
+                await refused()
+        record.rmdir()
+        (tmp_path / "aside").rename(record)
+        await wait_until_async(lambda: not runs._unread, WAIT)
+        await trains(runs, "other")
+
+
+@pytest.mark.parametrize("damage", ["gone", "emptied", "damaged"])
+async def test_a_run_whose_checkpoints_are_gone_waits_for_them_and_never_begins_anew_in_silence(
+    tmp_path, monkeypatch, damage
+):
+    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+    saved, aside = tmp_path / "run" / "checkpoints", tmp_path / "aside"
+    newest = int(max(saved.iterdir()).name[1:])
+    steps = json.loads((max(saved.iterdir()) / "checkpoint.json").read_text())["counters"]["steps"]
+    shutil.copytree(saved, aside)
+    if damage == "damaged":
+        for each in saved.iterdir():
+            (each / "checkpoint.json").write_text("[]")
+    else:
+        shutil.rmtree(saved)
+        if damage == "emptied":
+            saved.mkdir()
+    async with learner(tmp_path / "run") as runs:
+        entry = runs.get("run")
+        said = f"the checkpoints in {saved} are gone, and there was one of version {newest}: put them back"
+        await wait_until_async(lambda: said in entry.obstacle, WAIT)
+        assert (entry.state, entry.live) == (RunState.RUNNING, None)
+        remove(saved)
+        aside.rename(saved)
+        await wait_until_async(lambda: entry.standing.get("steps", 0) > steps, WAIT)
+        assert entry.obstacle == ""
+    # Whoever wants it so says it.
+    shutil.rmtree(saved)
+    (tmp_path / "run" / "checkpoints.witness").unlink()
+    async with learner(tmp_path / "run") as runs:
+        await trains(runs)
+
+
+async def test_a_newest_checkpoint_that_is_gone_is_told(tmp_path, caplog):
+    async with learner(tmp_path) as runs:
+        await trains(runs, more=500)
+    older, newest = sorted((tmp_path / "checkpoints").iterdir())[-2:]
+    shutil.rmtree(newest)
+    found = build_run(LearnerConfig(mode="serial", run_dir=tmp_path, training=ENDLESS)).found
+    assert found is not None
+    assert found.version == int(older.name[1:])
+    assert "checkpoint_gone" in caplog.text
 
 
 async def test_a_change_that_cannot_be_written_down_changes_nothing(tmp_path):

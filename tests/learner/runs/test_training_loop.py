@@ -70,6 +70,7 @@ async def test_a_run_ends_at_its_budget_with_one_version_per_update(tmp_path):
     assert progress.max_policy_lag_seen == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "checkpoints",
+        "checkpoints.witness",
         "learning-curve.png",
         "metrics.jsonl",
         "models",
