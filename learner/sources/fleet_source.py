@@ -10,7 +10,7 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied
+from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unavailable
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array, Search, Trajectory
 from parlmesh.v1 import task_pb2 as pb
@@ -83,7 +83,9 @@ class FleetSource:
         self._actors = RolloutActors(channel, _KIND)
         self._look_soon = False
         self._last_failure = ""
-        self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, listener.obstacle)
+        self._dispatcher = Dispatcher(channel, f"learner-{run_id}", self._settle, self._note_obstacle)
+        # Actors that do not know of the run's uid: they are of an older release.
+        self._old: set[str] = set()
 
     @property
     def outstanding(self) -> int:
@@ -100,7 +102,7 @@ class FleetSource:
         """Submits one background task per trajectory."""
         # Failures that come at once are not asked for at once again.
         await asyncio.sleep(min(_LONGEST_PAUSE_SECONDS, _PAUSE_SECONDS * self._failures.in_a_row))
-        avoided = self._failures.avoided(self._clock())
+        avoided = self._failures.avoided(self._clock()) | self._old
         specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
         names = self._dispatcher.submit(specs)
         self._rollouts.update(names)
@@ -136,7 +138,7 @@ class FleetSource:
         Nodes evaluate in turn, so that no single one says alone that a goal is reached.
         """
         spec = self._evaluation(version, seed, seconds)
-        judge = self._actors.judge()
+        judge = self._actors.judge(self._old)
         if judge:
             spec.placement.node_id = judge
             spec.queue_timeout.FromNanoseconds(round(min(_NODE_SECONDS, seconds / 2) * 1e9))
@@ -159,6 +161,10 @@ class FleetSource:
         try:
             async with asyncio.timeout(seconds):
                 outcome: pb.Outcome = await future
+        except TimeoutError:
+            if why := self._dispatcher.refused.get(spec.kind):
+                raise Unavailable(why) from None
+            raise
         finally:
             del self._evaluations[task_id]
             if not future.done() or future.cancelled():
@@ -178,10 +184,17 @@ class FleetSource:
             await self._dispatcher.cancel(sorted(self._rollouts))
             self._rollouts.clear()
 
+    def _note_obstacle(self, _: str) -> None:
+        """Only rollouts hold a run up: what else is refused costs itself."""
+        refused = self._dispatcher.refused
+        self._listener.obstacle(refused.get(_KIND) or refused.get("") or "")
+
     async def _look(self) -> None:
         """Keeps an eye on who can collect, and says when more could than are asked."""
         while True:
             await self._actors.look()
+            # One that left may come back as another release.
+            self._old &= self._actors.actors
             self._listener.note(crowded(self._actors.slots, self._config))
             self._give_up_if_hopeless()
             self._look_soon = False
@@ -213,10 +226,9 @@ class FleetSource:
             steps = f"{self._config.num_envs} x {self._config.trajectory_steps} steps"
             message += f"; the environment hangs, or {steps} need more than experience.rollout_timeout_seconds"
         log.warning("rollout_failed", reason=failure.reason, message=failure.message, actor_id=outcome.actor_id)
-        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and self._run_uid:
-            # An actor of an older release: it does not need to know.
-            log.warning("old_actor", actor_id=outcome.actor_id, advice="its tasks no longer name the run's uid")
-            self._run_uid = ""
+        if failure.reason == "INVALID_PARAMETERS" and "'run_uid'" in message and outcome.actor_id not in self._old:
+            log.warning("old_actor", actor_id=outcome.actor_id, advice="others are asked, as long as there are any")
+            self._old.add(outcome.actor_id)
         before = self._failures.avoided(now)
         self._failures.add(outcome.actor_id, now, timed_out=timed_out)
         if self._failures.avoided(now) - before:
@@ -295,8 +307,14 @@ class FleetSource:
         return spec
 
     def _named(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        uid = {"run_uid": self._run_uid} if self._run_uid else {}
+        uid = {"run_uid": self._run_uid} if self._run_uid and not self._all_old else {}
         return {"run_id": self._run_id, **uid, **parameters}
+
+    @property
+    def _all_old(self) -> bool:
+        """Whether nobody is there who knows of uids. The word of one costs that one alone."""
+        present = self._actors.actors
+        return bool(self._old) and bool(present) and self._old >= present
 
 
 def _search(search: Search | None) -> dict[str, Any]:

@@ -68,10 +68,12 @@ class RolloutActors:
         self._nodes = {actor.actor_id: actor.node_id for actor in actors}
         self._judges = sorted({actor.node_id for actor in actors if _EVALUATE in actor.kinds})
 
-    def judge(self) -> str:
+    def judge(self, avoided: Collection[str] = ()) -> str:
         """The node whose turn it is to evaluate: no single one shall say alone that a goal is reached. Empty when there
-        are no two."""
-        return self._judges[next(self._evaluations) % len(self._judges)] if len(self._judges) > 1 else ""
+        are no two without an actor that is avoided."""
+        bad = {self._nodes.get(actor_id, "") for actor_id in avoided}
+        judges = [node for node in self._judges if node not in bad]
+        return judges[next(self._evaluations) % len(judges)] if len(judges) > 1 else ""
 
     def node_without(self, avoided: Collection[str]) -> str:
         """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""

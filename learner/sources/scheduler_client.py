@@ -9,6 +9,7 @@ import random
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
@@ -32,6 +33,16 @@ _IN_A_LIFE = re.compile(r"[0-9a-f]{8}-\d+(-[0-9a-f]{8})?")
 _UNFINISHED = (pb.TASK_STATE_WAITING, pb.TASK_STATE_QUEUED, pb.TASK_STATE_RUNNING)
 
 
+@dataclass(slots=True)
+class _Lane:
+    """Tasks of one kind on their way to the scheduler: a kind that it refuses holds up no other."""
+
+    unsent: list[pb.TaskSpec] = field(default_factory=list)
+    # Being submitted: the scheduler need not know them yet.
+    sending: set[str] = field(default_factory=set)
+    filled: asyncio.Event = field(default_factory=asyncio.Event)
+
+
 class Dispatcher:
     """Owns the tasks it submitted until their outcome is known. `run` must be running for anything to happen."""
 
@@ -42,7 +53,8 @@ class Dispatcher:
         on_outcome: Callable[[pb.Outcome], None],
         on_obstacle: Callable[[str], None] = lambda sentence: None,
     ) -> None:
-        """`on_obstacle` is told why tasks cannot be submitted now, and of nothing when they can again."""
+        """`on_obstacle` is told why tasks cannot be submitted now, and of nothing when they can again;
+        `refused` says the same by kind."""
         self._stub = SchedulerServiceStub(channel)
         self._submitter = submitter
         self._on_outcome = on_outcome
@@ -50,12 +62,11 @@ class Dispatcher:
         # A life of its own: ids must not meet those of the learner before a restart.
         self._life = secrets.token_hex(4)
         self._count = 0
-        self._unsent: list[pb.TaskSpec] = []
-        # Submitted or being submitted; the scheduler need not know those in `_sending` yet.
+        self._lanes: dict[str, _Lane] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self.refused: dict[str, str] = {}
+        # Not ended as far as is known, submitted or not.
         self._pending: set[str] = set()
-        self._sending: set[str] = set()
-        self._unwanted: set[str] = set()
-        self._submitted = asyncio.Event()
 
     def submit(self, specs: Sequence[pb.TaskSpec]) -> list[str]:
         """Names the tasks and hands them to `run`; never waits."""
@@ -65,48 +76,77 @@ class Dispatcher:
             spec.task_id = f"{self._submitter}-{self._life}-{self._count}-{secrets.token_hex(4)}"
             spec.submitter = self._submitter
             self._pending.add(spec.task_id)
-        self._unsent.extend(specs)
-        self._submitted.set()
+            lane = self._lane(spec.kind)
+            lane.unsent.append(spec)
+            lane.filled.set()
         return [spec.task_id for spec in specs]
 
     async def run(self) -> None:
         """Until cancelled."""
         await self._retried(self._cancel_leftovers, "cancel_leftovers")
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._send())
+            self._group = group
+            for kind, lane in self._lanes.items():
+                group.create_task(self._send(kind, lane))
             group.create_task(self._watch())
             group.create_task(self._sweep())
 
     async def cancel(self, task_ids: Sequence[str]) -> None:
         """Best effort: what cannot be cancelled ends by itself."""
-        self._unsent = [spec for spec in self._unsent if spec.task_id not in set(task_ids)]
+        unsent = self._unsent()
         self._pending.difference_update(task_ids)
-        self._unwanted.update(self._sending.intersection(task_ids))
-        await self._cancel(task_ids)
+        for lane in self._lanes.values():
+            lane.unsent = [spec for spec in lane.unsent if spec.task_id in self._pending]
+        await self._cancel([task_id for task_id in task_ids if task_id not in unsent])
 
     async def _cancel(self, task_ids: Sequence[str]) -> None:
+        if not task_ids:
+            return
         try:
             await self._stub.CancelTasks(scheduler_pb.CancelTasksRequest(task_ids=task_ids), timeout=_CALL_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            log.warning("cancel_failed", error=error_from_rpc(error).message)
+        except grpc.aio.AioRpcError as rpc_error:
+            error = error_from_rpc(rpc_error)
+            if isinstance(error, NotFound) and len(task_ids) > 1:
+                # One that it does not know refuses them all.
+                half = len(task_ids) // 2
+                await self._cancel(task_ids[:half])
+                await self._cancel(task_ids[half:])
+            elif not isinstance(error, NotFound):
+                log.warning("cancel_failed", error=error.message)
 
-    async def _send(self) -> None:
+    def _lane(self, kind: str) -> _Lane:
+        lane = self._lanes.get(kind)
+        if lane is None:
+            lane = self._lanes[kind] = _Lane()
+            if self._group is not None:
+                self._group.create_task(self._send(kind, lane))
+        return lane
+
+    def _unsent(self) -> set[str]:
+        return {spec.task_id for lane in self._lanes.values() for spec in lane.unsent}
+
+    async def _send(self, kind: str, lane: _Lane) -> None:
         while True:
-            await self._submitted.wait()
-            self._submitted.clear()
-            while self._unsent:
-                await self._send_some()
+            await lane.filled.wait()
+            lane.filled.clear()
+            while lane.unsent:
+                await self._send_some(kind, lane)
 
-    async def _send_some(self) -> None:
-        request = scheduler_pb.SubmitTasksRequest(tasks=self._unsent[:_TASKS_PER_REQUEST])
-        self._unsent = self._unsent[_TASKS_PER_REQUEST:]
-        self._sending = {spec.task_id for spec in request.tasks}
-        # Safe to repeat: the tasks carry ids.
-        await self._retried(functools.partial(self._stub.SubmitTasks, request, timeout=_CALL_SECONDS), "submit")
-        self._sending = set()
-        unwanted, self._unwanted = sorted(self._unwanted), set()
-        if unwanted:
-            await self._cancel(unwanted)
+    async def _send_some(self, kind: str, lane: _Lane) -> None:
+        specs, lane.unsent = lane.unsent[:_TASKS_PER_REQUEST], lane.unsent[_TASKS_PER_REQUEST:]
+        lane.sending = {spec.task_id for spec in specs}
+
+        async def submit() -> None:
+            wanted = [spec for spec in specs if spec.task_id in self._pending]
+            if wanted:
+                # Safe to repeat: the tasks carry ids.
+                request = scheduler_pb.SubmitTasksRequest(tasks=wanted)
+                await self._stub.SubmitTasks(request, timeout=_CALL_SECONDS)
+
+        await self._retried(submit, "submit", kind)
+        # What was taken back meanwhile may have arrived with a try whose answer was lost.
+        unwanted, lane.sending = sorted(lane.sending - self._pending), set()
+        await self._cancel(unwanted)
 
     async def _watch(self) -> None:
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
@@ -126,8 +166,8 @@ class Dispatcher:
         before: set[str] = set()
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
-            unsent = {spec.task_id for spec in self._unsent}
-            for task_id in (before & self._pending) - unsent - self._sending:
+            sending = {task_id for lane in self._lanes.values() for task_id in lane.sending}
+            for task_id in (before & self._pending) - self._unsent() - sending:
                 try:
                     await self._ask(task_id)
                 except FleetError as error:
@@ -171,18 +211,25 @@ class Dispatcher:
                 # One odd answer must not end the watch over all others.
                 log.exception("outcome_unusable", error, task_id=outcome.task_id)
 
-    async def _retried(self, call: Callable[[], Awaitable[object]], name: str) -> None:
+    def _tell(self, kind: str, sentence: str) -> None:
+        if sentence:
+            self.refused[kind] = sentence
+        else:
+            self.refused.pop(kind, None)
+        self._on_obstacle("; ".join(dict.fromkeys(self.refused.values())))
+
+    async def _retried(self, call: Callable[[], Awaitable[object]], name: str, kind: str = "") -> None:
         """Repeats a call until the scheduler takes it: whatever it refuses today may be right tomorrow, when an actor
         with the kind is back or a limit was raised."""
         backoff = Backoff(rng=random.Random())  # noqa: S311 - jitter
         while True:
             try:
                 await call()
-                self._on_obstacle("")
+                self._tell(kind, "")
                 return
             except grpc.aio.AioRpcError as rpc_error:
                 error = error_from_rpc(rpc_error)
-                self._on_obstacle(f"the scheduler takes no tasks: {error.message}")
+                self._tell(kind, f"the scheduler takes no tasks: {error.message}")
                 delay = max(backoff.next(), getattr(error, "retry_after_seconds", 0.0))
                 log.warning(
                     "scheduler_unavailable",

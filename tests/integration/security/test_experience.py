@@ -33,7 +33,7 @@ class Experience:
 
     async def asked(self):
         await self.live._fleet.request(1, 1)
-        return self.live._fleet._dispatcher._unsent[-1].task_id
+        return self.live._fleet._dispatcher._lanes["rollout"].unsent[-1].task_id
 
     async def upload(self, node, sequence=1, fragment=None, **changes):
         """The reason of a refusal; empty when it was taken."""

@@ -2,14 +2,14 @@
 
 import asyncio
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
 from learner.config import ExperienceConfig, TrainingConfig
 from learner.sources.fleet_source import FleetSource, Listener, crowded
 from learner.sources.rollout_actors import RolloutActor
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import FleetError, InvalidInput, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock
 from parlmesh.types import Fragment, Trajectory
@@ -43,7 +43,7 @@ async def fleet(**training):
 async def ask(source):
     """The spec of one more rollout."""
     await source.request(1, 1)
-    return source._dispatcher._unsent[-1]
+    return source._dispatcher._lanes["rollout"].unsent[-1]
 
 
 def failed(task_id, reason, message="no", actor="old"):
@@ -78,15 +78,29 @@ async def test_an_old_actor_costs_its_tasks_and_others_are_asked():
         assert heard.hopeless == []
 
 
-async def test_an_actor_that_does_not_know_of_uids_is_not_told_of_them():
-    async with fleet() as (source, heard, _):
+async def test_the_word_of_one_actor_that_does_not_know_of_uids_costs_that_actor_alone():
+    unknown = "rollout has no parameter 'run_uid'; it has: seed"
+    async with fleet() as (source, heard, clock):
         spec = await ask(source)
         assert payload_from_proto(spec.payload)[0]["run_uid"] == "uid"
-        source._dispatcher._settle(
-            failed(spec.task_id, "INVALID_PARAMETERS", "rollout has no parameter 'run_uid'; it has: seed")
-        )
-        assert "run_uid" not in payload_from_proto((await ask(source)).payload)[0]
-        assert len(heard.failed) == 1
+        source._dispatcher._settle(failed(spec.task_id, "INVALID_PARAMETERS", unknown))
+        for _ in range(5):
+            # However long it says no more.
+            clock.advance(100.0)
+            spec = await ask(source)
+            assert payload_from_proto(spec.payload)[0]["run_uid"] == "uid"
+            assert spec.placement.node_id == "n2"
+        assert source._actors.judge(source._old) == ""
+        # Where all are old, none needs to know.
+        source._dispatcher._settle(failed(spec.task_id, "INVALID_PARAMETERS", unknown, actor="new"))
+        spec = await ask(source)
+        assert "run_uid" not in payload_from_proto(spec.payload)[0]
+        assert len(heard.failed) == 2
+        # One of this release comes.
+        source._actors.members = [*source._actors.members, RolloutActor("newest", "n3", 1)]
+        spec = await ask(source)
+        assert payload_from_proto(spec.payload)[0]["run_uid"] == "uid"
+        assert spec.placement.node_id == "n3"
 
 
 async def test_a_run_fails_when_rollouts_fail_everywhere_and_no_trajectory_is_taken_between():
@@ -136,12 +150,24 @@ async def test_an_evaluation_that_takes_too_long_is_taken_back_and_is_no_more_ur
         evaluating = asyncio.ensure_future(source.evaluate(1, 0, 0.05))
         await asyncio.sleep(0)
         (task_id,) = source._evaluations
-        spec = source._dispatcher._unsent[-1]
+        spec = source._dispatcher._lanes["evaluate"].unsent[-1]
         assert (spec.priority, spec.run_timeout.ToMilliseconds()) == (pb.PRIORITY_BACKGROUND, 50)
         with pytest.raises(TimeoutError):
             await evaluating
         assert taken_back == [task_id]
         assert source._evaluations == {}
+
+
+async def test_an_evaluation_that_nobody_offers_costs_itself_and_holds_up_no_rollout():
+    async with fleet() as (source, _, _clock):
+        obstacles = []
+        source._listener = replace(source._listener, obstacle=obstacles.append)
+        source._dispatcher._tell("evaluate", "the scheduler takes no tasks: no actor offers evaluate")
+        with pytest.raises(Unavailable, match="no actor offers evaluate"):
+            await source.evaluate(1, 0, 0.05)
+        assert obstacles == [""]
+        source._dispatcher._tell("rollout", "the scheduler takes no tasks: no actor offers rollout")
+        assert obstacles[-1] == "the scheduler takes no tasks: no actor offers rollout"
 
 
 async def test_a_failed_evaluation_says_why():
@@ -172,7 +198,7 @@ async def test_nodes_evaluate_in_turn_and_another_one_does_when_its_turn_passes(
                 for _ in range(5):
                     await asyncio.sleep(0)
                 (task_id,) = source._evaluations
-                found.append(source._dispatcher._unsent[-1].placement.node_id)
+                found.append(source._dispatcher._lanes["evaluate"].unsent[-1].placement.node_id)
                 answer = {f"{name}_return": 1.0 for name in ("mean", "min", "max")} | {"episodes": 1}
                 done = pb.Outcome(task_id=task_id, state=pb.TASK_STATE_SUCCEEDED, result=payload_to_proto(answer))
                 source._dispatcher._settle(failed(task_id, why) if why else done)

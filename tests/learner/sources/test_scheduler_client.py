@@ -23,8 +23,11 @@ class Refusing(SchedulerServiceServicer):
 
     def __init__(self):
         self.refusal = None
+        # The one kind that is refused; None = all.
+        self.refused = None
         self.tries = 0
         self.tasks, self.cancelled, self.leftovers = [], [], []
+        self.forgotten = set()
         self.outcomes = asyncio.Queue()
 
     @property
@@ -35,7 +38,7 @@ class Refusing(SchedulerServiceServicer):
 
     async def SubmitTasks(self, request, context):
         self.tries += 1
-        if self.refusal is not None:
+        if self.refusal is not None and (self.refused is None or request.tasks[0].kind == self.refused):
             raise self.refusal
         self.tasks += [task.task_id for task in request.tasks]
         return pb.SubmitTasksResponse(task_ids=self.tasks)
@@ -49,6 +52,8 @@ class Refusing(SchedulerServiceServicer):
         return pb.ListTasksResponse(tasks=tasks, next_page_token="more" if self.leftovers else "")
 
     async def CancelTasks(self, request, context):
+        if self.forgotten & set(request.task_ids):
+            await context.abort(grpc.StatusCode.NOT_FOUND, "unknown")
         self.cancelled += request.task_ids
         return pb.CancelTasksResponse()
 
@@ -88,14 +93,41 @@ async def test_a_task_that_is_still_refused_is_not_lost_and_can_be_taken_back(mo
     outcomes = []
     async with dispatching(outcomes.append) as (scheduler, dispatcher, _):
         scheduler.refusal = InvalidInput("no")
-        kept, dropped = dispatcher.submit([task_pb2.TaskSpec(kind="a"), task_pb2.TaskSpec(kind="b")])
+        kept, dropped = dispatcher.submit([task_pb2.TaskSpec(kind="a"), task_pb2.TaskSpec(kind="a")])
         await wait_until_async(lambda: scheduler.tries >= 3, WAIT)
         assert outcomes == [], "the scheduler was not asked for what it never took"
         await dispatcher.cancel([dropped])
         assert scheduler.cancelled == [dropped]
         scheduler.refusal = None
-        await wait_until_async(lambda: scheduler.tasks == [kept, dropped], WAIT)
+        await wait_until_async(lambda: scheduler.tasks == [kept], WAIT)
+        # A try whose answer was lost may have brought it there.
         await wait_until_async(lambda: scheduler.cancelled == [dropped, dropped], WAIT)
+
+
+async def test_a_kind_that_nobody_offers_holds_up_no_other_and_is_given_up_with_its_task():
+    async with dispatching(lambda outcome: None) as (scheduler, dispatcher, obstacles):
+        scheduler.refusal, scheduler.refused = InvalidInput("nobody offers it", reason="UNKNOWN_KIND"), "evaluate"
+        (stuck,) = dispatcher.submit([task_pb2.TaskSpec(kind="evaluate")])
+        await wait_until_async(lambda: dispatcher.refused, WAIT)
+        rollouts = dispatcher.submit([task_pb2.TaskSpec(kind="rollout") for _ in range(3)])
+        await wait_until_async(lambda: scheduler.tasks == rollouts, WAIT)
+        assert dispatcher.refused == {"evaluate": "the scheduler takes no tasks: nobody offers it"}
+        assert obstacles[-1] == "the scheduler takes no tasks: nobody offers it"
+        await dispatcher.cancel([stuck])
+        await wait_until_async(lambda: not dispatcher.refused, WAIT)
+        tries = scheduler.tries
+        dispatcher.submit([task_pb2.TaskSpec(kind="rollout")])
+        await wait_until_async(lambda: len(scheduler.tasks) == 4, WAIT)
+        assert (obstacles[-1], scheduler.tries) == ("", tries + 1)
+
+
+async def test_a_task_that_the_scheduler_has_forgotten_keeps_no_other_from_being_taken_back():
+    async with dispatching(lambda outcome: None) as (scheduler, dispatcher, _):
+        names = dispatcher.submit([task_pb2.TaskSpec(kind="a") for _ in range(7)])
+        await wait_until_async(lambda: scheduler.tasks == names, WAIT)
+        scheduler.forgotten = {names[1], names[6]}
+        await dispatcher.cancel(names)
+        assert scheduler.cancelled == [name for name in names if name not in scheduler.forgotten]
 
 
 async def test_an_outcome_that_nobody_can_use_costs_only_itself():
