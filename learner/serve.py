@@ -3,7 +3,7 @@
 import asyncio
 
 from parlmesh.config import effective, to_yaml
-from parlmesh.files import replace_file
+from parlmesh.durable_files import replace_file
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger

@@ -15,9 +15,9 @@ from typing import Any
 import safetensors.numpy
 
 from parlmesh.durable_files import partial_path, remove, sync_folder, write_synced
+from parlmesh.high_water_mark import Witness
 from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
-from parlmesh.witness import Witness
 
 _STATE, _ABOUT = "state.safetensors", "checkpoint.json"
 _SOURCE_PREFIX = "source."

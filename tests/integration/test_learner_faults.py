@@ -15,8 +15,8 @@ from learner.config import LearnerConfig
 from learner.runs.progress import RunState
 from learner.serve import serve
 from parlmesh.config import to_yaml
+from parlmesh.durable_files import remove
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
-from parlmesh.files import remove
 from parlmesh.rpc import open_channel
 from parlmesh.testing import wait_until_async
 
@@ -276,7 +276,7 @@ async def test_a_run_whose_folder_cannot_be_written_is_made_ready_when_it_can_be
 
 @pytest.mark.parametrize("name", ["tensorboard", "metrics.jsonl", "versions.json"])
 async def test_a_learner_whose_configured_run_the_disk_holds_up_serves_its_other_runs(tmp_path, monkeypatch, name):
-    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    monkeypatch.setattr("learner.runs.run_driver._DISK_SECONDS", 0.05)
     async with learner(tmp_path / "run") as runs:
         await trains(runs)
         await runs.create("other", ENDLESS)
@@ -305,7 +305,7 @@ async def test_a_learner_whose_configured_run_the_disk_holds_up_serves_its_other
 # TensorBoard's own thread ends with the error, and is replaced.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 async def test_a_learner_starts_on_a_full_disk_and_trains_when_there_is_room(tmp_path, monkeypatch):
-    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    monkeypatch.setattr("learner.runs.run_driver._DISK_SECONDS", 0.05)
     async with learner(tmp_path / "run") as runs:
         await trains(runs)
         steps = runs.get("run").standing["steps"]
@@ -343,7 +343,7 @@ async def test_a_run_that_the_disk_does_not_give_out_is_recalled_when_it_does(tm
 async def test_a_run_whose_checkpoints_are_gone_waits_for_them_and_never_begins_anew_in_silence(
     tmp_path, monkeypatch, damage
 ):
-    monkeypatch.setattr("learner.runs.driver._DISK_SECONDS", 0.05)
+    monkeypatch.setattr("learner.runs.run_driver._DISK_SECONDS", 0.05)
     async with learner(tmp_path / "run") as runs:
         await trains(runs)
     saved, aside = tmp_path / "run" / "checkpoints", tmp_path / "aside"

@@ -127,7 +127,8 @@ async def test_a_task_that_the_scheduler_has_forgotten_keeps_no_other_from_being
         await wait_until_async(lambda: scheduler.tasks == names, WAIT)
         scheduler.forgotten = {names[1], names[6]}
         await dispatcher.cancel(names)
-        assert scheduler.cancelled == [name for name in names if name not in scheduler.forgotten]
+        # Some of them twice, while the answer to their submit is on its way.
+        assert set(scheduler.cancelled) == set(names) - scheduler.forgotten
 
 
 async def test_an_outcome_that_nobody_can_use_costs_only_itself():
