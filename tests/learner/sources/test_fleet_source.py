@@ -160,7 +160,7 @@ async def test_an_evaluation_that_takes_too_long_is_taken_back_and_is_no_more_ur
 
 async def test_an_evaluation_that_nobody_offers_costs_itself_and_holds_up_no_rollout():
     async with fleet() as (source, _, _clock):
-        obstacles = []
+        obstacles: list[str] = []
         source._listener = replace(source._listener, obstacle=obstacles.append)
         source._dispatcher._tell("evaluate", "the scheduler takes no tasks: no actor offers evaluate")
         with pytest.raises(Unavailable, match="no actor offers evaluate"):
