@@ -2,7 +2,9 @@
 servers in a test's own process use the engine that the binaries choose."""
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -19,9 +21,22 @@ settings.register_profile("without deadline", deadline=None)
 settings.load_profile("without deadline")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests wait more than they compute: one worker begins with them, and the others take the rest."""
-    items.sort(key=lambda item: "test_chaos" not in item.nodeid)
+    """Tests that start processes wait more than they compute: each worker begins with a part of their files, chaos
+    before all, and the others fill the gaps and the end. Workers divide the list into equal stretches, one for each."""
+    files: dict[Path, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        files[item.path].append(item)
+
+    def weight(file: Path) -> int:
+        starts = any(item.get_closest_marker("e2e") is not None for item in files[file])
+        return 0 if file.name == "test_chaos.py" else 1 if starts else 2
+
+    stretches: list[list[pytest.Item]] = [[] for _ in range(int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))]
+    for file in sorted(files, key=weight):
+        min(stretches, key=len).extend(files[file])
+    items[:] = [item for stretch in stretches for item in stretch]
 
 
 @pytest.fixture(scope="session")

@@ -165,50 +165,64 @@ def events(log: Path, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Up, str]:
-    """A fleet whose run has ended, and what it said."""
-    with Up(tmp_path_factory.mktemp("finished"), *SHORT, "--seed", "3") as up:
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Up:
+    """A fleet whose run ended, that stayed up after it until Ctrl-C."""
+    with Up(tmp_path_factory.mktemp("kept"), *SHORT, "--seed", "3", "--keep") as up:
+        wait_until(lambda: "the fleet stays up at learner 127.0.0.1:" in up.output(), PATIENCE, poll_seconds=LOOK)
         wait_until(lambda: len(up.children()) == 4, PATIENCE, poll_seconds=LOOK)
-        return up, up.ends(0)
+        assert set(up.seen.values()) == {"scheduler", "learner", "actor-0", "actor-1"}
+        progress = up.progress()
+        assert progress is not None
+        assert progress.steps >= 6_000
+        up.process.send_signal(signal.SIGINT)
+        up.ends(0)
+        return up
 
 
-def test_a_short_run_ends_by_itself_with_a_summary_and_leaves_nothing_behind(finished: tuple[Up, str]) -> None:
-    up, text = finished
-    up.left_nothing()
-    assert set(up.seen.values()) == {"scheduler", "learner", "actor-0", "actor-1"}
-    for wanted in ("finished: ", "trained", "evaluation", "restarts", "what to try next", "up --resume"):
+def test_a_kept_fleet_serves_after_the_end_until_ctrl_c_and_leaves_nothing_behind(kept: Up) -> None:
+    kept.left_nothing()
+
+
+def test_a_run_ends_with_a_summary_and_its_files(kept: Up) -> None:
+    text = Path(kept._output.name).read_text()
+    for wanted in ("finished: ", "trained", "evaluation", "restarts"):
         assert wanted in text
     for name in ("up.yaml", "learner.yaml", "actor-1.yaml", "metrics.jsonl", "tensorboard", "checkpoints"):
-        assert (up.root / name).exists()
-    assert (up.root / "learning-curve.png").stat().st_size > 1_000
-    assert yaml.safe_load((up.root / "learner.yaml").read_text())["training"]["seed"] == 3
+        assert (kept.root / name).exists()
+    assert (kept.root / "learning-curve.png").stat().st_size > 1_000
+    assert yaml.safe_load((kept.root / "learner.yaml").read_text())["training"]["seed"] == 3
 
 
-def test_a_resumed_run_goes_on_and_repeats_no_incarnation(finished: tuple[Up, str]) -> None:
-    first, _ = finished
-    with Up(first.root.parents[1], "--resume", "one", "--steps", "12000") as second:
-        second.ends(0)
-    incarnations = yaml.safe_load((first.root / "incarnations.yaml").read_text())
+def test_a_resumed_run_goes_on_repeats_no_incarnation_and_ends_by_itself(kept: Up) -> None:
+    with Up(kept.root.parents[1], "--resume", "one", "--steps", "12000") as second:
+        wait_until(lambda: second.children() and second.ports, PATIENCE, poll_seconds=LOOK)
+        text = second.ends(0)
+        second.left_nothing()
+    for wanted in ("finished: ", "trained", "evaluation", "restarts", "what to try next", "up --resume"):
+        assert wanted in text
+    incarnations = yaml.safe_load((kept.root / "incarnations.yaml").read_text())
     assert incarnations == {"actor-0": 2, "actor-1": 2}
-    resumed = events(first.root / "logs" / "learner.log", "run_resumed")
+    resumed = events(kept.root / "logs" / "learner.log", "run_resumed")
     assert [12_000 > event["steps"] >= 6_000 for event in resumed] == [True]
-    assert json.loads((first.root / "summary.json").read_text())["steps"] >= 12_000
+    assert json.loads((kept.root / "summary.json").read_text())["steps"] >= 12_000
 
 
-def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_go_on(finished: tuple[Up, str]) -> None:
-    first, _ = finished
-    settings = (first.root / "up.yaml").read_bytes()
-    with Up(first.root.parents[1], "--resume", "one", "--steps", "12000", "--set", "training.hidden=[7]") as second:
+def test_a_run_resumed_with_another_network_is_refused_by_name_and_can_still_go_on(kept: Up) -> None:
+    settings = (kept.root / "up.yaml").read_bytes()
+    with Up(kept.root.parents[1], "--resume", "one", "--steps", "12000", "--set", "training.hidden=[7]") as second:
         text = second.ends(2)
     assert re.search(r"another configuration \(training\.hidden was \[.*\], is \[7\]\)", text), text
-    assert (first.root / "up.yaml").read_bytes() == settings
+    assert (kept.root / "up.yaml").read_bytes() == settings
 
 
-def test_whatever_is_killed_comes_back_and_training_goes_on(endless: Up) -> None:
-    # One fleet for the three: a fleet that survived one death must survive the next.
+def test_whatever_is_killed_comes_back_and_kill_9_of_up_itself_takes_all_with_it(endless: Up) -> None:
+    # One fleet for all: a fleet that survived one death must survive the next.
     kill_an_actor(endless)
     kill_the_learner(endless)
     kill_the_scheduler(endless)
+    endless.process.kill()
+    endless.process.wait(PATIENCE)
+    endless.left_nothing()
 
 
 def kill_an_actor(up: Up) -> None:
@@ -279,12 +293,6 @@ def test_a_second_ctrl_c_does_not_wait_for_a_process_that_hangs(endless: Up) -> 
     endless.left_nothing()
 
 
-def test_kill_9_of_up_itself_takes_the_fleet_with_it(endless: Up) -> None:
-    endless.process.kill()
-    endless.process.wait(PATIENCE)
-    endless.left_nothing()
-
-
 def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -> None:
     with Up(tmp_path, *SHORT, "--set", "actor.slots=-1") as up:
         text = up.ends(0)
@@ -309,18 +317,6 @@ def test_an_operator_who_stops_the_training_ends_up(tmp_path: Path) -> None:
         text = up.ends(1)
         up.left_nothing()
     assert "stopped: stopped on request" in text
-
-
-def test_a_kept_fleet_serves_after_the_end_until_ctrl_c(tmp_path: Path) -> None:
-    with Up(tmp_path, *SHORT, "--keep") as up:
-        wait_until(lambda: "the fleet stays up at learner 127.0.0.1:" in up.output(), PATIENCE, poll_seconds=LOOK)
-        assert set(up.children()) == {"scheduler", "learner", "actor-0", "actor-1"}
-        progress = up.progress()
-        assert progress is not None
-        assert progress.steps >= 6_000
-        up.process.send_signal(signal.SIGINT)
-        up.ends(0)
-        up.left_nothing()
 
 
 def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
