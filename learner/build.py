@@ -246,7 +246,12 @@ def build_services(
             runs, config.experience.max_trajectory_bytes, stopping, message_bytes=config.listen.max_message_bytes
         )
         services += (
-            service_of(experience_service_pb2.DESCRIPTOR, "ExperienceService", experience),
+            service_of(
+                experience_service_pb2.DESCRIPTOR,
+                "ExperienceService",
+                experience,
+                reads_encoded=("UploadTrajectories",),
+            ),
             service_of(training_service_pb2.DESCRIPTOR, "TrainingService", TrainingServicer(runs, stopping)),
             service_of(model_service_pb2.DESCRIPTOR, "ModelService", ModelServicer(runs)),
             service_of(metrics_service_pb2.DESCRIPTOR, "MetricsService", MetricsServicer(runs)),

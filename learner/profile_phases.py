@@ -16,6 +16,7 @@ PHASES = Phases(
         "recorder.finish": "checkpoint",
         # the event loop
         "handlers.parse": "decode",
+        "trajectories.trajectory_from_request": "decode",
         "trajectories.trajectory_from_proto": "decode",
         "admission.admit": "check",
         "experience_servicer._read": "receipts",

@@ -13,7 +13,7 @@ from parlmesh.rpc.server import metered
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
-from parlmesh.wire import TensorLimits, trajectory_from_proto
+from parlmesh.wire import ReceivedTrajectory, TensorLimits, trajectory_from_proto, trajectory_from_request
 
 from ..runs.runs import Runs
 from ..runs.training_loop import TrainingRun
@@ -35,7 +35,7 @@ class ExperienceServicer(ExperienceServiceServicer):
         self._limits = TensorLimits(max_bytes=max_bytes)
 
     async def UploadTrajectories(  # type: ignore[override]
-        self, request_iterator: AsyncIterator[pb.UploadTrajectoriesRequest], context: Context
+        self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:
         # At once, because the first trajectory may not fit.
         await context.send_initial_metadata(message_limit_metadata(self._message_bytes))
@@ -50,9 +50,7 @@ class ExperienceServicer(ExperienceServiceServicer):
         if end is not None:
             raise end
 
-    async def _read(
-        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
-    ) -> Unavailable | None:
+    async def _read(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> Unavailable | None:
         """Until the sender ends the stream, or the learner, which is to be said after the last receipt."""
         end = None
         try:
@@ -62,20 +60,20 @@ class ExperienceServicer(ExperienceServiceServicer):
         await receipts.end()
         return end
 
-    async def _take(
-        self, requests: AsyncIterator[pb.UploadTrajectoriesRequest], receipts: "Receipts", node_id: str
-    ) -> None:
-        async for request in requests:
-            run = self._runs.training(request.trajectory.run_id)
-            status = self._receive(run, request.trajectory, node_id)
-            receipt = pb.UploadTrajectoriesResponse(sequence=request.trajectory.sequence, status=status)
+    async def _take(self, requests: AsyncIterator[bytes], receipts: "Receipts", node_id: str) -> None:
+        async for encoded in requests:
+            request = trajectory_from_request(encoded)
+            run = self._runs.training(request.message.run_id)
+            status = self._receive(run, request, node_id)
+            receipt = pb.UploadTrajectoriesResponse(sequence=request.message.sequence, status=status)
             if run is not None:
                 receipt.policy_version, receipt.credits = run.progress.version, run.queue.room
             await receipts.put(receipt, together=request.receipts_together)
 
-    def _receive(self, run: TrainingRun | None, message: pb.Trajectory, node_id: str) -> status_pb2.Status:
+    def _receive(self, run: TrainingRun | None, request: ReceivedTrajectory, node_id: str) -> status_pb2.Status:
+        message = request.message
         try:
-            trajectory = trajectory_from_proto(message, self._limits, node_id)
+            trajectory = trajectory_from_proto(message, self._limits, node_id, request.columns)
         except FleetError as error:
             self._runs.refuse(message.run_id, error, node_id or message.actor_id)
             return status_from_error(error)

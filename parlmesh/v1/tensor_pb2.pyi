@@ -64,12 +64,17 @@ class Tensor(_message.Message):
     SHAPE_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     BLOB_FIELD_NUMBER: _builtins.int
+    PADDING_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Unique among the tensors it travels with. At most 200 characters."""
     dtype: Global___DataType.ValueType
     data: _builtins.bytes
     blob: _builtins.str
     """Name of the blob that holds the elements instead, `data` being empty; of arguments and results of tasks only."""
+    padding: _builtins.bytes
+    """Means nothing. A sender may put bytes here, before `data`, so that the elements begin at a multiple of 8 bytes of
+    the message, where a receiver can use them without a copy.
+    """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Outermost dimension first; empty for a scalar. At most 8 dimensions."""
@@ -82,10 +87,11 @@ class Tensor(_message.Message):
         shape: _abc.Iterable[_builtins.int] | None = ...,
         data: _builtins.bytes = ...,
         blob: _builtins.str = ...,
+        padding: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "dtype", b"dtype", "name", b"name", "shape", b"shape"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["blob", b"blob", "data", b"data", "dtype", b"dtype", "name", b"name", "padding", b"padding", "shape", b"shape"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,10 +3,18 @@
 from .field_scan import take_out
 from .payloads import payload_from_proto, payload_to_proto, struct_from_proto, struct_to_proto
 from .tensors import TensorLimits, field_head, tensor_from_proto, tensor_to_proto, tensors_from_proto
-from .trajectories import EncodedTrajectory, trajectory_from_proto, trajectory_to_proto, trajectory_to_request
+from .trajectories import (
+    EncodedTrajectory,
+    ReceivedTrajectory,
+    trajectory_from_proto,
+    trajectory_from_request,
+    trajectory_to_proto,
+    trajectory_to_request,
+)
 
 __all__ = [
     "EncodedTrajectory",
+    "ReceivedTrajectory",
     "TensorLimits",
     "field_head",
     "payload_from_proto",
@@ -18,6 +26,7 @@ __all__ = [
     "tensor_to_proto",
     "tensors_from_proto",
     "trajectory_from_proto",
+    "trajectory_from_request",
     "trajectory_to_proto",
     "trajectory_to_request",
 ]

@@ -11,6 +11,7 @@ from parlmesh.blobs import Reference, check_name
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Array
 from parlmesh.v1 import tensor_pb2 as pb
+from parlmesh.wire.field_scan import take_out
 from parlmesh.wire.varint import varint
 
 _DTYPES: Mapping[int, np.dtype] = {
@@ -26,6 +27,9 @@ _DTYPES: Mapping[int, np.dtype] = {
 }
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 _DATA = pb.Tensor.DESCRIPTOR.fields_by_name["data"].number
+_PADDING = pb.Tensor.DESCRIPTOR.fields_by_name["padding"].number
+_ALIGNMENT = 8
+_LONGEST_KEPT_HEAD = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +54,17 @@ def tensor_to_proto(name: str, array: Array | Reference) -> pb.Tensor:
     return pb.Tensor(name=name, dtype=_code(array.dtype), shape=array.shape, data=array.tobytes())
 
 
-def tensor_to_parts(field: int, name: str, array: Array) -> tuple[bytes, memoryview]:
-    """A tensor as the field of another message: all that comes before its elements, and the elements, not copied."""
+def tensor_to_parts(field: int, name: str, array: Array, position: int) -> tuple[bytes, memoryview]:
+    """A tensor as the field of another message: all that comes before its elements, and the elements, not copied.
+
+    The field begins at `position` of the whole message, and is padded so that its elements are aligned there.
+    """
     array = _wire_form(name, array)
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return _head(field, name, array.dtype, array.shape, flat.nbytes), flat.data
+    head = _head(field, name, array.dtype, array.shape, flat.nbytes, 0)
+    if missing := -(position + len(head)) % _ALIGNMENT:
+        head = _head(field, name, array.dtype, array.shape, flat.nbytes, missing)
+    return head, flat.data
 
 
 def field_head(number: int, length: int) -> bytes:
@@ -64,8 +74,12 @@ def field_head(number: int, length: int) -> bytes:
 
 # The columns of a run have the same names, types and shapes from trajectory to trajectory.
 @lru_cache(maxsize=1024)
-def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int) -> bytes:
-    head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString() + field_head(_DATA, size)
+def _head(field: int, name: str, dtype: np.dtype, shape: tuple[int, ...], size: int, padding: int) -> bytes:
+    head = pb.Tensor(name=name, dtype=_code(dtype), shape=shape).SerializeToString()
+    if padding:
+        # Its own head takes two bytes; one byte alone is padded as nine.
+        head += field_head(_PADDING, (padding - 2) % _ALIGNMENT) + bytes((padding - 2) % _ALIGNMENT)
+    head += field_head(_DATA, size)
     return field_head(field, len(head) + size) + head
 
 
@@ -95,6 +109,24 @@ def reference_from_proto(tensor: pb.Tensor) -> Reference:
     return Reference(tensor.blob, dtype, shape)
 
 
+def tensor_from_bytes(message: memoryview, limits: TensorLimits = DEFAULT_LIMITS) -> tuple[str, Array]:
+    """Name and elements of a serialised tensor, not copied where they lie as numpy wants them."""
+    head, found = take_out(message, _DATA)
+    tensor = _kept_head(head) if len(head) <= _LONGEST_KEPT_HEAD else pb.Tensor.FromString(head)
+    if tensor.blob:
+        return tensor.name, tensor_from_proto(tensor, limits)
+    dtype, shape, expected = _layout(tensor, limits)
+    # Of a field that is there several times the last counts.
+    data = found[-1] if found else memoryview(b"")
+    return tensor.name, _elements(tensor.name, data, dtype, shape, expected)
+
+
+# The columns of a run have the same names, types and shapes from trajectory to trajectory. Nobody changes what is kept.
+@lru_cache(maxsize=1024)
+def _kept_head(head: bytes) -> pb.Tensor:
+    return pb.Tensor.FromString(head)
+
+
 def tensor_from_proto(
     tensor: pb.Tensor, limits: TensorLimits = DEFAULT_LIMITS, load: Callable[[Reference], Array] | None = None
 ) -> Array:
@@ -106,14 +138,21 @@ def tensor_from_proto(
         return load(reference_from_proto(tensor))
     dtype, shape, expected = _layout(tensor, limits)
     # Asked for once: the message makes another copy every time.
-    data = tensor.data
+    return _elements(tensor.name, tensor.data, dtype, shape, expected)
+
+
+def _elements(name: str, data: bytes | memoryview, dtype: np.dtype, shape: tuple[int, ...], expected: int) -> Array:
     if len(data) != expected:
         raise InvalidInput(
-            f"tensor {tensor.name} of {dtype}{list(shape)} must have {expected} bytes, got {len(data)}",
+            f"tensor {name} of {dtype}{list(shape)} must have {expected} bytes, got {len(data)}",
             reason="TENSOR_LENGTH",
-            tensor=tensor.name,
+            tensor=name,
         )
-    return np.frombuffer(data, dtype).reshape(shape)
+    array = np.frombuffer(data, dtype).reshape(shape)
+    if not array.flags.aligned:
+        array = array.copy()
+        array.flags.writeable = False
+    return array
 
 
 def _layout(tensor: pb.Tensor, limits: TensorLimits) -> tuple[np.dtype, tuple[int, ...], int]:
@@ -157,16 +196,24 @@ def tensors_from_proto(
     load: Callable[[Reference], Array] | None = None,
 ) -> dict[str, Array]:
     """All tensors of one message by name; the limit on bytes holds for them together. `load` opens blobs."""
+    return _by_name(((each.name, tensor_from_proto(each, limits, load), bool(each.blob)) for each in tensors), limits)
+
+
+def tensors_from_bytes(messages: Iterable[memoryview], limits: TensorLimits = DEFAULT_LIMITS) -> dict[str, Array]:
+    """The same of serialised tensors."""
+    return _by_name(((*tensor_from_bytes(each, limits), False) for each in messages), limits)
+
+
+def _by_name(tensors: Iterable[tuple[str, Array, bool]], limits: TensorLimits) -> dict[str, Array]:
     found: dict[str, Array] = {}
     total = 0
-    for tensor in tensors:
+    for name, array, is_blob in tensors:
         if len(found) == limits.max_tensors:
             raise ResourceExhausted(f"more than {limits.max_tensors} tensors in one message", reason="TENSOR_COUNT")
-        name = tensor.name
         if name in found:
             raise InvalidInput(f"tensor {name} is there twice", reason="TENSOR_NAME", tensor=name)
-        array = found[name] = tensor_from_proto(tensor, limits, load)
-        total += 0 if tensor.blob else array.nbytes
+        found[name] = array
+        total += 0 if is_blob else array.nbytes
         if total > limits.max_bytes:
             raise ResourceExhausted(
                 f"tensors up to {name} have {total} bytes; the limit is {limits.max_bytes}",

@@ -10,6 +10,7 @@ from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Episode, EpisodeColumns, Fragment, Trajectory
 from parlmesh.v1 import experience_service_pb2 as pb
 
+from .field_scan import take_out
 from .tensors import (
     DEFAULT_LIMITS,
     TensorLimits,
@@ -17,6 +18,7 @@ from .tensors import (
     tensor_from_proto,
     tensor_to_parts,
     tensor_to_proto,
+    tensors_from_bytes,
     tensors_from_proto,
 )
 
@@ -35,6 +37,27 @@ class EncodedTrajectory:
 
     sequence: int
     request: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedTrajectory:
+    """An UploadTrajectoriesRequest as it came: parsed but for the columns, which are views of its bytes."""
+
+    message: pb.Trajectory
+    columns: list[memoryview]
+    receipts_together: bool
+
+
+def trajectory_from_request(request: bytes) -> ReceivedTrajectory:
+    """The inverse of `trajectory_to_request`, of any client's bytes; InvalidInput when they are no such message."""
+    rest, found = take_out(request, _TRAJECTORY)
+    # Protobuf joins messages of one field: what nobody sends is left to it.
+    whole = (
+        found[0] if len(found) == 1 else pb.UploadTrajectoriesRequest.FromString(request).trajectory.SerializeToString()
+    )
+    head, columns = take_out(whole, _COLUMNS)
+    together = pb.UploadTrajectoriesRequest.FromString(rest).receipts_together
+    return ReceivedTrajectory(pb.Trajectory.FromString(head), columns, together)
 
 
 def trajectory_to_proto(
@@ -81,17 +104,26 @@ def trajectory_to_request(trajectory: Trajectory) -> EncodedTrajectory:
         fraction, seconds = math.modf(trajectory.collect_time)
         message.collect_time.seconds, message.collect_time.nanos = int(seconds), int(fraction * 1e9)
     head = message.SerializeToString()
-    columns = trajectory.fragment.columns.items()
-    parts = [part for name, column in columns for part in tensor_to_parts(_COLUMNS, name, column)]
-    length = len(head) + sum(map(len, parts))
-    request = b"".join([field_head(_TRAJECTORY, length), head, *parts, _TOGETHER])
+    columns = trajectory.fragment.columns
+    # Should the length take another number of bytes in the end, nothing is lost but the alignment.
+    begin = len(field_head(_TRAJECTORY, len(head) + sum(column.nbytes for column in columns.values())))
+    parts: list[bytes | memoryview] = [head]
+    length = len(head)
+    for name, column in columns.items():
+        tensor = tensor_to_parts(_COLUMNS, name, column, begin + length)
+        parts += tensor
+        length += sum(map(len, tensor))
+    request = b"".join([field_head(_TRAJECTORY, length), *parts, _TOGETHER])
     return EncodedTrajectory(trajectory.sequence, request)
 
 
 def trajectory_from_proto(
-    message: pb.Trajectory, limits: TensorLimits = DEFAULT_LIMITS, node_id: str = ""
+    message: pb.Trajectory,
+    limits: TensorLimits = DEFAULT_LIMITS,
+    node_id: str = "",
+    columns: Sequence[memoryview] = (),
 ) -> Trajectory:
-    """Columns are read-only views of the message. `node_id` is who sent it, where that is proven."""
+    """Columns are read-only views of the message, or of `columns`. `node_id` is who sent it, where that is proven."""
     if not message.actor_id:
         raise InvalidInput("trajectory has no actor_id", reason="TRAJECTORY_ORIGIN")
     if message.sequence == 0:
@@ -115,7 +147,10 @@ def trajectory_from_proto(
         waited_seconds=message.waited_seconds,
         run_uid=message.run_uid,
         node_id=node_id,
-        fragment=Fragment(columns=tensors_from_proto(message.columns, limits), episodes=_episodes(message, limits)),
+        fragment=Fragment(
+            columns=tensors_from_bytes(columns, limits) if columns else tensors_from_proto(message.columns, limits),
+            episodes=_episodes(message, limits),
+        ),
     )
 
 

@@ -7,7 +7,13 @@ from hypothesis.extra import numpy as hnp
 from parlmesh.errors import InvalidInput, ResourceExhausted
 from parlmesh.types import Episode, EpisodeColumns, Fragment, Trajectory
 from parlmesh.v1 import experience_service_pb2 as pb
-from parlmesh.wire import tensor_to_proto, trajectory_from_proto, trajectory_to_proto, trajectory_to_request
+from parlmesh.wire import (
+    tensor_to_proto,
+    trajectory_from_proto,
+    trajectory_from_request,
+    trajectory_to_proto,
+    trajectory_to_request,
+)
 
 COLUMNS = {"reward": np.arange(6, dtype=np.float32).reshape(3, 2), "valid": np.ones((3, 2), np.bool_)}
 IDENTITY = {"run_id": "run", "actor_id": "a", "incarnation": 3, "sequence": 7, "policy_version": 2, "task_id": "t"}
@@ -32,8 +38,53 @@ episodes = st.lists(st.builds(Episode, st.floats(-1e6, 1e6, width=32), st.intege
 @given(st.dictionaries(st.text("abc", min_size=1, max_size=3), arrays, max_size=4), episodes)
 def test_the_hand_written_request_is_the_one_protobuf_writes(columns, ended):
     found = parsed(trajectory_to_request(Trajectory(fragment=fragment(columns, ended), **IDENTITY)).request)
+    for column in found.trajectory.columns:
+        column.ClearField("padding")
     assert found.trajectory == trajectory_to_proto(fragment(columns, ended), **IDENTITY)
     assert found.receipts_together
+
+
+def read(request):
+    received = trajectory_from_request(request)
+    return trajectory_from_proto(received.message, columns=received.columns)
+
+
+@settings(max_examples=50)
+@given(st.dictionaries(st.text("abcdefgh", min_size=1, max_size=9), arrays, max_size=4))
+def test_columns_are_aligned_and_read_only_and_what_was_sent(columns):
+    request = trajectory_to_request(Trajectory(fragment=fragment(columns), **IDENTITY)).request
+    for name, column in read(request).fragment.columns.items():
+        assert column.flags.aligned
+        assert not column.flags.writeable
+        assert np.array_equal(column, columns[name], equal_nan=column.dtype.kind == "f")
+
+
+@pytest.mark.parametrize("shift", range(8))
+def test_columns_that_an_actor_sends_are_used_where_they_lie(shift):
+    identity = {**IDENTITY, "task_id": "t" * shift}
+    columns = {"flag": np.ones(1001, np.bool_), "action": np.arange(1003), "reward": np.ones(1005, np.float32)}
+    request = trajectory_to_request(Trajectory(fragment=fragment(columns), **identity)).request
+    got = read(request).fragment.columns
+    assert all(np.shares_memory(got[name], np.frombuffer(request, np.uint8)) for name in columns)
+
+
+@pytest.mark.parametrize("shift", range(1, 8))
+def test_columns_that_another_client_sends_are_copied_where_they_must_be(shift):
+    identity = {**IDENTITY, "run_id": "r" * shift}
+    columns = {"column": np.arange(5, dtype=np.float64)}
+    message = pb.UploadTrajectoriesRequest(trajectory=trajectory_to_proto(fragment(columns), **identity))
+    column = read(message.SerializeToString()).fragment.columns["column"]
+    assert column.flags.aligned
+    assert not column.flags.writeable
+    assert column.tolist() == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+def test_a_trajectory_in_two_parts_is_joined_as_protobuf_joins_it():
+    first = pb.UploadTrajectoriesRequest(trajectory=pb.Trajectory(actor_id="a", sequence=1)).SerializeToString()
+    column = tensor_to_proto("column", np.arange(3))
+    second = pb.UploadTrajectoriesRequest(trajectory=pb.Trajectory(sequence=7, columns=[column])).SerializeToString()
+    got = read(first + second)
+    assert (got.actor_id, got.sequence, got.fragment.columns["column"].tolist()) == ("a", 7, [0, 1, 2])
 
 
 @settings(max_examples=50)
