@@ -51,6 +51,8 @@ class NamespaceConfig(Config):
     """Highest priority of its tasks."""
     max_run_seconds: float = Field(default=86_400.0, gt=0, le=LONGEST_RUN_SECONDS)
     """Longest run_timeout of its tasks."""
+    slots_share: float = Field(default=0.5, gt=0, le=1)
+    """Share of all connected slots that its tasks hold at once, and at least one slot; others wait for its own."""
 
 
 class LeaseConfig(Config):

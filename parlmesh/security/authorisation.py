@@ -134,7 +134,7 @@ def build_guard(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Guard:
     """The guard of a server on that host; ConfigError for settings that would be less safe than they look."""
-    if not (security.ca or security.certificate or security.tokens or security.issuer):
+    if not security.enabled:
         if not (security.insecure or is_loopback(host)):
             raise _refusal(
                 f"there is no security, and listen.host {host} is more than this machine: set security.certificate, "

@@ -32,6 +32,9 @@ class QuotaConfig(Config):
     """Schedulers: payload bytes of those."""
     tasks_per_second: float = Field(default=50_000.0, gt=0)
     """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
+    placements: int = Field(default=1_000, ge=1)
+    """Schedulers: different kinds and placements among the unfinished tasks of one identity or namespace that are placed
+    at all: each is looked at whenever an actor asks for work."""
     watched_bytes: int = Field(default=16 << 20, ge=1)
     """Schedulers: ids in all open watches of one reader, or of one identity of a namespace; each counts 64 more."""
 
@@ -90,6 +93,11 @@ class SecurityConfig(Config):
     quotas: QuotaConfig = QuotaConfig()
     insecure: bool = False
     """Servers: listen beyond this machine although there is no security: everyone who gets there may do everything."""
+
+    @property
+    def enabled(self) -> bool:
+        """Whether a server with these settings asks who calls."""
+        return bool(self.ca or self.certificate or self.tokens or self.issuer)
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

@@ -1,5 +1,6 @@
 """Whether a batch of tasks is accepted, by the queue's limits and by its owner's: whole, or not at all."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
@@ -12,7 +13,7 @@ from ..config import NamespaceConfig, QueueConfig
 from . import dependencies
 from .placement import Fleet
 from .statistics import Statistics
-from .task import ANYWHERE, Priority, Task
+from .task import ANYWHERE, Placement, Priority, Task
 
 # Plain numbers: these are looked at for every task.
 LONGEST_ID, LONGEST_KIND, LONGEST_SUBMITTER = limits.TASK_ID.most, limits.KIND.most, limits.SUBMITTER.most
@@ -189,8 +190,8 @@ def owner_in(submitter: str) -> str:
 
 
 class Allowances:
-    """What the tasks of one owner may be: so many unfinished, of so many bytes, so often. Counted by owner; whoever has
-    nothing unfinished is not kept.
+    """What the tasks of one owner may be: so many unfinished, of so many bytes and placements, so often. Counted by
+    owner; whoever has nothing unfinished is not kept.
 
     An owner is an identity, or all identities of a namespace together. Without security tasks are nobody's, and only
     the queue's own limits hold for them.
@@ -201,6 +202,8 @@ class Allowances:
         self._rates: Rates[str] = Rates(quotas.tasks_per_second)
         self.held: dict[str, tuple[int, int]] = {}
         """Tasks and bytes."""
+        # By owner, how many unfinished tasks are of which kind and placement; only of those that are placed.
+        self._placed: dict[str, Counter[tuple[str, Placement]]] = {}
 
     def check(self, owner: str, new: Sequence[Task], now: float) -> None:
         """ResourceExhausted when the owner may not submit these now."""
@@ -213,6 +216,9 @@ class Allowances:
         if held_bytes + size > quotas.task_bytes:
             what = f"has unfinished tasks of {held_bytes} bytes and submits {size}"
             raise self._refusal(owner, what, "task_bytes", quotas.task_bytes, "TOO_MANY_OWN_TASKS")
+        if (places := self._places(owner, new)) > quotas.placements:
+            what = f"would have unfinished tasks of {places} different placements"
+            raise self._refusal(owner, what, "placements", quotas.placements, "TOO_MANY_OWN_PLACEMENTS")
         if (wait := self._rates.wait(owner, now, count)) > 0:
             what, rate = f"submits {count} tasks too soon", f"{quotas.tasks_per_second:g}"
             raise self._refusal(owner, what, "tasks_per_second", rate, "TASKS_TOO_OFTEN", wait)
@@ -222,6 +228,7 @@ class Allowances:
         self._rates.take(owner, now, len(new))
         for task in new:
             task.owner = owner
+            self._place(task)
         self._hold(owner, len(new), sum([len(task.body) for task in new]))
 
     def take_again(self, tasks: Iterable[Task]) -> None:
@@ -230,11 +237,32 @@ class Allowances:
             task.owner = owner_in(task.submitter)
             if task.owner:
                 self._hold(task.owner, 1, len(task.body))
+                self._place(task)
 
     def release(self, task: Task) -> None:
         """It has ended."""
         if task.owner:
             self._hold(task.owner, -1, -len(task.body))
+            if task.placement != ANYWHERE:
+                placed, key = self._placed[task.owner], (task.kind, task.placement)
+                placed[key] -= 1
+                if not placed[key]:
+                    del placed[key]
+                if not placed:
+                    del self._placed[task.owner]
+
+    def _place(self, task: Task) -> None:
+        if task.placement != ANYWHERE:
+            self._placed.setdefault(task.owner, Counter())[task.kind, task.placement] += 1
+
+    def _places(self, owner: str, new: Sequence[Task]) -> int:
+        """How many there would be with these."""
+        fresh = {(task.kind, task.placement) for task in new if task.placement != ANYWHERE}
+        if not fresh:
+            # As most are; what stands has been looked at.
+            return 0
+        placed = self._placed.get(owner, Counter())
+        return len(placed) + sum(key not in placed for key in fresh)
 
     def _hold(self, owner: str, count: int, size: int) -> None:
         tasks, held_bytes = self.held.get(owner, (0, 0))

@@ -115,11 +115,13 @@ class Core:
     def connect(self, hello: Hello, now: float) -> None:
         """A new stream of an actor; the leases it names and still holds are kept."""
         self.life.decided.said += self.sessions.connect(hello, now)
+        self._resize_shares()
         self._dispatch(now)
 
     def disconnect(self, session: int, now: float) -> None:
         """A stream ended. Its leases wait for the actor's return unless it left in peace."""
         self.sessions.disconnect(session, now)
+        self._resize_shares()
         self._dispatch(now)
 
     def report(
@@ -311,6 +313,10 @@ class Core:
             limits.ACTOR_IDS.check(len(actor_ids) + others, "the request")
         return [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
 
+    def _resize_shares(self) -> None:
+        """The fleet may have other slots than before the event."""
+        self.life.fresh.update(dict.fromkeys(self.life.queue.resize(self.life.fleet.slots)))
+
     def _new_id(self) -> str:
         while True:
             task_id = f"{self._id_prefix}-{next(self._ids)}"
@@ -359,7 +365,9 @@ class Core:
                 free = actor.slots - len(actor.leases)
                 part = 1 + task_class.ready // (PARTS * len(self.sessions.by_number))
                 tasks = life.queue.take(actor.classes, min(part, actor.room, free if free > 0 else part))
-                assert tasks, f"{actor.actor_id} was chosen for a class that it cannot run"
+                if not tasks:
+                    # All that is left is of namespaces that hold their share.
+                    break
                 life.grant(tasks, actor, now)
                 life.fleet.settle(actor)
         life.fresh.clear()

@@ -44,6 +44,12 @@ def _queued(core: Core, task: Task, now: float) -> str:
     ready = [actor for actor in able if actor.state is ActorState.READY]
     if not ready:
         return f"no READY actor {_requirement(task)}{_away(able)}{_misplaced(core, task, able)}"
+    share = core.life.queue.share(task)
+    if share is not None and share.held >= share.most:
+        return (
+            f'the tasks of namespace "{task.owner[:-1]}" hold {share.held} slots, as many as they may at once '
+            "(namespace.slots_share); it waits for one of them to end"
+        )
     full = sum(1 for actor in ready if actor.room <= 0)
     return (
         f"{full} of {len(ready)} READY actors that can run it {_be(full)} full; it has waited "

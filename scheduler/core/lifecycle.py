@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..config import SchedulerConfig
 from . import dependencies
+from .accounts import Shares
 from .actions import Decided, Returned
 from .admission import Allowances
 from .known_actors import Roster
@@ -50,7 +51,7 @@ class Lifecycle:
         self.rng = rng
         self.decided = Decided()
         self.tasks: dict[str, Task] = {}
-        self.queue = ReadyQueue(config.queue.aging_seconds)
+        self.queue = ReadyQueue(config.queue.aging_seconds, Shares(config))
         self.fleet = Fleet(rng)
         self.timers = Timers()
         self.endings = Endings(config.dispatch.prefetch_seconds)
@@ -148,8 +149,7 @@ class Lifecycle:
             task.ready_time = now
             if task.queue_timeout is not None:
                 self.timers.set(now + task.queue_timeout, task)
-        for task_class in self.queue.push(tasks):
-            self.fresh[task_class] = None
+        self.fresh.update(dict.fromkeys(self.queue.push(tasks)))
 
     def grant(self, tasks: list[Task], actor: Actor, now: float) -> None:
         """Leases tasks that `queue.take` returned."""
@@ -207,6 +207,7 @@ class Lifecycle:
         task.actor_id = actor.actor_id
         task.expires_at = now + self.config.leases.duration_seconds
         actor.leases[task.lease_id] = task
+        self.queue.hold(task)
 
     def hold(self, task: Task, actor: Actor, now: float) -> None:
         """Keeps a lease that a journal speaks of, until its actor comes back or does not."""
@@ -332,6 +333,7 @@ class Lifecycle:
         if self.allowances.held:
             for task in tasks:
                 self.allowances.release(task)
+                self.fresh.update(dict.fromkeys(self.queue.release(task)))
         self.retention.keep(tasks)
         self.decided.finished += tasks
 
@@ -402,3 +404,4 @@ class Lifecycle:
         del actor.leases[task.lease_id]
         actor.ending.discard(task.lease_id)
         task.actor = None
+        self.fresh.update(dict.fromkeys(self.queue.release(task)))

@@ -116,7 +116,7 @@ class Actor:
         self.host = ""
         self.metrics_port = 0
         self.profile: Profile | None = None
-        self.pinned: list[TaskClass] = []
+        self.pinned: dict[TaskClass, None] = {}
         # Number of its stream; 0 when it has none.
         self.session = 0
         self.paused = False
@@ -172,9 +172,9 @@ class Actor:
         return self.slowness * (len(self.leases) + 1) / self.slots
 
     @property
-    def classes(self) -> list[TaskClass]:
+    def classes(self) -> Iterable[TaskClass]:
         assert self.profile is not None
-        return self.profile.classes + self.pinned if self.pinned else self.profile.classes
+        return [*self.profile.classes, *self.pinned] if self.pinned else self.profile.classes
 
     def measure(self, count: int, mean: float, fleet_mean: float, prefetch_seconds: float) -> None:
         """Takes in runs of one kind. Short tasks are held in advance, as many as `prefetch_seconds` of work: a slot
@@ -231,7 +231,7 @@ class Profile:
         self.labels = labels
         self.message_bytes = message_bytes
         self.members = 0
-        self.classes: list[TaskClass] = []
+        self.classes: dict[TaskClass, None] = {}
         self.free = Pool()
         self.spare = Pool()
 
@@ -252,7 +252,10 @@ class Fleet:
         self.actors: dict[str, Actor] = {}
         self._profiles: dict[ProfileKey, Profile] = {}
         self._nodes: dict[str, list[Actor]] = {}
-        self._pinned: dict[str, list[TaskClass]] = {}
+        # Classes as keys, to be taken out in one step, however many there are.
+        self._pinned: dict[str, dict[TaskClass, None]] = {}
+        self.slots = 0
+        """Of all actors that are connected."""
 
     def place(
         self, actor: Actor, kinds: Iterable[str], labels: Iterable[tuple[str, str]], known: Iterable[TaskClass]
@@ -267,12 +270,14 @@ class Fleet:
             profile = self._profiles[key] = Profile(*key)
             for task_class in known:
                 if not task_class.placement.node_id and profile.matches(task_class):
-                    profile.classes.append(task_class)
+                    profile.classes[task_class] = None
                     task_class.profiles.append(profile)
         profile.members += 1
+        self.slots += actor.slots
         actor.profile = profile
         self._nodes.setdefault(actor.node_id, []).append(actor)
-        actor.pinned = [pinned for pinned in self._pinned.get(actor.node_id, ()) if profile.matches(pinned)]
+        pinned = self._pinned.get(actor.node_id, ())
+        actor.pinned = dict.fromkeys([task_class for task_class in pinned if profile.matches(task_class)])
 
     def present_kinds(self) -> set[str]:
         """The kinds of every actor that is connected."""
@@ -286,7 +291,8 @@ class Fleet:
         if actor.pool is not None:
             actor.pool.remove(actor)
         actor.profile = None
-        actor.pinned = []
+        actor.pinned = {}
+        self.slots -= actor.slots
         neighbours = self._nodes[actor.node_id]
         neighbours.remove(actor)
         if not neighbours:
@@ -300,28 +306,27 @@ class Fleet:
     def add_class(self, task_class: TaskClass) -> None:
         node_id = task_class.placement.node_id
         if node_id:
-            self._pinned.setdefault(node_id, []).append(task_class)
+            self._pinned.setdefault(node_id, {})[task_class] = None
             for actor in self._nodes.get(node_id, ()):
                 if actor.profile is not None and actor.profile.matches(task_class):
-                    actor.pinned.append(task_class)
+                    actor.pinned[task_class] = None
             return
         for profile in self._profiles.values():
             if profile.matches(task_class):
-                profile.classes.append(task_class)
+                profile.classes[task_class] = None
                 task_class.profiles.append(profile)
 
     def drop_class(self, task_class: TaskClass) -> None:
         node_id = task_class.placement.node_id
         if not node_id:
             for profile in task_class.profiles:
-                profile.classes.remove(task_class)
+                del profile.classes[task_class]
             return
-        self._pinned[node_id].remove(task_class)
+        del self._pinned[node_id][task_class]
         if not self._pinned[node_id]:
             del self._pinned[node_id]
         for actor in self._nodes.get(node_id, ()):
-            if task_class in actor.pinned:
-                actor.pinned.remove(task_class)
+            actor.pinned.pop(task_class, None)
 
     def settle(self, actor: Actor) -> None:
         """Puts the actor into the pool that its room calls for."""

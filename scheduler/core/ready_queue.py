@@ -2,18 +2,18 @@
 
 Tasks of one class (kind and placement) can run on the same actors, so an unplaceable task blocks its class alone.
 Between priorities the key `submit_time - boost * priority` decides: it never changes, so waiting raises a task at no
-cost. Within a priority submitters take turns, and each submitter's tasks leave in the order they came. Picking costs
-the same at a thousand and at a million queued tasks.
+cost. Within a priority submitters take turns, and each submitter's tasks leave in the order they came; a namespace has
+one turn, however many submitters it names. Picking costs the same at a thousand and at a million queued tasks.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from .task import ANYWHERE, QUEUED, Placement, Priority, Task
+from .accounts import Account, Lane, Share, Shares, account_name
+from .task import ANYWHERE, Placement, Priority, Task
 
 if TYPE_CHECKING:
     from .placement import Profile
@@ -22,106 +22,14 @@ if TYPE_CHECKING:
 PRIORITIES = tuple(sorted((int(priority) for priority in Priority), reverse=True))
 # How many turns a submitter may catch up after its tasks had no actor to run on.
 CATCH_UP_TURNS = 16
-FEW_DEAD_PLACES = 32
-
-
-class Account:
-    """One submitter within one priority; `turn` counts what it was served, and the lowest is served next."""
-
-    __slots__ = ("priority", "ready", "submitter", "turn")
-
-    def __init__(self, priority: int, submitter: str) -> None:
-        self.priority = priority
-        self.submitter = submitter
-        self.turn = 0
-        self.ready = 0
-
-
-class Lane:
-    """The ready tasks of one account in one class, by number.
-
-    In-order arrivals stay in a deque; those that come back (retries, released dependencies) go to a heap.
-    Places whose task is no longer queued are skipped, and swept when they are the majority; a task that comes back
-    before that takes its old place.
-    """
-
-    __slots__ = ("account", "dead", "entry", "front", "late", "line", "ready")
-
-    def __init__(self, account: Account) -> None:
-        self.account = account
-        self.ready = 0
-        self.line: deque[Task] = deque()
-        self.late: list[tuple[int, Task]] = []
-        # Tasks that have left and whose places are still there.
-        self.dead: set[Task] = set()
-        self.entry: Entry | None = None
-        self.front: Task | None = None
-
-    def add(self, tasks: Sequence[Task]) -> int:
-        """Returns the lowest number of them."""
-        line = self.line
-        newest = line[-1].number if line else -1
-        lowest = tasks[0].number
-        for task in tasks:
-            number = task.number
-            if self.dead and task in self.dead:
-                self.dead.remove(task)
-                lowest = min(lowest, number)
-            elif number > newest:
-                line.append(task)
-                newest = number
-            else:
-                heappush(self.late, (number, task))
-                lowest = min(lowest, number)
-        return lowest
-
-    def head(self) -> Task | None:
-        """The first task, kept in `front`."""
-        line, late = self.line, self.late
-        while line and line[0].state is not QUEUED:
-            self.dead.discard(line.popleft())
-        while late and late[0][1].state is not QUEUED:
-            self.dead.discard(heappop(late)[1])
-        if late and (not line or late[0][0] < line[0].number):
-            self.front = late[0][1]
-        else:
-            self.front = line[0] if line else None
-        return self.front
-
-    def pop(self, most: int) -> list[Task]:
-        """Removes the first tasks."""
-        taken: list[Task] = []
-        line = self.line
-        if not self.late:
-            while line and len(taken) < most:
-                task = line.popleft()
-                if task.state is QUEUED:
-                    taken.append(task)
-                else:
-                    self.dead.discard(task)
-        else:
-            while len(taken) < most and (head := self.head()) is not None:
-                if line and line[0] is head:
-                    line.popleft()
-                else:
-                    heappop(self.late)
-                taken.append(head)
-        self.ready -= len(taken)
-        return taken
-
-    def leave(self, task: Task) -> None:
-        """Its place stays for now."""
-        self.ready -= 1
-        self.dead.add(task)
-        if len(self.dead) > FEW_DEAD_PLACES and len(self.dead) * 2 > len(self.line) + len(self.late):
-            self.line = deque(task for task in self.line if task.state is QUEUED)
-            self.late = [item for item in self.late if item[1].state is QUEUED]
-            heapify(self.late)
-            self.dead.clear()
+# Of so many it is cheaper to look at all of them for every task.
+FEW_CLASSES = 16
 
 
 # (turn, number of the head, lane): a lower bound of the lane's true place, put right when it comes to the top.
 Entry = tuple[int, int, Lane]
+# (number of the head, lane, class).
+Head = tuple[int, Lane, "TaskClass"]
 
 
 class TaskClass:
@@ -152,6 +60,11 @@ class TaskClass:
                 heappop(heap)
                 lane.entry = None
                 continue
+            if not lane.account.free:
+                heappop(heap)
+                lane.entry = None
+                lane.account.block(lane, self)
+                continue
             if entry[0] == lane.account.turn and entry[1] == head.number:
                 return entry
             lane.entry = fresh = (lane.account.turn, head.number, lane)
@@ -178,8 +91,9 @@ class TaskClass:
 class ReadyQueue:
     """Every ready task, by class, priority and submitter."""
 
-    def __init__(self, boost_seconds: float) -> None:
+    def __init__(self, boost_seconds: float, shares: Shares | None = None) -> None:
         self._boost = boost_seconds
+        self._shares = shares or Shares()
         levels = max(PRIORITIES) + 1
         self._accounts: list[dict[str, Account]] = [{} for _ in range(levels)]
         self._floor = [0] * levels
@@ -202,15 +116,16 @@ class ReadyQueue:
                 if task.task_class is not task_class or task.priority != priority or task.submitter != submitter:
                     break
                 stop += 1
-            self._push_run(tasks[start:stop], task_class, priority, submitter)
+            self._push_run(tasks[start:stop], task_class, priority)
             grown.append(task_class)
             start = stop
         return grown
 
-    def _push_run(self, tasks: Sequence[Task], task_class: TaskClass, priority: int, submitter: str) -> None:
-        account = self._accounts[priority].get(submitter)
+    def _push_run(self, tasks: Sequence[Task], task_class: TaskClass, priority: int) -> None:
+        name = account_name(tasks[0])
+        account = self._accounts[priority].get(name)
         if account is None:
-            account = self._accounts[priority][submitter] = Account(priority, submitter)
+            account = self._accounts[priority][name] = Account(priority, name, self._shares.of(tasks[0]))
         if not account.ready:
             account.turn = max(account.turn, self._floor[priority] + 1)
         lane = task_class.lanes.get(account)
@@ -235,18 +150,22 @@ class ReadyQueue:
             live = [task_class for task_class in classes if task_class.ready]
             if not live:
                 break
-            if len(live) == len(live[0].lanes) == 1:
+            if len(live) > FEW_CLASSES and most - len(taken) > 1:
+                return taken + self._take_of_many(live, most - len(taken))
+            if len(live) == len(live[0].lanes) == 1 and (lane := next(iter(live[0].lanes.values()))).account.free:
                 # One kind of one submitter, as in most fleets: there is nothing to choose.
                 task_class = live[0]
-                (lane,) = task_class.lanes.values()
+            elif (found := self._select(live)) is not None:
+                lane, task_class = found
             else:
-                lane, task_class = self._select(live)
+                break
             # Without rivals there is no need to choose again for each.
             alone = len(live) == 1 and lane.ready == task_class.ready
             taken += self._pop(lane, task_class, most - len(taken) if alone else 1)
         return taken
 
-    def _select(self, live: list[TaskClass]) -> tuple[Lane, TaskClass]:
+    def _select(self, live: list[TaskClass]) -> tuple[Lane, TaskClass] | None:
+        """None when all that is ready is of namespaces that hold their share."""
         chosen: tuple[Lane, TaskClass] | None = None
         chosen_key = 0.0
         for priority in PRIORITIES:
@@ -259,16 +178,95 @@ class ReadyQueue:
                     best, best_class = entry, task_class
             if best is not None:
                 lane = best[2]
-                assert lane.front is not None
-                key = lane.front.submit_time - self._boost * priority
+                key = self._key(lane)
                 if chosen is None or key < chosen_key:
                     chosen, chosen_key = (lane, best_class), key
-        assert chosen is not None
         return chosen
+
+    def _take_of_many(self, live: list[TaskClass], most: int) -> list[Task]:
+        """The same choice, prepared once for many tasks: each class is looked at once and not for every task."""
+        by_account: dict[Account, list[Head]] = {}
+        for task_class in live:
+            for account, lane in task_class.lanes.items():
+                if (head := lane.head()) is None:
+                    continue
+                if lane.account.free:
+                    by_account.setdefault(account, []).append((head.number, lane, task_class))
+                else:
+                    lane.account.block(lane, task_class)
+        turns: dict[int, list[tuple[int, int, Account]]] = {}
+        for account, heads in by_account.items():
+            heapify(heads)
+            turns.setdefault(account.priority, []).append((account.turn, heads[0][0], account))
+        for waiting in turns.values():
+            heapify(waiting)
+        taken: list[Task] = []
+        while turns and len(taken) < most:
+            priority = min(
+                sorted(turns, reverse=True), key=lambda priority: self._key(by_account[turns[priority][0][2]][0][1])
+            )
+            waiting = turns[priority]
+            account = waiting[0][2]
+            heads = by_account[account]
+            _, lane, task_class = heads[0]
+            taken += self._pop(lane, task_class, 1)
+            if (head := lane.head()) is not None:
+                heapreplace(heads, (head.number, lane, task_class))
+            else:
+                heappop(heads)
+            if heads and lane.account.free:
+                heapreplace(waiting, (account.turn, heads[0][0], account))
+                continue
+            for _, other, other_class in heads:
+                other.account.block(other, other_class)
+            heappop(waiting)
+            if not waiting:
+                del turns[priority]
+        return taken
+
+    def _key(self, lane: Lane) -> float:
+        assert lane.front is not None
+        return lane.front.submit_time - self._boost * lane.account.priority
+
+    def hold(self, task: Task) -> None:
+        """It has a lease that `take` did not lead to."""
+        if (share := self._shares.of(task)) is not None:
+            share.held += 1
+
+    def release(self, task: Task) -> Sequence[TaskClass]:
+        """Its lease is over; the classes that waited for its namespace."""
+        share = self._shares.of(task)
+        if share is None:
+            return ()
+        share.held -= 1
+        return self._unblock(share)
+
+    def resize(self, slots: int) -> list[TaskClass]:
+        """The fleet has so many slots now; the classes that waited for a namespace that may hold more."""
+        return [task_class for share in self._shares.resize(slots) for task_class in self._unblock(share)]
+
+    def share(self, task: Task) -> Share | None:
+        """What its namespace holds and may; None when it is of none."""
+        return self._shares.of(task)
+
+    def _unblock(self, share: Share) -> Sequence[TaskClass]:
+        if not share.blocked or share.held >= share.most:
+            return ()
+        found: list[TaskClass] = []
+        blocked, share.blocked = share.blocked, {}
+        for lane, task_class in blocked.items():
+            account = lane.account
+            if task_class.lanes.get(account) is not lane or (head := lane.head()) is None:
+                continue
+            if lane.entry is None:
+                lane.entry = (account.turn, head.number, lane)
+                heappush(task_class.heaps[account.priority], lane.entry)
+            found.append(task_class)
+        return found
 
     def discard(self, task: Task) -> None:
         """Forgets a task that left the state QUEUED by another way than `take`."""
-        account = self._accounts[task.priority][task.submitter]
+        account = self._accounts[task.priority][account_name(task)]
         self._count_out(account, task.task_class, 1)
         task.task_class.lanes[account].leave(task)
 
@@ -306,13 +304,18 @@ class ReadyQueue:
                 task_class.lanes.pop(account).entry = None
             task_class.sweep()
         for accounts in self._accounts:
-            for submitter in [account.submitter for account in accounts.values() if not account.ready]:
-                del accounts[submitter]
+            for name in [account.name for account in accounts.values() if not account.ready]:
+                del accounts[name]
         return idle
 
     def _pop(self, lane: Lane, task_class: TaskClass, most: int) -> list[Task]:
         account = lane.account
+        share = account.share
+        if share is not None:
+            most = min(most, share.most - share.held)
         tasks = lane.pop(most)
+        if share is not None:
+            share.held += len(tasks)
         self._count_out(account, task_class, len(tasks))
         last_turn = account.turn + len(tasks) - 1
         floor = self._floor[account.priority] = max(self._floor[account.priority], last_turn)

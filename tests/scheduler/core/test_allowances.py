@@ -7,7 +7,7 @@ from parlmesh.security.config import QuotaConfig, SecurityConfig
 from scheduler.config import SchedulerConfig
 from scheduler.core.admission import owner_in
 from scheduler.core.core import Core
-from scheduler.core.task import Task
+from scheduler.core.task import Placement, Task
 
 
 def core(**quotas: float) -> Core:
@@ -70,3 +70,35 @@ def test_after_a_restart_the_journal_s_submitters_say_whose_they_are() -> None:
     assert scheduler.life.allowances.held == {"team-a/": (2, 3)}
     with pytest.raises(ResourceExhausted):
         scheduler.submit(tasks("c"), 0.0, "team-a/")
+
+
+def placed(count: int, first: int = 0) -> list[Task]:
+    places = [Placement(f"node-{number}") for number in range(first, first + count)]
+    return [Task(place.node_id, "noop", placement=place) for place in places]
+
+
+def test_an_owner_has_so_many_different_placements_and_what_ends_makes_room() -> None:
+    scheduler = core(placements=3)
+    scheduler.submit(placed(2), 0.0, "team-a/")
+    with pytest.raises(
+        ResourceExhausted, match=r'"team-a/" would have unfinished tasks of 4 different placements; the limit is 3 '
+    ) as error:
+        scheduler.submit(placed(2, 2), 0.0, "team-a/")
+    assert error.value.reason == "TOO_MANY_OWN_PLACEMENTS"
+    # More of the same are no more places, and tasks that are placed nowhere are none.
+    same = [Task("again", "noop", placement=Placement("node-0"))]
+    scheduler.submit([*same, *tasks("a", "b", "c", "d")], 0.0, "team-a/")
+    scheduler.submit(placed(3, 10), 0.0, "team-b/")
+    scheduler.cancel(["node-0", "node-1"], 1.0)
+    scheduler.submit(placed(2, 2), 1.0, "team-a/")
+
+
+def test_placements_of_a_journal_count() -> None:
+    scheduler = core(placements=2)
+    revived = placed(2)
+    for number, task in enumerate(revived, 1):
+        task.number, task.submit_time, task.submitter = number, 0.0, "team-a/x"
+        scheduler.life.tasks[task.task_id] = task
+    scheduler.life.enter_all(revived)
+    with pytest.raises(ResourceExhausted):
+        scheduler.submit(placed(1, 5), 0.0, "team-a/")

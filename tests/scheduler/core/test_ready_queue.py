@@ -1,8 +1,13 @@
 """The queue's order against a slow reference that looks at every task."""
 
+from unittest.mock import patch
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduler.core import ready_queue
+from scheduler.core.accounts import Lane
 from scheduler.core.ready_queue import ReadyQueue
 from scheduler.core.task import ANYWHERE, Placement, Task, TaskState
 
@@ -39,9 +44,21 @@ operations = st.lists(
 )
 
 
-@settings(max_examples=300)
+# The queue chooses otherwise among many classes than among few, and alike.
+few_and_many = pytest.mark.parametrize("few", [ready_queue.FEW_CLASSES, 0], ids=["few", "many"])
+
+
+@few_and_many
+@settings(max_examples=200)
 @given(operations)
-def test_one_submitters_tasks_leave_by_aged_priority_and_then_in_order(steps: list[tuple[str, object, int]]) -> None:
+def test_one_submitters_tasks_leave_by_aged_priority_and_then_in_order(
+    few: int, steps: list[tuple[str, object, int]]
+) -> None:
+    with patch.object(ready_queue, "FEW_CLASSES", few):
+        check_order(steps)
+
+
+def check_order(steps: list[tuple[str, object, int]]) -> None:
     queue = ReadyQueue(BOOST)
     ready: dict[int, Task] = {}
     running: dict[int, Task] = {}
@@ -82,12 +99,20 @@ def test_one_submitters_tasks_leave_by_aged_priority_and_then_in_order(steps: li
     assert len(take(queue, "xyz", 1000)) == len(ready)
 
 
+@few_and_many
 @settings(max_examples=100)
 @given(
     st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(KINDS)), min_size=1, max_size=120),
     st.integers(1, 5),
 )
-def test_no_submitter_gets_two_turns_more_than_another_that_waits(tasks: list[tuple[str, str]], most: int) -> None:
+def test_no_submitter_gets_two_turns_more_than_another_that_waits(
+    few: int, tasks: list[tuple[str, str]], most: int
+) -> None:
+    with patch.object(ready_queue, "FEW_CLASSES", few):
+        check_turns(tasks, most)
+
+
+def check_turns(tasks: list[tuple[str, str]], most: int) -> None:
     queue = ReadyQueue(BOOST)
     waiting: dict[str, int] = {}
     for number, (submitter, kind) in enumerate(tasks):
@@ -146,3 +171,34 @@ def test_trim_forgets_idle_classes_and_keeps_those_with_unfinished_tasks() -> No
     assert queue.task_class("x", ANYWHERE) is task.task_class
     assert queue.task_class("y", ANYWHERE) is None
     assert queue.task_class("x", Placement("node")) is None
+
+
+def test_a_thousand_tasks_of_a_thousand_placements_are_taken_with_a_few_looks_at_each() -> None:
+    queue = ReadyQueue(BOOST)
+    for number in range(1000):
+        queued(queue, number, kind=f"kind-{number}")
+    classes = list(queue.classes.values())
+    looks = 0
+    head = Lane.head
+
+    def counted(lane: Lane) -> Task | None:
+        nonlocal looks
+        looks += 1
+        return head(lane)
+
+    with patch.object(Lane, "head", counted):
+        assert [task.number for task in queue.take(classes, 1000)] == list(range(1000))
+    assert looks <= 5 * 1000
+
+
+def test_a_namespace_has_one_turn_however_many_submitters_it_names() -> None:
+    queue = ReadyQueue(BOOST)
+    for number in range(100):
+        task = Task(str(number), "x", submitter=f"team-a/{number}")
+        task.owner, task.number, task.submit_time, task.state = "team-a/", number, 0.0, TaskState.QUEUED
+        task.task_class = queue.task_class("x", ANYWHERE) or queue.add_class("x", ANYWHERE)
+        queue.push([task])
+    for number in range(100, 110):
+        queued(queue, number, submitter="bob")
+    first = take(queue, "x", 20)
+    assert sum(task.submitter == "bob" for task in first) >= 9
