@@ -18,7 +18,11 @@ from .config import DashboardConfig
 COOKIE = "parlmesh_session"
 SESSION_SECONDS = 12 * 3_600.0
 MOST_SESSIONS = 1_000
+MOST_OWN_SESSIONS = 50
 FAILURES_PER_MINUTE = 30
+"""Of one address."""
+ALL_FAILURES_PER_MINUTE = 3_000
+_MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,8 @@ class Access:
         self._secret = secrets.token_bytes(32)
         self._tokens = TokenTable(config.tokens, monotonic) if config.tokens is not None else None
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
-        self._failures: deque[float] = deque(maxlen=FAILURES_PER_MINUTE)
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._all_failures: deque[float] = deque(maxlen=ALL_FAILURES_PER_MINUTE)
 
     @property
     def needs_login(self) -> bool:
@@ -80,26 +85,48 @@ class Access:
         may_act = identity.role == Role.OPERATOR and not self._config.read_only
         return Visitor(identity.name, may_act, self._csrf(session_id), session_id)
 
-    def throttled(self) -> bool:
-        """Whether too many wrong tokens came within the last minute."""
-        now = self._monotonic()
-        while self._failures and self._failures[0] < now - 60:
-            self._failures.popleft()
-        return len(self._failures) >= FAILURES_PER_MINUTE
+    def address(self, peer: str, headers: Mapping[str, str]) -> str:
+        """Where a request is from; behind a proxy as the proxy says, whose word is the last of several."""
+        forwarded = headers.get("x-forwarded-for", "") if self._config.behind_proxy else ""
+        return forwarded.rpartition(",")[2].strip()[:100] or peer
 
-    def log_in(self, token: str) -> str:
+    def throttled(self, address: str) -> bool:
+        """Whether too many wrong tokens came from the address within the last minute; nobody locks out another. Wrong
+        tokens of very many addresses slow down only those that have sent one: whoever has not gets a first try."""
+        now = self._monotonic()
+        failures = self._failures.get(address)
+        _forget(self._all_failures, now - 60)
+        if failures is None:
+            return False
+        _forget(failures, now - 60)
+        return len(failures) >= FAILURES_PER_MINUTE or (
+            bool(failures) and len(self._all_failures) >= ALL_FAILURES_PER_MINUTE
+        )
+
+    def log_in(self, token: str, address: str = "") -> str:
         """A new session's id; empty when the token opens nothing here."""
         assert self._tokens is not None
         identity = self._tokens.find(token)
         # The page shows the whole fleet, which an identity of a namespace may not see, and an actor has no need to.
         if identity is None or identity.namespace or identity.role not in (Role.OPERATOR, Role.READER):
-            self._failures.append(self._monotonic())
+            self._count_failure(address)
             return ""
         session_id = secrets.token_urlsafe(32)
         self._sessions[session_id] = _Session(identity.proof, self._monotonic() + SESSION_SECONDS)
+        own = [name for name, session in self._sessions.items() if session.proof == identity.proof]
+        for name in own[:-MOST_OWN_SESSIONS]:
+            del self._sessions[name]
         while len(self._sessions) > MOST_SESSIONS:
             self._sessions.popitem(last=False)
         return session_id
+
+    def _count_failure(self, address: str) -> None:
+        now = self._monotonic()
+        self._failures.setdefault(address, deque(maxlen=FAILURES_PER_MINUTE)).append(now)
+        self._failures.move_to_end(address)
+        if len(self._failures) > _MOST_ADDRESSES:
+            self._failures.popitem(last=False)
+        self._all_failures.append(now)
 
     def log_out(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)
@@ -110,6 +137,11 @@ class Access:
 
     def _csrf(self, of: str) -> str:
         return hmac.new(self._secret, of.encode(), hashlib.sha256).hexdigest()
+
+
+def _forget(times: deque[float], before: float) -> None:
+    while times and times[0] < before:
+        times.popleft()
 
 
 def same_origin(headers: Mapping[str, str]) -> bool:

@@ -293,11 +293,11 @@ async def _login(site: Site, request: Request) -> Response:
         return _redirect(target)
     sentence, status = "", 200
     if request.method == "POST":
-        peer = request.client.host if request.client is not None else ""
-        if site.access.throttled() or not same_origin(request.headers):
+        peer = site.access.address(request.client.host if request.client is not None else "", request.headers)
+        if site.access.throttled(peer) or not same_origin(request.headers):
             return PlainTextResponse("too many wrong tokens, or a form of another site; try again in a minute\n", 429)
         token = "".join((await _form(request)).get("token", ())).strip()
-        session_id = site.access.log_in(token)
+        session_id = site.access.log_in(token, peer)
         if session_id:
             log.info("logged_in", peer=peer)
             response = _redirect(target)

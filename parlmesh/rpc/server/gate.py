@@ -21,7 +21,7 @@ from ..error_statuses import status_code
 from .audit import is_change, note_change
 from .element_count import check_density
 from .fair_share import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
-from .handlers import Behaviour, Context, Handler, Refused, Shape, handler_like, parser, pump, settled
+from .handlers import Behaviour, Context, Handler, Refused, Shape, forget_frames, handler_like, parser, pump, settled
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
 from .quotas import Quotas
@@ -61,6 +61,8 @@ class Gate(grpc.aio.ServerInterceptor):
             if identity is not ANYONE and identity is not UNKNOWN:
                 await self._count(identity, handler, method)
         except Exception as error:
+            # Its frames have all that the caller sent as metadata, and an answer may wait.
+            forget_frames(error)
             return self._refusing(handler, method, error)
         # This runs in the task that will run the handler, so the context variable reaches it.
         set_caller(identity)

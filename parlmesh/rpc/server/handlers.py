@@ -80,8 +80,8 @@ def settled(
             # Their frames would keep what the caller sent until the collector comes by, because grpc's context and its
             # error hold each other.
             del request
-            _forget_frames(error)
-            _forget_frames(known)
+            forget_frames(error)
+            forget_frames(known)
             await _abort(context, known)
         finally:
             REQUESTS.labels(method, code.name).inc()
@@ -158,7 +158,8 @@ def _internal_error(error: Exception, method: str) -> FleetError:
     return FleetError(f"internal error {error_id}", reason="INTERNAL", error_id=error_id)
 
 
-def _forget_frames(error: BaseException) -> None:
+def forget_frames(error: BaseException) -> None:
+    """What an error was raised from may be large, and the error may be kept."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
 
 

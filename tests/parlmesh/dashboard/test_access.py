@@ -2,7 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from parlmesh.dashboard.access import COOKIE, FAILURES_PER_MINUTE, SESSION_SECONDS, Access, same_origin
+from parlmesh.dashboard.access import (
+    ALL_FAILURES_PER_MINUTE,
+    COOKIE,
+    FAILURES_PER_MINUTE,
+    MOST_SESSIONS,
+    SESSION_SECONDS,
+    Access,
+    same_origin,
+)
 from parlmesh.dashboard.config import DashboardConfig
 from parlmesh.security import Role
 from parlmesh.security.tokens import write_token
@@ -57,16 +65,47 @@ def test_a_session_ends_with_its_time_its_token_or_by_leaving(tmp_path: Path) ->
     assert access.visitor({COOKIE: third}) is None
 
 
-def test_guessing_tokens_is_slowed_down(tmp_path: Path) -> None:
+def test_guessing_tokens_is_slowed_down_and_locks_nobody_else_out(tmp_path: Path) -> None:
     clock = HandClock()
-    token_of(tmp_path, "ada", Role.READER)
+    token = token_of(tmp_path, "ada", Role.READER)
     access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"), clock)
     for _ in range(FAILURES_PER_MINUTE):
-        assert not access.throttled()
-        access.log_in("guess")
-    assert access.throttled()
+        assert not access.throttled("10.0.0.1")
+        access.log_in("guess", "10.0.0.1")
+    assert access.throttled("10.0.0.1")
+    assert not access.throttled("10.0.0.2")
+    assert access.log_in(token, "10.0.0.2")
     clock.advance(61)
-    assert not access.throttled()
+    assert not access.throttled("10.0.0.1")
+
+
+def test_guesses_from_very_many_addresses_have_one_try_each(tmp_path: Path) -> None:
+    token = token_of(tmp_path, "ada", Role.READER)
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"), HandClock())
+    addresses = [f"2001:db8::{number:x}" for number in range(ALL_FAILURES_PER_MINUTE)]
+    for address in addresses:
+        access.log_in("guess", address)
+    assert all(access.throttled(address) for address in addresses)
+    assert not access.throttled("10.0.0.2")
+    assert access.log_in(token, "10.0.0.2")
+
+
+def test_behind_a_proxy_the_address_is_what_the_proxy_says_and_not_what_the_visitor_says() -> None:
+    claimed = {"x-forwarded-for": "10.9.9.9, 10.0.0.7"}
+    behind = Access(DashboardConfig(behind_proxy=True))
+    assert behind.address("10.0.0.1", claimed) == "10.0.0.7"
+    assert behind.address("10.0.0.1", {}) == "10.0.0.1"
+    assert Access(DashboardConfig()).address("10.0.0.1", claimed) == "10.0.0.1"
+
+
+def test_nobody_ends_another_s_sessions_by_opening_many(tmp_path: Path) -> None:
+    ada, bob = (token_of(tmp_path, name, Role.READER) for name in ("ada", "bob"))
+    access = Access(DashboardConfig(tokens=tmp_path / "tokens.yaml"))
+    of_ada = access.log_in(ada)
+    of_bob = [access.log_in(bob) for _ in range(MOST_SESSIONS + 1)]
+    assert access.visitor({COOKIE: of_ada}) is not None
+    assert access.visitor({COOKIE: of_bob[-1]}) is not None
+    assert access.visitor({COOKIE: of_bob[0]}) is None
 
 
 def test_a_form_of_another_site_or_session_is_not_ours(tmp_path: Path) -> None:

@@ -1,9 +1,12 @@
 """Over real sockets: what a servicer does, and what the client and the counters see of it."""
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -15,7 +18,10 @@ from prometheus_client import REGISTRY
 from parlmesh.errors import FleetError, InvalidInput, NotFound, ResourceExhausted
 from parlmesh.rpc import caller, error_from_rpc, open_channel
 from parlmesh.rpc.server import Service
-from parlmesh.security import ANYONE
+from parlmesh.rpc.server.gate import Gate
+from parlmesh.security import ANYONE, Role, SecurityConfig
+from parlmesh.security.guard import build_guard
+from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
@@ -340,3 +346,32 @@ async def test_a_servicer_may_set_its_own_status() -> None:
 async def test_an_unclassified_fleet_error_is_internal_and_keeps_its_sentence() -> None:
     error = await failure(raising(FleetError("the store is gone")), "UnaryUnary")
     assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "the store is gone")
+
+
+class Sent(str):
+    """Text that can be watched."""
+
+
+class Details(NamedTuple):
+    method: str
+    invocation_metadata: tuple[tuple[str, str], ...]
+
+
+async def test_what_a_refused_caller_sent_as_metadata_is_not_kept(tmp_path: Path) -> None:
+    write_token(tmp_path, "ada", Role.OPERATOR, force=False)
+    gate = Gate(build_guard(SecurityConfig(tokens=tmp_path / "tokens.yaml"), "127.0.0.1"))
+    sent = Sent("x" * 10_000)
+    watched = weakref.ref(sent)
+
+    async def found(_: object) -> Any:
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
+
+    gc.disable()
+    try:
+        details: Any = Details("/parlmesh.v1.SchedulerService/GetTask", (("authorization", "Bearer no"), ("k", sent)))
+        refusing = await gate.intercept_service(found, details)
+        del details, sent
+        assert refusing is not None
+        assert watched() is None
+    finally:
+        gc.enable()
