@@ -5,6 +5,7 @@ import math
 import os
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from parlmesh.wire.tensors import reference_from_proto
 from . import metrics
 from .blob_folder import LOCK, claim, sweep
 from .config import BlobConfig
+from .core.core import Core
 from .core.task import SUCCEEDED, AttemptEnd, Failure, Task
 
 log = get_logger("parlmesh.scheduler")
@@ -36,6 +38,8 @@ _RESULT = b"$result"
 _SWEEP_SECONDS = 1.0
 _LIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
+# The writer that clients of the whole fleet are.
+_CLIENTS = "c"
 
 
 @dataclass(slots=True)
@@ -50,14 +54,20 @@ class _Blob:
 class BlobLedger:
     """Counts what is kept, refuses what is forged or too much, removes what nobody needs."""
 
-    def __init__(self, config: BlobConfig, folder: Path, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, config: BlobConfig, folder: Path, clock: Callable[[], float], *, strangers: bool = False
+    ) -> None:
+        """`strangers`: nodes and namespaces are others' than the fleet's owner, and none may have it all."""
         self._config = config
+        self._strangers = strangers
         self._clock = clock
         self.folder = BlobFolder(folder)
         self.proof = secrets.token_hex(16)
         self._claim: int | None = None
         self._blobs: dict[str, _Blob] = {}
         self.bytes = 0
+        # The same by writer.
+        self._written: Counter[str] = Counter()
         # Of unfinished tasks: the blobs of their arguments, and the tasks whose results they name.
         self._arguments: dict[str, tuple[str, ...]] = {}
         self._inputs: dict[str, tuple[str, ...]] = {}
@@ -124,9 +134,10 @@ class BlobLedger:
 
     def check(self, references: Mapping[str, int], writer: str = "") -> None:
         """Whether they are there. `writer`: the caller may use those of this writer alone."""
-        fresh = 0
+        fresh: Counter[str] = Counter()
         for name, size in references.items():
-            if writer and check_name(name)[0] != writer:
+            wrote = check_name(name)[0]
+            if writer and wrote != writer:
                 raise NotFound(f"{name} is unknown", reason="BLOB_UNKNOWN", blob=name)
             known = self._blobs.get(name)
             held = known.size if known is not None else self.folder.size(name)
@@ -135,24 +146,43 @@ class BlobLedger:
             if held != size:
                 raise InvalidInput(f"{name} has {held} bytes, and {size} are named", reason="BLOB_SIZE", blob=name)
             if known is None:
-                fresh += size
-        self.check_room(fresh)
+                fresh[wrote] += size
+        for wrote, size in fresh.items():
+            self.check_room(size, wrote)
 
-    def check_room(self, size: int) -> None:
-        """Results that nobody has taken go first, those that ended the longest ago before the others."""
+    def check_room(self, size: int, writer: str) -> None:
+        """Results that nobody has taken go first, those that ended the longest ago before the others: the writer's own,
+        and those of whoever has more than it. So no node or namespace that has little loses it to one that writes much.
+        """
+        trusted = writer == _CLIENTS or not self._strangers
+        most = self._limit if trusted else int(self._limit * self._config.writer_share)
+        if self._written[writer] + size > most:
+            self._make_room(lambda wrote: wrote == writer, lambda: self._written[writer] + size <= most)
+        if self._written[writer] + size > most:
+            raise self._full(f"blobs of {self._written[writer]} bytes by one writer", size, most, "blobs.writer_share")
         if self.bytes + size > self._limit:
-            results = [pair for pair in self._blobs.items() if pair[1].task_id and not pair[1].users]
-            for name, blob in sorted(results, key=lambda pair: pair[1].kept_until):
-                if self.bytes + size <= self._limit:
-                    break
-                self._remove_if_free(name, blob, math.inf, "room")
-        if self.bytes + size > self._limit:
-            raise ResourceExhausted(
-                f"blobs of {self.bytes} bytes are kept, and there is no room for {size} more; the limit is "
-                f"{self._limit} (blobs.max_bytes, or the room there is)",
-                reason="BLOBS_FULL",
-                retry_after_seconds=_RETRY_SECONDS,
+            mine = self._written[writer] + size
+            self._make_room(
+                lambda wrote: trusted or wrote == writer or self._written[wrote] > mine,
+                lambda: self.bytes + size <= self._limit,
             )
+        if self.bytes + size > self._limit:
+            raise self._full(f"blobs of {self.bytes} bytes", size, self._limit, "blobs.max_bytes, or the room there is")
+
+    def _make_room(self, of: Callable[[str], bool], enough: Callable[[], bool]) -> None:
+        results = [pair for pair in self._blobs.items() if pair[1].task_id and not pair[1].users]
+        for name, blob in sorted(results, key=lambda pair: pair[1].kept_until):
+            if enough():
+                return
+            if of(check_name(name)[0]):
+                self._remove_if_free(name, blob, math.inf, "room")
+
+    def _full(self, kept: str, size: int, limit: int, setting: str) -> ResourceExhausted:
+        return ResourceExhausted(
+            f"{kept} are kept, and there is no room for {size} more; the limit is {limit} ({setting})",
+            reason="BLOBS_FULL",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
 
     def argued(
         self, tasks: Iterable[Task], known: Container[str] = (), writer: str = ""
@@ -186,11 +216,17 @@ class BlobLedger:
             for name in needed:
                 self._needed[name] = self._needed.get(name, 0) + 1
 
-    def checked(self, ends: Sequence[AttemptEnd]) -> Sequence[AttemptEnd]:
-        """Results as an actor sent them; those that refer to blobs that are not there are failures."""
+    def checked(
+        self, ends: Sequence[AttemptEnd], writer: str = "", given: Callable[[str, bytes], bool] | None = None
+    ) -> Sequence[AttemptEnd]:
+        """Results as an actor sent them; those that refer to blobs that are not there are failures.
+
+        With a writer, so are those that refer to blobs of others that the task was not `given`: whoever sees the task
+        would read them.
+        """
         if not any(_MARK in end[2] for end in ends):
             return ends
-        return [self._checked(end) if _MARK in end[2] else end for end in ends]
+        return [self._checked(end, writer, given) if _MARK in end[2] else end for end in ends]
 
     def ended(self, tasks: Iterable[Task]) -> None:
         """Their arguments are needed no more; their results are kept until they are given up, or for the retention."""
@@ -211,14 +247,14 @@ class BlobLedger:
                     blob.task_id = task.task_id
 
     @contextmanager
-    def reserved(self, size: int) -> Iterator[None]:
+    def reserved(self, size: int, writer: str) -> Iterator[None]:
         """Room for a blob that arrives."""
-        self.check_room(size)
-        self.bytes += size
+        self.check_room(size, writer)
+        self._count(writer, size)
         try:
             yield
         finally:
-            self.bytes -= size
+            self._count(writer, -size)
 
     def keep(self, name: str, size: int, seconds: float) -> None:
         """A blob that was put, for so long from now."""
@@ -253,23 +289,29 @@ class BlobLedger:
         blob = self._blobs.get(name)
         if blob is None:
             blob = self._blobs[name] = _Blob(size, until)
-            self.bytes += size
+            self._count(check_name(name)[0], size)
         blob.kept_until = max(blob.kept_until, until)
         return blob
 
+    def _count(self, writer: str, size: int) -> None:
+        self.bytes += size
+        self._written[writer] += size
+        if not self._written[writer]:
+            del self._written[writer]
+
     def _found(self, name: str) -> _Blob | None:
         """One that a client wrote and tells of."""
-        check_name(name)
+        writer, _ = check_name(name)
         size = self.folder.size(name)
         if size < 0:
             return None
-        self.check_room(size)
+        self.check_room(size, writer)
         return self._add(name, size, self._clock())
 
     def _remove_if_free(self, name: str, blob: _Blob, now: float, reason: str = "free") -> None:
         if not blob.users and blob.kept_until <= now and blob.task_id not in self._needed:
             del self._blobs[name]
-            self.bytes -= blob.size
+            self._count(check_name(name)[0], -blob.size)
             self.folder.remove(name)
             metrics.BLOBS_REMOVED.labels(reason).inc()
 
@@ -293,10 +335,14 @@ class BlobLedger:
                 continue
             yield name, max(0, self.folder.size(name))
 
-    def _checked(self, end: AttemptEnd) -> AttemptEnd:
+    def _checked(self, end: AttemptEnd, writer: str, given: Callable[[str, bytes], bool] | None) -> AttemptEnd:
         task_id, lease_id, result, _, ran = end
         try:
-            self.check(_references(Payload.FromString(result)))
+            references = _references(Payload.FromString(result))
+            for name in references if writer else ():
+                if check_name(name)[0] != writer and not (given is not None and given(task_id, name.encode())):
+                    raise NotFound(f"{name} is unknown", reason="BLOB_UNKNOWN", blob=name)
+            self.check(references)
         except (FleetError, DecodeError) as error:
             full = isinstance(error, ResourceExhausted)
             text = error.message if isinstance(error, FleetError) else "the result cannot be parsed"
@@ -318,3 +364,10 @@ def client_writer(identity: Identity) -> str:
 def _references(payload: Payload) -> dict[str, int]:
     found = (reference_from_proto(tensor) for tensor in payload.tensors if tensor.blob)
     return {reference.name: reference.nbytes for reference in found}
+
+
+def is_given(core: Core, task_id: str, name: bytes) -> bool:
+    """Whether a blob is an argument or the result of a task, or the result of one that it depends on."""
+    task = core.life.tasks.get(task_id)
+    parents = () if task is None else map(core.life.tasks.get, task.dependencies)
+    return any(one is not None and (name in one.body or name in one.result) for one in (task, *parents))

@@ -52,7 +52,8 @@ class Term:
         )
         self._committer = Committer(store, on_health=on_health, on_death=self._fail) if store.durable else None
         self._durable = store.durable
-        self._blobs = BlobLedger(config.blobs, folder_of(config.blobs, config.store), time.monotonic)
+        place, strangers = folder_of(config.blobs, config.store), config.security.enabled
+        self._blobs = BlobLedger(config.blobs, place, time.monotonic, strangers=strangers)
         self._blobs.open(core.life.tasks.values())
         self._on_deposed = on_deposed
         self._abandoned = False

@@ -19,7 +19,7 @@ from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import failpoints, metrics
 from .actor_outboxes import ActorOutboxes
-from .blob_ledger import BlobLedger
+from .blob_ledger import BlobLedger, is_given, writer_of
 from .config import SchedulerConfig
 from .core.actions import Action, Notify, Persist
 from .core.core import Core
@@ -229,7 +229,7 @@ class Shell:
         if ends:
             self._wakefulness.touch()
             if self.blobs is not None:
-                ends = self.blobs.checked(ends)
+                ends = self._checked_blobs(session, ends)
         named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:
             self.core.report(

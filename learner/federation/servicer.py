@@ -9,6 +9,7 @@ import grpc.aio
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.downloads import Downloads
 from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
@@ -30,6 +31,7 @@ class FederationServicer:
 
     def __init__(self, federations: Federations) -> None:
         self._federations = federations
+        self._downloads = Downloads()
 
     @property
     def service(self) -> Service:
@@ -90,8 +92,8 @@ class FederationServicer:
     async def GetFederatedModel(self, request: pb.GetFederatedModelRequest, context: Context) -> None:
         """Writes encoded GetFederatedModelResponses."""
         federation = self._federations.get(request.federation_id)
-        model = federation.stored(request.version)
-        await _send(context, federation.federation_id, model)
+        async with self._downloads.place(0):
+            await _send(context, federation.federation_id, federation.stored(request.version))
 
     async def WatchFederatedModel(self, request: pb.WatchFederatedModelRequest, context: Context) -> None:
         """Writes encoded WatchFederatedModelResponses."""
@@ -99,7 +101,8 @@ class FederationServicer:
         watcher = federation.watch(request.node_ids, request.have_version)
         try:
             while (model := await watcher.next()) is not None:
-                await _send(context, federation.federation_id, model)
+                async with self._downloads.place(0):
+                    await _send(context, federation.federation_id, model)
         finally:
             federation.watchers.remove(watcher)
 

@@ -11,6 +11,7 @@ from parlmesh.distribution.policy_messages import PolicyEncodings, Published, po
 from parlmesh.errors import NotFound
 from parlmesh.policies.encodings import Encoding
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.downloads import Downloads
 from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
@@ -29,6 +30,7 @@ class PolicyServicer(PolicyServiceServicer):
         self._registry_of = registry_of
         self._stopping = stopping
         self._encodings = PolicyEncodings(metrics.POLICIES)
+        self._downloads = Downloads()
 
     async def GetPolicy(  # type: ignore[override]
         self, request: pb.GetPolicyRequest, context: Context
@@ -48,9 +50,13 @@ class PolicyServicer(PolicyServiceServicer):
             unchanged = pb.GetPolicyResponse(header=policy_header(published), not_modified=True)
             yield unchanged.SerializeToString()
             return
-        base = registry.find(have_version)
-        for message in await self._messages(published, encoding_of(request.encoding), base):
-            yield message
+        size = len(published.blob.data)
+        # Whoever waits for a place must not keep a version alive that has had its time.
+        del published
+        async with self._downloads.place(size):
+            published, base = registry.get(request.run_id, request.version), registry.find(have_version)
+            for message in await self._messages(published, encoding_of(request.encoding), base):
+                yield message
 
     async def WatchPolicy(  # type: ignore[override]
         self, request: pb.WatchPolicyRequest, context: Context
@@ -59,16 +65,21 @@ class PolicyServicer(PolicyServiceServicer):
         registry = self._registry_of(request.run_id)
         encoding, version = encoding_of(request.encoding), 0
         have_version = 0 if registry.is_other(request.run_uid) else request.have_version
-        base = registry.find(have_version)
+        base_version = have_version
         while True:
             published = await unless(self._stopping, registry.newer_than(version))
             version = published.blob.version
             if not request.with_policy or version == have_version:
                 yield pb.WatchPolicyResponse(header=policy_header(published)).SerializeToString()
                 continue
-            for message in await self._messages(published, encoding, base):
-                yield message
-            base = published
+            size = len(published.blob.data)
+            del published
+            async with self._downloads.place(size):
+                newest = registry.get("")
+                for message in await self._messages(newest, encoding, registry.find(base_version)):
+                    yield message
+                version = base_version = newest.blob.version
+                del newest
 
     async def _messages(self, published: Published, encoding: Encoding, base: Published | None) -> Iterable[bytes]:
         policy = await self._encodings.get(published, encoding, base)

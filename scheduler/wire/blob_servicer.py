@@ -14,15 +14,15 @@ from parlmesh.durable_files import write_all
 from parlmesh.errors import InvalidInput, NotFound, PermissionDenied, ResourceExhausted
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.downloads import Downloads
 from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.security import Role
 from parlmesh.v1 import blob_service_pb2 as pb
 from parlmesh.wire.chunks import chunk_to_wire
 
-from ..blob_ledger import BlobLedger, client_writer, writer_of
+from ..blob_ledger import BlobLedger, client_writer, is_given, writer_of
 from ..config import BlobConfig
 from ..core.core import Core
-from ..core.task import Task
 from .leader_redirect import Seat
 from .namespaces import Tenant
 
@@ -38,6 +38,7 @@ class BlobServicer:
     def __init__(self, seat: Seat, config: BlobConfig) -> None:
         self._seat = seat
         self._config = config
+        self._downloads = Downloads()
 
     @property
     def _core(self) -> Core:
@@ -67,7 +68,7 @@ class BlobServicer:
                 f"{first.name} has {size} bytes; it must have 1 to {self._config.largest_bytes} (blobs.largest_bytes)",
                 reason="BLOB_TOO_LARGE",
             )
-        with self._ledger.reserved(size):
+        with self._ledger.reserved(size, writer):
             await self._receive(first, requests, digest)
         self._ledger.keep(first.name, size, self._config.lease_seconds)
         return pb.PutBlobResponse()
@@ -107,9 +108,10 @@ class BlobServicer:
         size = self._ledger.folder.size(request.name)
         if size < 0:
             raise _unknown(request.name)
-        data = (await asyncio.to_thread(self._ledger.folder.read, request.name, size)).data
-        for start in range(0, size, CHUNK_BYTES):
-            await context.write(chunk_to_wire(_DATA, data[start : start + CHUNK_BYTES]))
+        async with self._downloads.place(0):
+            data = (await asyncio.to_thread(self._ledger.folder.read, request.name, size)).data
+            for start in range(0, size, CHUNK_BYTES):
+                await context.write(chunk_to_wire(_DATA, data[start : start + CHUNK_BYTES]))
 
     async def HoldBlobs(self, request: pb.HoldBlobsRequest, context: Context) -> pb.HoldBlobsResponse:
         limits.BLOBS.check(len(request.names), "the request")
@@ -130,10 +132,7 @@ class BlobServicer:
                 return False
         elif not self._tenant().sees(task):
             return False
-        name = request.name.encode()
-        return _has(task, name) or any(
-            _has(parent, name) for parent in map(self._core.life.tasks.get, task.dependencies) if parent is not None
-        )
+        return is_given(self._core, task.task_id, request.name.encode())
 
     def _check_writer(self, writer: str, name: str) -> None:
         if not self._is(writer):
@@ -148,10 +147,6 @@ class BlobServicer:
 
     def _tenant(self) -> Tenant:
         return Tenant(self._core, caller())
-
-
-def _has(task: Task, name: bytes) -> bool:
-    return name in task.body or name in task.result
 
 
 def _unknown(name: str) -> NotFound:

@@ -198,3 +198,55 @@ def test_bytes_that_a_process_wrote_itself_come_back_unread_and_others_are_check
     assert ours.read(name, 100).tobytes() == bytes(100)
     with pytest.raises(InvalidInput, match="are not those of its digest"):
         theirs.read(name, 100)
+
+
+@pytest.fixture
+def guarded(tmp_path: Path, clock: HandClock) -> BlobLedger:
+    """Of a scheduler with security."""
+    made = BlobLedger(CONFIG, tmp_path / "guarded", clock, strangers=True)
+    made.open(())
+    return made
+
+
+def test_no_node_has_more_than_its_share_and_its_own_results_make_room_for_its_next(guarded: BlobLedger) -> None:
+    for number in range(5):
+        task = accept(guarded, task_with(task_id=f"t{number}"))
+        finish(guarded, task, kept(guarded, number, size=200, writer="a1"))
+    assert guarded.bytes == 400
+    with pytest.raises(ResourceExhausted, match=r"by one writer are kept.*the limit is 500 \(blobs.writer_share\)"):
+        guarded.check_room(501, "a1")
+    # All that a client has put is needed: there is nothing to make room with.
+    accept(guarded, task_with(kept(guarded, 9, size=400, writer="n1"), task_id="u"), "n1")
+    with pytest.raises(ResourceExhausted):
+        accept(guarded, task_with(kept(guarded, 10, size=200, writer="n1"), task_id="v"), "n1")
+
+
+def test_whoever_has_little_loses_no_result_to_one_who_writes_much(guarded: BlobLedger) -> None:
+    finish(guarded, accept(guarded, task_with(task_id="small")), kept(guarded, 1, size=100, writer="a1"))
+    for number in range(2):
+        task = accept(guarded, task_with(task_id=f"large{number}"))
+        finish(guarded, task, kept(guarded, 10 + number, size=240, writer="a2"))
+    for number in range(2):
+        task = accept(guarded, task_with(task_id=f"more{number}"))
+        finish(guarded, task, kept(guarded, 20 + number, size=240, writer="a3"))
+    left = {task_id for blob in guarded._blobs.values() if (task_id := blob.task_id)}
+    assert "small" in left
+    # Clients of the whole fleet come first.
+    accept(guarded, task_with(kept(guarded, 30, size=700), task_id="owner"))
+    assert "small" not in {blob.task_id for blob in guarded._blobs.values()}
+
+
+def test_a_result_that_names_somebody_else_s_blob_is_a_failure_unless_its_task_was_given_it(
+    guarded: BlobLedger,
+) -> None:
+    foreign = kept(guarded, 1, writer="n1")
+    result = payload_to_proto({}, {"0": foreign}).SerializeToString()
+    ((_, _, taken, failure, _),) = guarded.checked([("t", 1, result, None, 0.0)], "a1", lambda *_: False)
+    assert taken == b""
+    assert failure is not None
+    assert failure.reason == "INVALID_RESULT"
+    ((_, _, taken, failure, _),) = guarded.checked([("t", 1, result, None, 0.0)], "a1", lambda *_: True)
+    assert (taken, failure) == (result, None)
+    own = payload_to_proto({}, {"0": kept(guarded, 2, writer="a1")}).SerializeToString()
+    ((_, _, taken, failure, _),) = guarded.checked([("t", 1, own, None, 0.0)], "a1", lambda *_: False)
+    assert (taken, failure) == (own, None)

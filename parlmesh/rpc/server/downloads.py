@@ -1,0 +1,72 @@
+"""How much of large answers goes to one caller at a time: what they are cut from stays in memory until they are read."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from parlmesh.security import ANYONE, Identity, Role
+
+from ..caller_identity import caller
+
+MOST_BYTES = 64 << 20
+"""Of one actor or reader, or of an identity of a namespace; a larger answer goes alone."""
+_CALL_BYTES = 2 << 20
+
+
+class _Places:
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    def fits(self, size: int) -> bool:
+        return not self.bytes or self.bytes + size <= MOST_BYTES
+
+
+class Downloads:
+    """Of one service. Whoever waits should hold nothing that is large."""
+
+    def __init__(self) -> None:
+        self._places: dict[Identity, _Places] = {}
+
+    @asynccontextmanager
+    async def place(self, size: int) -> AsyncIterator[None]:
+        """Waits until the answer of so many bytes may go to the caller, in the order they came."""
+        identity = caller()
+        if identity is ANYONE or (identity.role is Role.OPERATOR and not identity.namespace):
+            yield
+            return
+        size += _CALL_BYTES
+        places = self._places.setdefault(identity, _Places())
+        await self._take(places, size)
+        try:
+            yield
+        finally:
+            self._leave(identity, places, size)
+
+    async def _take(self, places: _Places, size: int) -> None:
+        if not places.waiting and places.fits(size):
+            places.bytes += size
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        places.waiting.append((size, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                places.bytes -= size
+            self._wake(places)
+            raise
+
+    def _leave(self, identity: Identity, places: _Places, size: int) -> None:
+        places.bytes -= size
+        self._wake(places)
+        if not places.bytes and not places.waiting:
+            self._places.pop(identity, None)
+
+    def _wake(self, places: _Places) -> None:
+        while places.waiting and (places.waiting[0][1].done() or places.fits(places.waiting[0][0])):
+            size, turn = places.waiting.popleft()
+            if not turn.done():
+                places.bytes += size
+                turn.set_result(None)
