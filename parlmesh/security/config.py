@@ -33,8 +33,8 @@ class QuotaConfig(Config):
     tasks_per_second: float = Field(default=50_000.0, gt=0)
     """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
     placements: int = Field(default=1_000, ge=1)
-    """Schedulers: different kinds and placements among those tasks that are placed at all: each is looked at whenever an
-    actor asks for work."""
+    """Schedulers: different kinds and placements among those tasks that are placed at all: each is looked at whenever
+    an actor asks for work."""
     watched_bytes: int = Field(default=16 << 20, ge=1)
     """Schedulers: ids in all open watches of one reader, or of one identity of a namespace; each counts 64 more."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.secure.keys import check_public
 from parlmesh.federation.secure.shamir import SHARE_BYTES
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import struct_from_proto
@@ -43,12 +44,23 @@ def answer_of(step: str, found: object, node: str, round_: MaskedRound) -> NodeK
     if not isinstance(found, Mapping):
         raise _bad(f"its {step} are missing")
     if step == KEYS:
-        return NodeKeys(_hex(found.get("seal"), _KEY_BYTES), _hex(found.get("mask"), _KEY_BYTES))
+        return _keys_of(found, node, round_)
     sealed = found.get("sealed")
     if not isinstance(sealed, Mapping) or set(sealed) != set(round_.keys) - {node}:
         raise _bad(f"its shares are not for the {len(round_.keys) - 1} other nodes")
     boxes = {peer: _hex(box, _SEALED_BYTES) for peer, box in sealed.items()}
     return NodeShares(_hex(found.get("commitment"), _KEY_BYTES), boxes)
+
+
+def _keys_of(found: Mapping[str, Any], node: str, round_: MaskedRound) -> NodeKeys:
+    """One bad key would have every other node refuse the list, round after round."""
+    keys = NodeKeys(_hex(found.get("seal"), _KEY_BYTES), _hex(found.get("mask"), _KEY_BYTES))
+    for key in (keys.seal, keys.mask):
+        check_public(bytes.fromhex(key))
+    taken = {key for other, each in round_.keys.items() if other != node for key in (each.seal, each.mask)}
+    if keys.seal == keys.mask or not taken.isdisjoint((keys.seal, keys.mask)):
+        raise _bad("its keys are not two of its own")
+    return keys
 
 
 def revealed_in(found: object) -> tuple[dict[str, bytes], dict[str, bytes]]:

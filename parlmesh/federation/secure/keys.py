@@ -36,6 +36,11 @@ def public_of(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
+def check_public(public: bytes) -> None:
+    """InvalidInput for a key that no node can agree on a secret with."""
+    _exchanged(bytes(range(KEY_BYTES)), public)
+
+
 def list_digest(federation_id: str, round_number: int, threshold: int, keys: Mapping[str, PublicKeys]) -> bytes:
     """What all nodes of a round must have been told alike."""
     rows = [[node, keys[node].seal.hex(), keys[node].mask.hex()] for node in sorted(keys)]
@@ -68,10 +73,14 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
 
 
 def _derived(private: bytes, public: bytes, digest: bytes, purpose: list[str]) -> bytes:
+    shared = _exchanged(private, public)
+    info = json.dumps(["parlmesh secure aggregation 1", *purpose]).encode()
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=digest, info=info).derive(shared)
+
+
+def _exchanged(private: bytes, public: bytes) -> bytes:
     try:
-        shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
         # A point of small order, with which anybody could compute the secret.
         raise InvalidInput("a node's public key is not usable", reason="BAD_KEY") from error
-    info = json.dumps(["parlmesh secure aggregation 1", *purpose]).encode()
-    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=digest, info=info).derive(shared)

@@ -50,6 +50,8 @@ class Nodes(Scheduler):
         super().__init__()
         self.left = {step: set() for step in STEPS}
         self.seen = []
+        # By step and node, what is answered instead of the truth.
+        self.lies = {}
         self.handlers = {}
         self.running = set()
 
@@ -90,7 +92,10 @@ class Nodes(Scheduler):
         except FleetError as error:
             failure = task_pb2.Failure(reason=error.reason, message=error.message)
             return task_pb2.Outcome(task_id=spec.task_id, state=task_pb2.TASK_STATE_FAILED, failure=failure)
-        result = payload_to_proto(found.parameters)
+        answered = found.parameters
+        if (step, node) in self.lies:
+            answered = {"answers": {node: self.lies[step, node](answered["answers"][node])}}
+        result = payload_to_proto(answered)
         return task_pb2.Outcome(task_id=spec.task_id, state=task_pb2.TASK_STATE_SUCCEEDED, result=result)
 
 
@@ -229,3 +234,34 @@ async def test_an_unmasked_update_is_refused_before_its_data_is_read(tmp_path):
             await ending
         spooled = (tmp_path / "f" / "updates.bin").read_bytes()
         assert np.ones(4, "<f4").tobytes() not in spooled
+
+
+def every(value):
+    """All hexadecimal words of an answer are this digit."""
+
+    def changed(answer):
+        if isinstance(answer, dict):
+            return {name: changed(each) for name, each in answer.items()}
+        return value * len(answer)
+
+    return changed
+
+
+LIES = {
+    "a key of small order": ("keys", every("0")),
+    "one key for both": ("keys", lambda answer: {**answer, "seal": answer["mask"]}),
+    "shares that nobody can open": ("shares", every("1")),
+    "wrong shares when they are revealed": ("reveal", every("1")),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_one_liar_costs_itself_and_no_secure_round(tmp_path, lie):
+    step, told = LIES[lie]
+    async with fleet(tmp_path) as (bench, nodes):
+        nodes.lies = {(step, "n0"): told}
+        federation = await start(bench, rounds=2)
+        assert federation.core.state is FederationState.SUCCEEDED
+        states = [record.state for record in federation.core.history]
+        assert states.count(RoundState.AGGREGATED) == 2
+        assert (step, "n0") in nodes.seen
