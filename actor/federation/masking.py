@@ -9,7 +9,8 @@ import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, InvalidInput
+from parlmesh.federation.secure.accusation import accuse
 from parlmesh.federation.secure.fixed_point import MOST_NODES
 from parlmesh.federation.secure.keys import PublicKeys, list_digest, mask_key, public_of, seal, sealing_key, unseal
 from parlmesh.federation.secure.masks import MaskStream
@@ -97,9 +98,12 @@ class Masking:
         opened = {self._node_id: self._own_share}
         for node, box in sealed.items():
             key = sealing_key(self._seal_key, self._peers[node].seal, self._digest, node, self._node_id)
-            opened[node] = unseal(key, box)
+            try:
+                opened[node] = unseal(key, box)
+            except InvalidInput as error:
+                raise _refusal(accuse(node)) from error
             if len(opened[node]) != 2 * SHARE_BYTES:
-                raise _refusal(f"the shares of node {node} have {len(opened[node])} bytes")
+                raise _refusal(accuse(node))
         self._shares = {node: (both[:SHARE_BYTES], both[SHARE_BYTES:]) for node, both in opened.items()}
 
     def mask(self, words: Array) -> Array:

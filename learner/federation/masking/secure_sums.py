@@ -39,6 +39,7 @@ class SecureSums:
         self._unmasking: Unmasking | None = None
         self._counted: tuple[Counted, ...] = ()
         self._waiting: set[str] = set()
+        self._doubted = False
         self.making = False
         """Whether a sum is being made: the wait for nodes is over."""
 
@@ -52,7 +53,8 @@ class SecureSums:
         masks = masks_of(self._config, self._core.masking)
         numbers = FixedPoint(masks["nodes"], masks["largest_value"], masks["largest_weight"])
         self._unmasking = Unmasking(self._federation_id, number, self._core.masking, numbers, survivors)
-        self._counted, self._waiting, self.making = tuple(counted), set(survivors), False
+        self._counted, self._waiting = tuple(counted), set(survivors)
+        self.making = self._doubted = False
         asked = [self._core.assignments[node] for node in survivors]
         self._submit(
             step_tasks(self._federation_id, self._config, REVEAL, self._core.masking, asked, survivors=survivors)
@@ -60,6 +62,8 @@ class SecureSums:
 
     def made(self) -> None:
         """The sum is written down, or given up."""
+        if self._unmasking is not None and self._unmasking.liars:
+            log.warning("wrong_shares", federation_id=self._federation_id, node_ids=sorted(self._unmasking.liars))
         self._unmasking, self.making = None, False
 
     def outcome(self, task: NodesTask, outcome: pb.Outcome) -> None:
@@ -100,9 +104,12 @@ class SecureSums:
             failure = error.message
         if failure:
             log.warning("node_did_not_unmask", federation_id=self._federation_id, node_id=node, message=failure)
-        if unmasking.complete:
+        # One wrong share must not cost the round: then all are waited for.
+        if unmasking.complete and (not self._waiting or (not self._doubted and unmasking.agrees())):
             self.making = True
             self._ready(unmasking, self._counted)
+        elif unmasking.complete and self._waiting:
+            self._doubted = True
         elif not self._waiting:
             text = f"{unmasking.answers} of {len(unmasking.survivors)} nodes helped to unmask the sum, too few of them"
             self._unmasking = None

@@ -4,7 +4,9 @@ Nobody learns a single update: the masks of two nodes whose updates both came ca
 """
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -12,13 +14,15 @@ from parlmesh.errors import InvalidInput
 from parlmesh.federation.secure.fixed_point import WORD, FixedPoint
 from parlmesh.federation.secure.keys import PublicKeys, list_digest, mask_key, public_of
 from parlmesh.federation.secure.masks import MaskStream
-from parlmesh.federation.secure.shamir import join
+from parlmesh.federation.secure.shamir import join, share_at
 from parlmesh.types import Array
 
 from ..rules.masked_round import MaskedRound
 from ..updates.update_spool import Spool
 
 _BLOCK = 1 << 17
+# Sets of shares that are tried for one secret, when the first is not right: enough for a few liars among many.
+_MOST_TRIES = 100
 
 
 class Unmasking:
@@ -38,6 +42,8 @@ class Unmasking:
         self._digest = list_digest(federation_id, number, round_.threshold, self._keys)
         self._places = {node: place for place, node in enumerate(sorted(round_.keys), 1)}
         self._answered: set[str] = set()
+        self.liars: set[str] = set()
+        """Nodes that revealed what they were not given."""
         self._seeds: dict[str, dict[int, bytes]] = {node: {} for node in self.survivors}
         self._secrets: dict[str, dict[int, bytes]] = {node: {} for node in self.dropped}
 
@@ -62,25 +68,75 @@ class Unmasking:
         for peer, share in keys.items():
             self._secrets[peer][place] = share
 
+    def agrees(self) -> bool:
+        """Whether the first answers give every secret: then nobody need wait for others."""
+        try:
+            for node in self.survivors:
+                self._check_seed(node, join(self._seeds[node], self._round.threshold))
+            for node in self.dropped:
+                self._check_key(node, join(self._secrets[node], self._round.threshold))
+        except InvalidInput:
+            return False
+        return True
+
     def streams(self) -> tuple[list[MaskStream], list[MaskStream]]:
-        """Masks to be taken from the sum, and masks to be added to it; InvalidInput when a share was wrong."""
-        threshold = self._round.threshold
+        """Masks to be taken from the sum, and masks to be added to it; InvalidInput when too many shares were wrong."""
         take: list[MaskStream] = []
         add: list[MaskStream] = []
         for node in self.survivors:
-            seed = join(self._seeds[node], threshold)
-            if hashlib.sha256(seed).hexdigest() != self._round.shares[node].commitment:
-                raise InvalidInput(f"shares of the seed of node {node} are wrong", reason="BAD_SHARE")
-            take.append(MaskStream(seed))
+            take.append(MaskStream(self._joined(node, self._seeds[node], self._check_seed)))
         for node in self.dropped:
-            secret = join(self._secrets[node], threshold)
-            if public_of(secret) != self._keys[node].mask:
-                raise InvalidInput(f"shares of the key of node {node} are wrong", reason="BAD_SHARE")
+            secret = self._joined(node, self._secrets[node], self._check_key)
             for peer in self.survivors:
                 # The survivor's side of the pair is in the sum.
                 stream = MaskStream(mask_key(secret, self._keys[peer].mask, self._digest, node, peer))
                 (take if peer < node else add).append(stream)
         return take, add
+
+    def _joined(self, node: str, shares: Mapping[int, bytes], check: Callable[[str, bytes], None]) -> bytes:
+        """The secret of a node. A few wrong shares are found out by others that are right, and whose they are."""
+        threshold, lying = self._round.threshold, {self._places[liar] for liar in self.liars}
+        honest = {place: share for place, share in sorted(shares.items()) if place not in lying}
+        error: InvalidInput | None = None
+        for places in islice(_choices(list(honest), threshold), _MOST_TRIES):
+            chosen = {place: honest[place] for place in places}
+            try:
+                secret = join(chosen, threshold)
+                check(node, secret)
+            except InvalidInput as found:
+                error = found
+                continue
+            if error is not None:
+                wrong = {place for place, share in honest.items() if share_at(chosen, place) != share}
+                self.liars |= {name for name, place in self._places.items() if place in wrong}
+            return secret
+        if error is None:
+            # Too few, which it says.
+            return join(honest, threshold)
+        raise error
+
+    def _check_seed(self, node: str, seed: bytes) -> None:
+        if hashlib.sha256(seed).hexdigest() != self._round.shares[node].commitment:
+            raise InvalidInput(f"shares of the seed of node {node} are wrong", reason="BAD_SHARE")
+
+    def _check_key(self, node: str, secret: bytes) -> None:
+        if public_of(secret) != self._keys[node].mask:
+            raise InvalidInput(f"shares of the key of node {node} are wrong", reason="BAD_SHARE")
+
+
+def _choices(places: list[int], count: int) -> Iterator[list[int]]:
+    """Sets of so many: the first ones, then each without one of these, then others at random."""
+    if len(places) < count:
+        return
+    yield places[:count]
+    if len(places) == count:
+        return
+    for left_out in range(count):
+        yield places[:left_out] + places[left_out + 1 : count + 1]
+    # Which ones is no secret.
+    rng = random.Random(len(places))  # noqa: S311
+    while True:
+        yield sorted(rng.sample(places, count))
 
 
 class UnmaskedSum:

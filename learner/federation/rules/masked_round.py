@@ -4,10 +4,12 @@ keys -> shares -> (collecting) -> (unmasking). A node that is silent in one step
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parlmesh.federation.config import SecureConfig
+from parlmesh.federation.secure.accusation import accused_in
 
 from .nodes.participants import Participants
 from .records import Assignment
@@ -64,6 +66,11 @@ class MaskedRound:
     def sealed_for(self, node: str) -> dict[str, str]:
         """The others' shares for a node, by who gave them."""
         return {giver: given.sealed[node] for giver, given in self.shares.items() if giver != node}
+
+    def accused(self, failed: Mapping[str, str]) -> list[str]:
+        """Nodes of which more than half of those that got shares say that they cannot open theirs. Fewer may lie."""
+        accusers = Counter(accused_in(why) for node, why in failed.items() if node in self.shares)
+        return [node for node, count in accusers.items() if node in self.shares and 2 * count > len(self.shares)]
 
 
 def threshold_of(nodes: int, config: SecureConfig) -> int:

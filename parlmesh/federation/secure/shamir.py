@@ -32,19 +32,28 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
     """The secret from shares by their places; InvalidInput when they are too few or cannot be shares of one."""
     if len(shares) < threshold:
         raise InvalidInput(f"a secret needs {threshold} shares, got {len(shares)}")
-    places = sorted(shares)[:threshold]
-    total = 0
-    for place in places:
-        above, below = 1, 1
-        for other in places:
-            if other != place:
-                above = above * other % _PRIME
-                below = below * (other - place) % _PRIME
-        total += int.from_bytes(shares[place], "big") * above * pow(below, -1, _PRIME)
-    secret = total % _PRIME
+    secret = _at({place: shares[place] for place in sorted(shares)[:threshold]}, 0)
     if secret >> (8 * SECRET_BYTES):
         raise InvalidInput("the shares are not of one secret")
     return secret.to_bytes(SECRET_BYTES, "big")
+
+
+def share_at(shares: Mapping[int, bytes], place: int) -> bytes:
+    """What the share of a place must be, by as many right ones as the threshold."""
+    return _at(shares, place).to_bytes(SHARE_BYTES, "big")
+
+
+def _at(shares: Mapping[int, bytes], where: int) -> int:
+    """The value there of the polynomial through all of them."""
+    total = 0
+    for place, share in shares.items():
+        above, below = 1, 1
+        for other in shares:
+            if other != place:
+                above = above * (other - where) % _PRIME
+                below = below * (other - place) % _PRIME
+        total += int.from_bytes(share, "big") * above * pow(below, -1, _PRIME)
+    return total % _PRIME
 
 
 def _value(polynomial: list[int], place: int) -> int:

@@ -41,6 +41,10 @@ class Eligibility:
         """A node's answer was bad."""
         self.strikes.bad(voter_of(node_id, self.config), reason, round_number)
 
+    def bar(self, node_id: str, reason: str, round_number: int) -> None:
+        """A node kept the others from a round."""
+        self.strikes.bar(voter_of(node_id, self.config), reason, round_number)
+
     def forgive(self, node_id: str) -> None:
         """A node's answer was good."""
         self.strikes.good(voter_of(node_id, self.config))

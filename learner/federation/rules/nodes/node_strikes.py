@@ -46,6 +46,12 @@ class Strikes:
         if self.limit and strike.count >= self.limit:
             strike.out_until = round_number + 1 + _ROUNDS_OUT
 
+    def bar(self, node_id: str, reason: str, round_number: int) -> None:
+        """What it did keeps all others from a round: once is enough."""
+        strike = self.by_node.setdefault(node_id, Strike())
+        strike.count = max(strike.count, self.limit - 1)
+        self.bad(node_id, reason, round_number)
+
     def good(self, node_id: str) -> None:
         """All is forgiven."""
         self.by_node.pop(node_id, None)

@@ -177,7 +177,7 @@ def test_nodes_that_were_shown_different_lists_share_nothing(tmp_path):
     given_ = play.nodes["n00"].shares({**public, "n09": other}, 6)
     play.shares(names[1:])
     sealed = {peer: bytes.fromhex(box) for peer, box in play.round.sealed_for("n01").items()}
-    with pytest.raises(InvalidInput, match="cannot be opened"):
+    with pytest.raises(FailedPrecondition, match="the shares that node n00 sealed cannot be opened"):
         play.nodes["n01"].accept({**sealed, "n00": given_.by_peer["n01"]})
 
 
@@ -203,20 +203,34 @@ def test_nothing_is_masked_twice_and_no_step_is_skipped(tmp_path):
             node.reveal(survivors)
 
 
-@pytest.mark.parametrize("kind", ["seeds", "keys"])
-def test_a_wrong_share_costs_the_round_and_not_the_model(tmp_path, kind):
-    play = Play(tmp_path)
-    names = list(play.nodes)
-    play.keys(names)
-    play.shares(names)
-    play.mask(names[:7])
+def revealed_with_a_lie(play, names, kind, liars):
+    play.keys(list(play.nodes))
+    play.shares(list(play.nodes))
+    play.mask(names)
     play.unmasking = Unmasking("f", 7, play.round, play.numbers, play.survivors)
-    for name in names[:7]:
+    for name in names:
         revealed = play.nodes[name].reveal(play.survivors)
         shares = {"seeds": dict(revealed.seeds), "keys": dict(revealed.keys)}
-        if name == "n03":
-            victim = next(iter(shares[kind]))
+        if name in liars:
+            victim = list(shares[kind])[-1]
             shares[kind][victim] = bytes(33)
         play.unmasking.take(name, shares["seeds"], shares["keys"])
+
+
+@pytest.mark.parametrize("kind", ["seeds", "keys"])
+@pytest.mark.parametrize("liars", [{"n03"}, {"n00", "n06"}], ids=["one", "two"])
+def test_wrong_shares_are_found_out_by_right_ones_and_cost_nothing(tmp_path, kind, liars):
+    play = Play(tmp_path)
+    revealed_with_a_lie(play, list(play.nodes)[: 6 + len(liars)], kind, liars)
+    assert not play.unmasking.agrees() or "n00" not in liars
+    play.sum()
+    assert play.unmasking.liars == liars
+
+
+@pytest.mark.parametrize("kind", ["seeds", "keys"])
+def test_a_wrong_share_among_too_few_costs_the_round_and_not_the_model(tmp_path, kind):
+    play = Play(tmp_path)
+    revealed_with_a_lie(play, list(play.nodes)[:6], kind, {"n03"})
+    assert not play.unmasking.agrees()
     with pytest.raises(InvalidInput, match=r"wrong|not of one secret"):
         play.sum()
