@@ -182,6 +182,9 @@ class FederatedFit:
     async def _send(self, updates: list[Update], failed: dict[str, str]) -> Result:
         receipts = await self._participants.link.submit(updates)
         for update, receipt in zip(updates, receipts, strict=True):
+            kept = self._participants.kept(update.header.federation_id, update.header.node_id)
+            if kept.feedback is not None and kept.nonce == update.header.nonce.hex():
+                kept.feedback.settle(taken=receipt.error is None)
             if receipt.error is not None:
                 # The coordinator has said no and knows why; another attempt would be refused too.
                 failed[update.header.node_id] = f"refused: {receipt.error.reason}"

@@ -56,13 +56,22 @@ class ErrorFeedback:
 
     def __init__(self, size: int) -> None:
         self.residual = np.zeros(size, np.float32)
+        # What is left when the update that was encoded last is counted.
+        self._left: Array | None = None
 
     def encode(self, vector: Array, encoding: str, ratio: float = 0.01) -> bytes:
-        """The bytes to send; over all rounds, what was sent and the residual sum to what was given."""
+        """The bytes to send; `settle` says what became of them, and until then nothing has changed."""
         wanted = vector + self.residual
         data = encode(wanted, encoding, ratio)
-        self.residual = wanted - decode(data, len(wanted), encoding)
+        self._left = wanted - decode(data, len(wanted), encoding)
         return data
+
+    def settle(self, *, taken: bool) -> None:
+        """Over all updates that were taken, what was sent and the residual sum to what was given. Of one that was not
+        nothing stays: the model never had the rest of it either."""
+        if taken and self._left is not None:
+            self.residual = self._left
+        self._left = None
 
 
 def _encode_int8(vector: Array) -> bytes:

@@ -123,6 +123,27 @@ def test_a_compressed_update_is_sent_again_as_it_was_and_not_made_anew():
     assert participants.tasks.fits == 1
 
 
+def test_what_a_refused_or_late_update_left_out_is_not_in_the_next():
+    def sent(participants, node, nonces, lost=()):
+        for nonce in nonces:
+            members = [{"node_id": f"n#{node}", "number": node + 1, "nonce": nonce}]
+            changes = {"members": members, "encoding": "top_k", "ratio": 0.5}
+            tail = FederatedFit(participants).run(fit_parameters([node], **changes), {}, context())
+            if nonce not in lost:
+                asyncio.run(tail.wait())
+        return [bytes(update.data) for update in participants.link.sent]
+
+    # Three of six numbers are sent at a time; of what was taken the rest comes next.
+    first, second = sent(made(), 0, ["00", "01"])
+    assert first != second
+    # The node "n#2" is refused: its next update is as if there had been no other.
+    first, second = sent(made(), 2, ["00", "01"])
+    assert first == second
+    # So it is when no receipt ever came.
+    (only,) = sent(made(), 0, ["00", "01"], lost=["00"])
+    assert only == sent(made(), 0, ["01"])[0]
+
+
 def test_each_node_of_a_task_judges_for_itself():
     members = [{"node_id": "n#0", "number": 1}, {"node_id": "n#3", "number": 4}]
     values = {"federation_id": "f", "task": "x", "version": 2, "members": members}

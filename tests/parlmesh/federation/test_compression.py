@@ -39,6 +39,11 @@ def test_what_was_sent_and_what_is_left_sum_to_what_was_given(encoding):
         delta = rng.standard_normal(5000).astype(np.float32)
         given_total += delta
         sent_total += decode(feedback.encode(delta, encoding, 0.05), 5000, encoding)
+        feedback.settle(taken=True)
+        # One that is refused, and one of which nobody knows what became, leave nothing behind.
+        feedback.encode(delta + 1.0, encoding, 0.05)
+        feedback.settle(taken=False)
+        feedback.encode(delta - 1.0, encoding, 0.05)
     np.testing.assert_allclose(sent_total + feedback.residual, given_total, atol=1e-4)
 
 
