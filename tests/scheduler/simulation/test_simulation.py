@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from scheduler.core import dependencies, lifecycle
+from scheduler.core.accounts import Lane
 from scheduler.core.lifecycle import Lifecycle
-from scheduler.core.ready_queue import Lane, ReadyQueue
+from scheduler.core.ready_queue import ReadyQueue
 from scheduler.core.retention import Retention
 from scheduler.core.task import Task
 from scheduler.simulation import Options, World, run_schedule

@@ -20,7 +20,7 @@ from parlmesh.rpc import caller, error_from_rpc, open_channel
 from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.gate import Gate
 from parlmesh.security import ANYONE, Role, SecurityConfig
-from parlmesh.security.guard import build_guard
+from parlmesh.security.authorisation import build_guard
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
