@@ -355,6 +355,12 @@ class Shell:
         self.core.announced(len(tasks))
         self._watchers.notify(tasks)
 
+    def _checked_blobs(self, session: int, ends: Sequence[AttemptEnd]) -> Sequence[AttemptEnd]:
+        actor = self.core.sessions.by_number.get(session)
+        if self.blobs is None or actor is None:
+            return ends
+        return self.blobs.checked(ends, writer_of("a", actor.node_id), partial(is_given, self.core))
+
     def after_commit(self, release: Callable[[], None]) -> None:
         """Calls `release` once all that was decided so far is durable, in the order of the calls."""
         self._decision.check()
