@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ log = get_logger("parlmesh.trainers")
 
 # Minibatches are small: more threads wait for each other.
 _MOST_THREADS = 4
+# What bears experience that is so many versions old, and whatever is older.
+_BY_AGE = ("gae", "weighted", "vtrace")
 
 CONTINUOUS = ("sac", "td3")
 ALGORITHMS = ("ppo", "dqn", *CONTINUOUS, "q_learning")
@@ -133,9 +135,8 @@ def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
     settings = config.ppo
     if config.search.simulations or settings.targets == "auto":
         # What search found does not age as chosen steps do: nothing is weighed by who acted.
-        aging = max_policy_lag and not config.search.simulations
-        targets: Literal["gae", "vtrace"] = "vtrace" if aging else "gae"
-        settings = settings.model_copy(update={"targets": targets})
+        age = 0 if config.search.simulations else max_policy_lag
+        settings = settings.model_copy(update={"targets": _BY_AGE[min(age, len(_BY_AGE) - 1)]})
     threads = settings.torch_threads or torch_threads(max_policy_lag, _cores())
     return settings.model_copy(update={"torch_threads": threads})
 

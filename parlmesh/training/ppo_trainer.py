@@ -36,6 +36,8 @@ from .reward_scale import RewardScale
 from .settings.ppo import PpoConfig
 from .trainer import Update
 
+# Targets that ask how much likelier steps are now than when they were taken.
+_AGED = ("weighted", "vtrace")
 # A single step that has become much likelier must not outweigh the rest of its batch.
 _LARGEST_LOG_WEIGHT = np.float32(math.log(4.0))
 
@@ -138,7 +140,7 @@ class PpoTrainer:
         )
         if memory is not None:
             batch = batch._replace(valid=valid, memory=Memory(memory.starts[:-1], memory.state))
-        if self._config.targets == "vtrace":
+        if self._config.targets in _AGED:
             values, log_probs = self._model.judged(features, memory, batch)
             batch = batch._replace(log_probs=log_probs)
         else:
@@ -149,9 +151,11 @@ class PpoTrainer:
     def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array) -> Minibatch:
         """With advantages and value targets [T, E].
 
-        GAE takes the policy that acted for the one that is trained. V-trace keeps three apart (Hilton et al. 2021,
+        GAE takes the policy that acted for the one that is trained. The others keep three apart (Hilton et al. 2021,
         arXiv:2110.00641): a step of the one that acted counts as much as the policy at the start of the update would
-        take it, and the clip holds the trained one near that. docs/decisions/0021 has the figures.
+        take it, and the clip holds the trained one near that. V-trace also cuts what is seen of later steps where the
+        policy would act otherwise now; one version later that costs more than it mends. docs/decisions/0021 has the
+        figures.
         """
         config, valid = self._config, columns[VALID]
         discount, smoothing = config.discount, config.smoothing
@@ -160,10 +164,11 @@ class PpoTrainer:
         weights: Array | None = None
         if config.value_clip is not None:
             batch = batch._replace(values=values[:-1])
-        if config.targets == "vtrace":
-            log_ratios = batch.log_probs - columns[LOG_PROB]
-            advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
+        log_ratios = batch.log_probs - columns[LOG_PROB]
+        if config.targets in _AGED:
             weights = _weights(log_ratios, valid)
+        if config.targets == "vtrace":
+            advantages, returns = vtrace(log_ratios, rewards, values, *flags, discount=discount, smoothing=smoothing)
         elif config.targets == "group":
             whole, advantages, returns = group_relative(
                 columns[OBSERVATION][:-1], rewards, valid, *flags, discount=discount

@@ -18,10 +18,11 @@ class PpoConfig(Config):
     """Passes over each batch."""
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
-    targets: Literal["auto", "gae", "vtrace", "group"] = "auto"
-    """What advantages and values are learnt from: gae trusts the batch, vtrace corrects for older policies' choices;
+    targets: Literal["auto", "gae", "weighted", "vtrace", "group"] = "auto"
+    """What advantages and values are learnt from: gae trusts the batch; weighted takes the same, but each step counts as
+    much as it has become likelier since; vtrace also looks less far ahead where the policy would act otherwise now;
     group compares whole episodes with those that began with the same observation, and needs no values;
-    auto = vtrace where experience may be older than the policy it trains (max_policy_lag > 0)."""
+    auto = by the oldest experience there may be (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
     smoothing: float = Field(default=0.8, ge=0.0, le=1.0)

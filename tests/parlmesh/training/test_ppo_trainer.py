@@ -83,9 +83,10 @@ def test_torch_and_numpy_make_the_same_update():
     np.testing.assert_allclose(policies[0].outputs(observations)[0], policies[1].outputs(observations)[0], atol=1e-3)
 
 
+@pytest.mark.parametrize("targets", ["weighted", "vtrace"])
 @pytest.mark.parametrize("model", [DenseModel, TorchModel])
 @pytest.mark.parametrize("normalise", [True, "minibatch"])
-def test_under_vtrace_steps_that_the_policy_would_no_longer_take_have_no_advantage(model, normalise):
+def test_under_lag_steps_that_the_policy_would_no_longer_take_have_no_advantage(model, normalise, targets):
     seen = []
 
     class Watched(model):
@@ -97,22 +98,34 @@ def test_under_vtrace_steps_that_the_policy_would_no_longer_take_have_no_advanta
     original = made_up(spec, steps=16, envs=8)
     gone = np.random.default_rng(3).random((16, 8)) < 0.5
     log_prob = np.where(gone, np.float32(60.0), original.columns["log_prob"])
-    ppo = trainer(Watched, spec=spec, epochs=1, targets="vtrace", target_kl=1e9, normalise_advantages=normalise)
+    ppo = trainer(Watched, spec=spec, epochs=1, targets=targets, target_kl=1e9, normalise_advantages=normalise)
     assert ppo.update([changed(original, log_prob=log_prob)], 0.0).applied
     nothing = np.abs(np.concatenate(seen)) < 1e-6
     assert np.count_nonzero(nothing) == np.count_nonzero(gone & original.columns[VALID])
 
 
 @pytest.mark.parametrize("normalise", [True, "minibatch", False])
-def test_on_policy_vtrace_makes_the_update_of_gae(normalise):
+def test_on_policy_all_targets_make_the_update_of_gae(normalise):
     blob = trainer().policy_blob()
     policies = []
-    for targets in ("gae", "vtrace"):
+    for targets in ("gae", "weighted", "vtrace"):
         ppo = trainer(targets=targets, epochs=2, target_kl=None, normalise_advantages=normalise)
         ppo.update([fragment(blob=blob)], 0.0)
         policies.append(unpack_policy(ppo.policy_blob())[1])
     for name in policies[0]:
-        np.testing.assert_allclose(policies[0][name], policies[1][name], atol=1e-4, err_msg=name)
+        for other in policies[1:]:
+            np.testing.assert_allclose(policies[0][name], other[name], atol=1e-4, err_msg=name)
+
+
+def test_weighted_targets_look_as_far_ahead_as_gae_and_vtrace_less_far():
+    original = fragment(blob=trainer().policy_blob())
+    older = changed(original, log_prob=original.columns["log_prob"] + np.float32(0.5))
+    gae, weighted, vtrace = (
+        trainer(targets=targets, normalise_advantages=False)._prepare(older.columns)
+        for targets in ("gae", "weighted", "vtrace")
+    )
+    np.testing.assert_allclose(weighted.returns, gae.returns, rtol=1e-5)
+    assert np.abs(vtrace.returns - gae.returns).max() > 0.01
 
 
 def test_schedules_fall_to_their_last_share():

@@ -69,7 +69,7 @@ def train(preset: str, settings: dict[str, Any], *, lag: int, seed: int, steps: 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--preset", default="ppo-acrobot")
-    parser.add_argument("--targets", default="vtrace", choices=("gae", "vtrace"))
+    parser.add_argument("--targets", default="vtrace", choices=("gae", "weighted", "vtrace"))
     parser.add_argument("--lag", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=120_000)
