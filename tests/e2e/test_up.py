@@ -302,11 +302,22 @@ def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -
     assert "finished: " in text
 
 
-def test_a_refused_configuration_is_said_in_one_sentence(tmp_path: Path) -> None:
-    with Up(tmp_path, "--set", "training.num_envs=0") as up:
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--set", "training.num_envs=0"), "training.num_envs"),
+        (("--environment", "CartPol-v1"), "environment 'CartPol-v1' cannot be made: "),
+    ],
+    ids=["setting", "environment"],
+)
+def test_a_refused_configuration_is_said_in_one_sentence_and_not_tried_again(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    with Up(tmp_path, *arguments) as up:
         text = up.ends(2)
     assert "not finished: learner refused its configuration: " in text
-    assert "training.num_envs" in text
+    assert sentence in text
+    assert re.search(r"^restarts +0 *$", text, re.MULTILINE)
 
 
 def test_an_operator_who_stops_the_training_ends_up(tmp_path: Path) -> None:

@@ -118,12 +118,14 @@ def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence
     run = root.name if root.parent == Path("runs") else str(root)
     if ending.stillborn:
         return [(f"{similar} --serial", "once the environment is mended; in one process faults show soonest")]
+    if ending.training is None:
+        return [(similar, "once that is mended")]
     commands = []
-    if ending.reached and ending.training is not None:
+    if ending.reached:
         steps = 2 * max(ending.training.progress.step_budget, 1)
         purpose = "train on from the last checkpoint, whatever the evaluation says"
         commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
-    elif ending.training is not None:
+    else:
         commands.append((f"{program} up --resume {run}", "go on from the last checkpoint"))
     commands += [
         (f"{similar} --seed 1 --actors 4", "another seed, more actors"),

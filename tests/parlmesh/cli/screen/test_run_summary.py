@@ -109,6 +109,13 @@ def test_the_next_commands_name_this_run(tmp_path: Path) -> None:
     assert commands[-1] == f".venv/bin/tensorboard --logdir {tmp_path}/tensorboard"
 
 
+def test_a_run_that_never_started_is_offered_again_and_nothing_else(tmp_path: Path) -> None:
+    ending = Ending(None, "learner refused its configuration: environment 'CartPol-v1' cannot be made")
+    again = ("--environment", "CartPol-v1")
+    commands = next_commands(ending, RunPaths(tmp_path), "parlmesh", again)
+    assert commands == [("parlmesh up --environment CartPol-v1", "once that is mended")]
+
+
 def test_an_interrupted_run_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
     ending = ended(TRAINING_STATE_RUNNING, "interrupted by Ctrl-C")
     assert next_commands(ending, RunPaths(Path("runs/one")), "parlmesh")[0][0] == "parlmesh up --resume one"
