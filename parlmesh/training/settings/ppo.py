@@ -19,8 +19,8 @@ class PpoConfig(Config):
     minibatch_steps: int = Field(default=256, ge=1)
     """Steps per gradient step."""
     targets: Literal["auto", "gae", "weighted", "vtrace", "group"] = "auto"
-    """What advantages and values are learnt from: gae trusts the batch; weighted takes the same, but each step counts as
-    much as it has become likelier since; vtrace also looks less far ahead where the policy would act otherwise now;
+    """What advantages and values are learnt from: gae trusts the batch; weighted takes the same, but each step counts
+    as much as it has become likelier since; vtrace also looks less far ahead where the policy would act otherwise now;
     group compares whole episodes with those that began with the same observation, and needs no values;
     auto = by the oldest experience there may be (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
