@@ -6,6 +6,7 @@ from learner.config import LearnerConfig, TrainingConfig
 from parlmesh.algorithm_choice import check_device, policy_for, trainer_for
 from parlmesh.errors import ConfigError
 from parlmesh.training.devices import torch_device
+from parlmesh.training.ppo_trainer import PpoTrainer
 from parlmesh.types import ActionSpec, EnvironmentSpec
 
 
@@ -38,10 +39,13 @@ def test_a_device_means_nothing_where_there_is_no_network(without_cuda):
 
 @pytest.mark.parametrize(("lag", "chosen"), [(0, "gae"), (1, "weighted"), (2, "vtrace"), (3, "vtrace"), (8, "vtrace")])
 def test_the_older_experience_may_be_the_more_its_targets_correct(lag, chosen):
-    space = EnvironmentSpec((4,), "float32", ActionSpec("discrete", (2,)))
-    for asked, expected in (("auto", chosen), ("gae", "gae"), ("vtrace", "vtrace")):
+    def targets(asked, limit=None):
         config = TrainingConfig.model_validate({"max_policy_lag": lag, "ppo": {"targets": asked}})
-        assert trainer_for(config, policy_for(config, space), space)._config.targets == expected
-    # A serial run has no lag, whatever its limit is.
-    serial = TrainingConfig(max_policy_lag=lag)
-    assert trainer_for(serial, policy_for(serial, space), space, max_policy_lag=0)._config.targets == "gae"
+        trainer = trainer_for(config, policy_for(config, space), space, max_policy_lag=limit)
+        assert isinstance(trainer, PpoTrainer)
+        return trainer._config.targets
+
+    space = EnvironmentSpec((4,), "float32", ActionSpec("discrete", (2,)))
+    assert targets("auto") == chosen
+    assert [targets(asked) for asked in ("gae", "weighted", "vtrace")] == ["gae", "weighted", "vtrace"]
+    assert targets("auto", limit=0) == "gae", "a serial run has no lag, whatever its limit is"
