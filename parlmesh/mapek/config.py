@@ -1,6 +1,5 @@
 """What a loop watches, when it acts and what it may do: thresholds, rules and actions of one YAML file."""
 
-import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -8,7 +7,6 @@ from pydantic import Field, model_validator
 
 from parlmesh.config import Config
 
-METRIC_NAME = re.compile(r"^[a-zA-Z_][\w.:{}\"=,/*-]{0,199}$")
 ANOMALY = "anomaly"
 UNREACHABLE = "unreachable"
 """The symptom of a node that gave no answer for several cycles."""
@@ -198,6 +196,28 @@ class MapekConfig(Config):
     breaker: BreakerConfig = BreakerConfig()
     planner: PlannerConfig = PlannerConfig()
     kinds: KindsConfig = KindsConfig()
+
+    @model_validator(mode="after")
+    def _everything_can_apply(self) -> Self:
+        """What can never apply is a slip, and silence about it would look like health."""
+        twice = [node for node in self.nodes if self.nodes.count(node) > 1]
+        if twice:
+            raise ValueError(f"nodes has {twice[0]!r} twice")
+        for what, patterns in (
+            ("threshold of", [each.metric for each in self.thresholds]),
+            ("rule for", [each.symptom for each in self.rules]),
+        ):
+            for place, pattern in enumerate(patterns):
+                hiding = next((each for each in patterns[:place] if matches(each, pattern)), None)
+                if hiding is not None:
+                    raise ValueError(f"the {what} {pattern} never applies: that of {hiding} stands before it")
+        if self.kinds.analyse == KindsConfig().analyse:
+            told = [UNREACHABLE, *(each.metric for each in self.thresholds)]
+            told += [f"{ANOMALY}.{each}" for each in self.detection.metrics]
+            for rule in self.rules:
+                if not any(matches(each, rule.symptom) or matches(rule.symptom, each) for each in told):
+                    raise ValueError(f"the rule for {rule.symptom} never applies: no threshold or detector tells it")
+        return self
 
     @model_validator(mode="after")
     def _rules_name_actions(self) -> Self:

@@ -179,17 +179,18 @@ class Knowledge:
         with self._writing():
             self._database.executemany("INSERT OR REPLACE INTO breakers VALUES (?, ?, ?)", rows)
 
-    def breakers(self, config: BreakerConfig) -> dict[str, Breaker]:
-        """As they stood; an open one stays open over a restart."""
+    def breakers(self, config: BreakerConfig, now: float) -> dict[str, Breaker]:
+        """As they stood; an open one stays open over a restart, but no longer than it may if the clock went back."""
         rows = self._all("SELECT action, failures, open_until FROM breakers")
-        return {action: Breaker(config, failures, open_until) for action, failures, open_until in rows}
+        latest = now + config.open_seconds
+        return {action: Breaker(config, failures, min(until, latest)) for action, failures, until in rows}
 
     def nodes(self, since: float) -> dict[str, int]:
         """Nodes that answered since then, with the cycles in a row without an answer."""
         return dict(self._all("SELECT node, unknown_cycles FROM nodes WHERE seen >= ?", (since,)))
 
-    def last_actions(self) -> dict[tuple[str, str], LastAction]:
-        """By node and rule: the newest action, and the failures in a row up to it."""
+    def last_actions(self, now: float) -> dict[tuple[str, str], LastAction]:
+        """By node and rule: the newest action, and the failures in a row up to it. None was later than now."""
         found: dict[tuple[str, str], LastAction] = {}
         marks = ", ".join("?" * len(_DONE))
         rows = self._all(
@@ -199,7 +200,7 @@ class Knowledge:
         for node, rule, status, ended in rows:
             before = found.get((node, rule))
             good = status in (Status.WORKED, Status.DRY_RUN)
-            found[node, rule] = LastAction(ended, 0 if good else (before.failures if before else 0) + 1)
+            found[node, rule] = LastAction(min(ended, now), 0 if good else (before.failures if before else 0) + 1)
         return found
 
     def candidates(self, rule: str, actions: Sequence[str], context: str, node: str = "") -> list[Candidate]:

@@ -35,16 +35,17 @@ class MapekLoop:
         config: MapekConfig,
         knowledge: Knowledge,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._controller = controller
         self._config = config
         self._knowledge = knowledge
         knowledge.own()
-        self._clock = clock
+        self._clock = clock = clock or steady_clock()
         # Two loops of one name, the old one perhaps still alive, are two owners of leases.
         self._instance = f"{config.name}-{secrets.token_hex(4)}"
-        self._arbiter = Arbiter(config, knowledge.last_actions(), knowledge.breakers(config.breaker))
+        now = clock()
+        self._arbiter = Arbiter(config, knowledge.last_actions(now), knowledge.breakers(config.breaker, now))
         self._policy = Policy.load(config.planner.policy) if config.planner.policy else None
         self._cycle = 0
         self._silent = knowledge.nodes(0.0)
@@ -136,6 +137,12 @@ class MapekLoop:
             max_attempts=1 if once else 2,
         )
         return (await self._controller.execute_parallel([request], timeout=seconds + 1.0))[0]
+
+
+def steady_clock() -> Callable[[], float]:
+    """The time of day as it was at the start, and the time since: a clock that is set anew changes no cool-down."""
+    began, since = time.time(), time.monotonic()
+    return lambda: began + time.monotonic() - since
 
 
 class _Commits:

@@ -1,7 +1,6 @@
 """One node's way through a cycle: monitor, analyse, plan, execute, each as soon as the one before has answered."""
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -9,16 +8,18 @@ from typing import Any, Protocol
 
 from parlmesh.client import Outcome
 from parlmesh.errors import FleetError
+from parlmesh.failures import sentence_at
+from parlmesh.telemetry import get_logger
 
+from .answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
 from .config import UNREACHABLE, MapekConfig, RuleConfig
 from .knowledge import Knowledge
-from .node.analysis import MOST_METRICS
 from .planned_action import Executor
 from .planning.arbiter import Arbiter, most_urgent
 from .planning.policy import Policy
 from .types import Decision, Health, NodeReport, Symptom
 
-_LONGEST_TEXT = 500
+log = get_logger("parlmesh.mapek")
 _MOST_SEEN = 60
 """Metrics that are kept with a decision, for policies to learn from."""
 
@@ -73,15 +74,10 @@ class Journey:
         answer = await self._answer(shared.config.kinds.monitor, parameters, node=node)
         if answer is None:
             return
-        metrics, missing = answer.get("metrics"), answer.get("missing") or {}
-        if not isinstance(metrics, dict) or not isinstance(missing, dict) or len(metrics) > MOST_METRICS:
-            self.report.why_unknown = f"its answer has no metrics, or more than {MOST_METRICS}"
-            return
-        bad = [name for name, value in metrics.items() if not _is_number(value)]
-        self.report.metrics = {name: float(value) for name, value in metrics.items() if name not in bad}
-        self.report.missing = {str(name): str(why)[:_LONGEST_TEXT] for name, why in missing.items()} | {
-            name: "it is no number" for name in bad
-        }
+        try:
+            self.report.metrics, self.report.missing = readings(answer)
+        except Unusable as error:
+            self.report.why_unknown = str(error)
 
     async def analyse(self) -> None:
         """Finds the symptoms; a node that is silent for long has one too."""
@@ -106,9 +102,9 @@ class Journey:
         if answer is None:
             return
         try:
-            report.symptoms = tuple(Symptom(**each) for each in answer.get("symptoms") or ())
-        except TypeError as error:
-            report.why_unknown = f"its analysis cannot be read: {error}"[:_LONGEST_TEXT]
+            report.symptoms = symptoms(answer)
+        except Unusable as error:
+            report.why_unknown = str(error)
             return
         if report.symptoms:
             report.health = Health.SICK
@@ -168,17 +164,17 @@ class Journey:
         outcome = await shared.ask(shared.config.kinds.plan, parameters, seconds=shared.config.node_seconds)
         answer = outcome.value
         if answer is None:
-            decision.reason = f"the plan gave no answer: {outcome.error}"[:_LONGEST_TEXT]
+            decision.reason = f"the plan gave no answer: {outcome.error}"[:LONGEST_TEXT]
             return False
         action = answer.get("action")
-        if action not in free:
+        if not isinstance(action, str) or action not in free:
             # Whoever planned is a stranger: what the rule does not allow is never done.
             decision.reason = f"the plan named {str(action)[:100]!r}, which the rule for {rule.symptom} does not allow"
             return False
-        decision.action, decision.kind = str(action), shared.config.actions[str(action)].kind
-        decision.inputs = {**decision.inputs, "standing": answer.get("standing")}
+        decision.action, decision.kind = action, shared.config.actions[action].kind
+        decision.inputs = {**decision.inputs, "standing": standing(answer, free)}
         decision.expected = shared.config.actions[decision.action].expected
-        decision.reason = str(answer.get("reason", ""))[:_LONGEST_TEXT]
+        decision.reason = str(answer.get("reason", ""))[:LONGEST_TEXT]
         return True
 
     def _by_policy(self, decision: Decision, free: list[str]) -> dict[str, Any]:
@@ -196,10 +192,10 @@ class Journey:
         try:
             outcome = await self._shared.ask(kind, parameters, node=node, seconds=self._shared.config.node_seconds)
         except FleetError as error:
-            self.report.why_unknown = error.message[:_LONGEST_TEXT]
+            self.report.why_unknown = error.message[:LONGEST_TEXT]
             return None
         if outcome.value is None:
-            self.report.why_unknown = f"{kind}: {outcome.error}"[:_LONGEST_TEXT]
+            self.report.why_unknown = f"{kind}: {outcome.error}"[:LONGEST_TEXT]
         return outcome.value
 
 
@@ -211,7 +207,7 @@ async def pipelined(journeys: list[Journey]) -> None:
 async def with_barriers(journeys: list[Journey]) -> None:
     """No node begins a phase before all have ended the one before. For comparison."""
     for stage in range(len(journeys[0].stages) if journeys else 0):
-        await asyncio.gather(*(journey.stages[stage]() for journey in journeys))
+        await asyncio.gather(*(_safely(journey, journey.stages[stage]) for journey in journeys))
 
 
 async def one_by_one(journeys: list[Journey]) -> None:
@@ -222,7 +218,17 @@ async def one_by_one(journeys: list[Journey]) -> None:
 
 async def _whole(journey: Journey) -> None:
     for stage in journey.stages:
+        await _safely(journey, stage)
+
+
+async def _safely(journey: Journey, stage: Callable[[], Awaitable[None]]) -> None:
+    """One node's trouble is its own: the others' cycle goes on."""
+    try:
         await stage()
+    except Exception as error:
+        report = journey.report
+        report.health, report.why_unknown = Health.UNKNOWN, f"its cycle broke off: {sentence_at(error)}"[:LONGEST_TEXT]
+        log.error("journey_failed", node_id=report.node, error=sentence_at(error))
 
 
 def _id(*parts: object) -> str:
@@ -233,10 +239,6 @@ def _id(*parts: object) -> str:
 def _seen(metrics: Mapping[str, float], first: str) -> dict[str, float]:
     names = sorted(metrics, key=lambda name: (name != first, name))[:_MOST_SEEN]
     return {name: metrics[name] for name in names}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 ORDERS: Mapping[str, Callable[[list[Journey]], Awaitable[None]]] = {

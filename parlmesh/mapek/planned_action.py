@@ -8,6 +8,7 @@ from typing import Any
 from parlmesh.client import Outcome
 from parlmesh.errors import FailedPrecondition, FleetError
 
+from .answers import Unusable, readings
 from .config import UNREACHABLE, ActionConfig, MapekConfig, RuleConfig, matches
 from .node.thresholds import is_beyond
 from .node_calls import Done, NodeCalls
@@ -188,9 +189,12 @@ class Executor:
         outcome = await self.ask(
             self.config.kinds.monitor, parameters, node=decision.node, seconds=self.config.node_seconds
         )
-        value = ((outcome.value or {}).get("metrics") or {}).get(metric)
         first = f"{metric} {before:.4g} before, " if before is not None else f"{metric} "
-        if not isinstance(value, (int, float)):
+        try:
+            value = readings(outcome.value or {})[0].get(metric)
+        except Unusable as error:
+            return False, f"{first}unknown after: {error}"
+        if value is None:
             return False, f"{first}unknown after"
         if verify.above is not None or verify.below is not None:
             good = (verify.above is None or value >= verify.above) and (verify.below is None or value <= verify.below)

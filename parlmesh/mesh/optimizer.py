@@ -78,26 +78,37 @@ class PARLMeshOptimizer:
         most_members: int = MOST_MEMBERS,
         progress: Progress = silent,
     ) -> RoutingTable:
-        """The best paths between all nodes.
-
-        AUTO computes here: all distances take less time than bringing their segments back from a fleet. FLEET makes a
-        task of every segment and merges what comes back.
-        """
-        chosen, where = chosen_metric(mesh, Metric(metric)), Where(where)
+        """The best paths between all nodes."""
+        chosen = chosen_metric(mesh, Metric(metric))
         graph = Graph.of(mesh, chosen)
         started = time.perf_counter()
-        if where is Where.FLEET:
-            distance, made = await self._by_segments(graph, Where.FLEET, most_members, progress)
-        elif graph.nodes >= SEGMENTS_PAY_NODES:
-            distance, made = await self._by_segments(graph, Where.HERE, most_members, progress)
-            made["why"] = "distances are found here before a fleet has brought them"
-        else:
-            distance = await asyncio.to_thread(all_distances, graph)
-            made = {"where": "here", "why": "distances are found here before a fleet has brought them", "segments": 1}
+        distance, made = await self.distances(graph, where=where, most_members=most_members, progress=progress)
         made["distance_seconds"] = round(time.perf_counter() - started, 4)
         hops = await asyncio.to_thread(next_hops, graph, distance)
         made["seconds"] = round(time.perf_counter() - started, 4)
         return RoutingTable(mesh.nodes, chosen.value, distance, hops, made)
+
+    async def distances(
+        self,
+        graph: Graph,
+        *,
+        where: Where | str = Where.AUTO,
+        most_members: int = MOST_MEMBERS,
+        progress: Progress = silent,
+    ) -> tuple[Array, dict[str, Any]]:
+        """Least costs between all nodes, and how they were found.
+
+        AUTO computes here: all distances take less time than bringing their segments back from a fleet. FLEET makes a
+        task of every segment and merges what comes back.
+        """
+        why = "distances are found here before a fleet has brought them"
+        if Where(where) is Where.FLEET:
+            return await self._by_segments(graph, Where.FLEET, most_members, progress)
+        if graph.nodes < SEGMENTS_PAY_NODES:
+            found = await asyncio.to_thread(all_distances, graph)
+            return found, {"where": "here", "why": why, "segments": 1}
+        distance, made = await self._by_segments(graph, Where.HERE, most_members, progress)
+        return distance, {**made, "why": why}
 
     async def _by_segments(
         self, graph: Graph, where: Where, most: int, progress: Progress

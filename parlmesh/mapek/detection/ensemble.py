@@ -21,6 +21,9 @@ VOTERS = ("robust_z", "ewma", "seasonal", "extremes", "half_space")
 QUIET = 432
 """Readings whose votes an alarm must exceed: with one each five minutes, a day and a half, so that what comes every day
 is told once."""
+FURTHEST = 100.0
+"""Times the largest value so far, or 1, beyond which a value teaches no more: one broken counter must not hide all that
+comes after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,24 @@ class Quiet:
 class Watch:
     """One metric of one node."""
 
-    def __init__(self, detectors: Mapping[str, Detector], quiet: Quiet, *, probation: int, threshold: float) -> None:
-        self._detectors, self._quiet = detectors, quiet
+    def __init__(
+        self,
+        detectors: Mapping[str, Detector],
+        quiet: Quiet,
+        *,
+        probation: int,
+        threshold: float,
+        largest: float | None = None,
+    ) -> None:
+        self._detectors, self._quiet, self._largest = detectors, quiet, largest
         self._probation, self._threshold = probation, threshold
 
     def update(self, time: float, value: float) -> Reading:
         """Judges the value, then learns it."""
+        if self._largest is not None:
+            bound = FURTHEST * max(self._largest, 1.0)
+            value = min(max(value, -bound), bound)
+        self._largest = max(self._largest or 0.0, abs(value))
         votes = {name: detector.update(time, value) for name, detector in self._detectors.items()}
         score = sum(votes.values()) / len(votes)
         novel = self._quiet.broken_by(score)
@@ -77,6 +92,7 @@ class Watch:
         return {
             "detectors": {name: detector.state() for name, detector in self._detectors.items()},
             "count": self._quiet.count,
+            "largest": self._largest,
             "highest": [list(each) for each in self._quiet.highest],
         }
 
@@ -98,4 +114,5 @@ class Watch:
             Quiet(quiet, int((state or {}).get("count", 0)), highest),
             probation=probation,
             threshold=threshold,
+            largest=(state or {}).get("largest"),
         )

@@ -1,21 +1,16 @@
 """Round trips to neighbours and services, and metric pages of others. What does not answer is missing, and why."""
 
 import asyncio
-import math
 import re
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 
 from parlmesh.errors import InvalidInput
 
-from ..config import matches
+from .metric_page import read_page
 
 TRIES = 3
 _SECONDS = 1.0
-_PAGE_SECONDS = 3.0
-_LARGEST_PAGE_BYTES = 4 << 20
-_MOST_SAMPLES = 200
 _HOST = re.compile(r"^[A-Za-z0-9:][A-Za-z0-9.:-]{0,252}$")
 _TIMES = re.compile(rb"time=([0-9.]+) ms")
 
@@ -82,37 +77,14 @@ def _host(text: str) -> str:
 async def pages(addresses: Mapping[str, str], kept: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
     """NAME:SAMPLE of every Prometheus page; labels as in the page, e.g. api:requests_total{code="500"}."""
     names = list(addresses)
-    found = await asyncio.gather(*(asyncio.to_thread(_page, addresses[name]) for name in names), return_exceptions=True)
+    found = await asyncio.gather(*(read_page(addresses[name], kept) for name in names), return_exceptions=True)
     metrics: dict[str, float] = {}
     missing: dict[str, str] = {}
     for name, page in zip(names, found, strict=True):
         if isinstance(page, InvalidInput):
             raise page
         if isinstance(page, BaseException):
-            missing[f"{name}:"] = f"{addresses[name]}: {page}"[:300]
+            missing[f"{name}:"] = f"{addresses[name]}: {page or type(page).__name__}"[:300]
             continue
-        for sample, value in page.items():
-            if any(matches(pattern, sample) for pattern in kept):
-                if len(metrics) >= _MOST_SAMPLES:
-                    missing[f"{name}:{sample}"] = f"more than {_MOST_SAMPLES} samples; keep fewer"
-                    break
-                metrics[f"{name}:{sample}"] = value
+        metrics |= {f"{name}:{sample}": value for sample, value in page.items()}
     return metrics, missing
-
-
-def _page(address: str) -> dict[str, float]:
-    from prometheus_client.parser import text_string_to_metric_families
-
-    if not address.startswith(("http://", "https://")):
-        raise InvalidInput(f"a Prometheus page must be an http or https address, got {address!r}")
-    with urllib.request.urlopen(address, timeout=_PAGE_SECONDS) as answer:  # noqa: S310 (the scheme is checked)
-        body = answer.read(_LARGEST_PAGE_BYTES + 1)
-    if len(body) > _LARGEST_PAGE_BYTES:
-        raise ValueError(f"the page is larger than {_LARGEST_PAGE_BYTES} bytes")
-    samples = {}
-    for family in text_string_to_metric_families(body.decode()):
-        for sample in family.samples:
-            labels = ",".join(f'{key}="{value}"' for key, value in sorted(sample.labels.items()))
-            if math.isfinite(sample.value):
-                samples[f"{sample.name}{{{labels}}}" if labels else sample.name] = float(sample.value)
-    return samples

@@ -16,7 +16,9 @@ from parlmesh.mapek.handlers import Analyse, Plan
 from parlmesh.mapek.knowledge import Knowledge
 from parlmesh.mapek.loop import MapekLoop
 from parlmesh.mapek.node.settings import VARIABLE
+from parlmesh.mapek.node.thresholds import STEADY
 from parlmesh.mapek.types import Decision, Health, Status
+from parlmesh.testing.clocks import HandClock
 
 from .local_fleet import Killed, LocalFleet
 
@@ -74,7 +76,8 @@ def config(**changes: Any) -> MapekConfig:
 
 
 def loop_of(fleet: LocalFleet, knowledge: Knowledge, **changes: Any) -> MapekLoop:
-    return MapekLoop(cast(PARLController, fleet), config(**changes), knowledge)
+    clock = changes.pop("clock", None)
+    return MapekLoop(cast(PARLController, fleet), config(**changes), knowledge, clock=clock)
 
 
 STEPS = {
@@ -187,6 +190,51 @@ async def test_two_loops_at_the_very_same_moment_do_one_thing(notes, readings, f
         held = [each.reason for report in reports for each in report.decisions]
     assert any("has the node for another" in reason for reason in held)
     assert any("cooling down" in reason for reason in held)
+
+
+async def test_a_clock_that_goes_back_a_year_holds_nothing_for_a_year(notes, readings, fleet, tmp_path) -> None:
+    readings.cpu["a"] = 95.0
+    later, now = HandClock(4e9), HandClock(4e9 - 3e7)
+    with Knowledge(tmp_path / "k.sqlite") as knowledge:
+        await loop_of(fleet, knowledge, clock=later).cycle()
+        assert notes() == ["did-a"]
+    with Knowledge(tmp_path / "k.sqlite") as knowledge:
+        loop = loop_of(fleet, knowledge, clock=now)
+        for _ in range(STEADY):
+            report = await loop.cycle()
+        assert "cooling down for another 3600 s" in report.decisions[0].reason
+        now.advance(3601.0)
+        await loop.cycle()
+    assert notes() == ["did-a", "did-a"]
+
+
+async def test_a_node_whose_answer_is_nonsense_spoils_no_other(notes, readings, fleet, tmp_path) -> None:
+    readings.cpu |= {"a": 95.0, "b": 10**400}
+    broken = fleet.handlers["mapek_analyse"].run
+
+    async def breaks(parameters: dict[str, Any], tensors: dict[str, Any], context: Any) -> Any:
+        if parameters["node"] == "c":
+            raise ZeroDivisionError("a defect")
+        return await broken(parameters, tensors, context)
+
+    fleet.handlers["mapek_analyse"].run, fleet.nodes = breaks, ["a", "b", "c"]
+    with Knowledge(tmp_path / "k.sqlite") as knowledge:
+        report = await loop_of(fleet, knowledge).cycle()
+    assert [each.health for each in report.nodes] == [Health.SICK, Health.UNKNOWN, Health.UNKNOWN]
+    assert report.nodes[1].why_unknown == "cpu_percent: it is no number"
+    assert "a defect" in report.nodes[2].why_unknown
+    assert notes() == ["did-a"]
+
+
+async def test_a_number_that_is_none_is_no_success(notes, readings, fleet, tmp_path) -> None:
+    readings.cpu["a"] = 95.0
+    fleet.dies = lambda kind, parameters, when: bool(
+        kind == "mapek_execute" and when == "after" and readings.cpu.update(a=float("nan"))
+    )
+    with Knowledge(tmp_path / "k.sqlite") as knowledge:
+        [decision] = (await loop_of(fleet, knowledge).cycle()).decisions
+    assert decision.status is Status.ROLLED_BACK
+    assert notes() == ["did-a", "undid-a"]
 
 
 async def test_a_knowledge_belongs_to_one_process(fleet, tmp_path) -> None:

@@ -65,3 +65,15 @@ def test_nothing_is_told_in_probation():
 def test_a_constant_series_is_usual(name):
     detector = DETECTORS[name].restored(None)
     assert max(detector.update(300.0 * number, 5.0) for number in range(600)) < 0.35
+
+
+@pytest.mark.parametrize("broken", [1e308, -1e16])
+def test_one_broken_value_does_not_hide_what_comes_later(broken):
+    watch, rng = Watch.restored(None), random.Random(0)
+    for number in range(600):
+        watch.update(300.0 * number, rng.gauss(10, 1))
+    assert watch.update(300.0 * 600, broken).alarm, "the fault took place"
+    watch = Watch.restored(json.loads(json.dumps(watch.state())))
+    for number in range(601, 1601):
+        watch.update(300.0 * number, rng.gauss(10, 1))
+    assert watch.update(300.0 * 1601, 50.0).alarm

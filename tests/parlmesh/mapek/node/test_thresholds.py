@@ -44,6 +44,7 @@ def test_noise_around_the_level_gets_one_action_in_a_hundred_readings_at_most(se
     rng = random.Random(seed)
     config = MapekConfig.model_validate(
         {
+            "thresholds": [THRESHOLD.model_dump()],
             "rules": [{"symptom": "cpu_percent", "actions": ["mend"], "cooldown_seconds": 1}],
             "actions": {"mend": {"kind": "dry_run"}},
         }

@@ -1,0 +1,72 @@
+"""What a lying node can answer, and what a loop makes of it."""
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parlmesh.mapek.answers import Unusable, readings, standing, symptoms
+
+GOOD = {"name": "cpu", "metric": "cpu", "value": 95.0, "limit": 80.0, "severity": "warning", "why": "high"}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def test_what_is_no_number_is_missing():
+    told = {"good": 1, "nan": float("nan"), "inf": float("-inf"), "text": "7", "yes": True, "none": None}
+    metrics, missing = readings({"metrics": {**told, "whole": 10**400}, "missing": {"disk": "gone"}})
+    assert metrics == {"good": 1.0}
+    assert set(missing) == {"nan", "inf", "text", "yes", "none", "whole", "disk"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"metrics": [1]},
+        {"metrics": {str(number): 1.0 for number in range(1001)}},
+        {"metrics": {"x" * 301: 1.0}},
+        {"metrics": {}, "missing": [1]},
+        {"metrics": {}, "missing": {str(number): "" for number in range(1001)}},
+    ],
+)
+def test_what_says_nothing_is_unusable(answer):
+    with pytest.raises(Unusable):
+        readings(answer)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": "95"},
+        {"value": float("nan")},
+        {"limit": None},
+        {"severity": "apocalyptic"},
+        {"name": 7},
+        {"name": "x" * 301},
+        {"why": "x" * 501},
+        {"flapping": "no"},
+        {"command": "rm"},
+    ],
+)
+def test_a_symptom_that_is_none_is_unusable(change):
+    assert symptoms({"symptoms": [GOOD]})[0].value == 95.0
+    with pytest.raises(Unusable):
+        symptoms({"symptoms": [GOOD | change]})
+
+
+def test_more_symptoms_than_anybody_has_are_unusable():
+    with pytest.raises(Unusable):
+        symptoms({"symptoms": [GOOD] * 101})
+
+
+@given(st.dictionaries(st.sampled_from(["metrics", "missing", "symptoms", "standing", "action"]), JSON))
+def test_nothing_but_unusable_is_ever_raised(answer):
+    for read in (readings, symptoms):
+        with suppress(Unusable):
+            read(answer)
+    assert set(standing(answer, ["a"])) <= {"a"}

@@ -1,0 +1,57 @@
+"""Files with nonsense are refused in a sentence that names it."""
+
+from pathlib import Path
+
+import pytest
+
+from parlmesh.config import load
+from parlmesh.errors import ConfigError
+from parlmesh.mapek.config import MapekConfig
+from parlmesh.mapek.defaults import DEFAULTS
+
+CPU = "thresholds: [{metric: cpu, above: 80}]\nactions: {mend: {kind: dry_run}}\n"
+
+
+def test_the_defaults_are_no_nonsense() -> None:
+    assert load(MapekConfig, file=DEFAULTS, prefix="X").rules
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (CPU + "rules: [{symptom: cup, actions: [mend]}]", "the rule for cup never applies: no threshold"),
+        (CPU + "rules: [{symptom: anomaly.cpu, actions: [mend]}]", "never applies: no threshold or detector"),
+        (
+            CPU + "rules: [{symptom: '*', actions: [mend]}, {symptom: cpu, actions: [mend]}]",
+            "cpu never applies: that of *",
+        ),
+        (CPU + "rules: [{symptom: cpu, actions: [bend]}]", "names the action 'bend'; there are mend"),
+        ("thresholds: [{metric: cpu, above: 80}, {metric: cpu, below: 1}]", "threshold of cpu never applies"),
+        ("thresholds: [{metric: cpu, above: .nan}]", "finite"),
+        ("thresholds: [{metric: cpu}]", "needs above or below"),
+        ("nodes: [a, b, a]", "nodes has 'a' twice"),
+        ("planner: {kind: policy}", "needs policy, a file"),
+        (
+            "actions: {x: {kind: route, confirm_seconds: 5, verify: {after_seconds: 9}}}",
+            "longer than verify.after_seconds",
+        ),
+        ("rules: 7", "rules"),
+        ("a: [", "line"),
+    ],
+)
+def test_nonsense_is_named(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "loop.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load(MapekConfig, file=file, prefix="X")
+    assert said in caught.value.message
+
+
+def test_rules_for_what_ones_own_analysis_tells_are_ones_own_affair() -> None:
+    MapekConfig.model_validate(
+        {
+            "kinds": {"analyse": "mine"},
+            "rules": [{"symptom": "anything", "actions": ["mend"]}],
+            "actions": {"mend": {"kind": "dry_run"}},
+        }
+    )
