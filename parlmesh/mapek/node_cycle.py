@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from parlmesh.client import Outcome
 from parlmesh.errors import FleetError
-from parlmesh.failures import sentence_at
+from parlmesh.exception_text import sentence_at
 from parlmesh.telemetry import get_logger
 
 from .answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
