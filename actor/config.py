@@ -41,7 +41,7 @@ class LimitsConfig(Config):
     policy_seconds: float = Field(default=30.0, gt=0, le=3600)
     """Longest wait for a policy version."""
     relay_seconds: float = Field(default=5.0, gt=0, le=3600)
-    """Longest time for a policy to come from the relay before the learner is asked."""
+    """Longest time in which nothing of a policy comes from the relay before the learner is asked for it."""
     relay_retry_seconds: float = Field(default=10.0, gt=0, le=3600)
     """Longest pause between two looks at a relay that did not answer."""
     blob_bytes: int = Field(default=4 << 30, ge=1 << 20, le=1 << 44)

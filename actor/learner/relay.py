@@ -83,7 +83,8 @@ class Relay:
                 self._stub,
                 request,
                 limit_bytes=self._limits.policy_bytes,
-                timeout_seconds=self._limits.relay_seconds,
+                timeout_seconds=self._limits.policy_seconds,
+                stall_seconds=self._limits.relay_seconds,
                 base=base,
             )
             if fetched is None or fetched.version != announced.version:

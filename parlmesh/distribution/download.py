@@ -149,17 +149,24 @@ async def fetch_policy(
     *,
     limit_bytes: int,
     timeout_seconds: float,
+    stall_seconds: float | None = None,
     base: Base | None = None,
 ) -> FetchedPolicy | None:
     """The policy, or None when the caller has it already. Unavailable CORRUPT when it arrives damaged, or is another
-    than the one whose digest was asked for."""
+    than the one whose digest was asked for. `stall_seconds`: the longest wait for its next piece."""
     arriving = Arriving(limit_bytes, base)
     call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
-        async for message in call:
+        while True:
+            async with asyncio.timeout(stall_seconds):
+                message = await call.read()
+            if message is grpc.aio.EOF:
+                break
             arriving.add(message)
             if arriving.not_modified:
                 return None
+    except TimeoutError:
+        raise Unavailable(f"no piece of the policy came for {stall_seconds:g} seconds", reason="STALLED") from None
     finally:
         call.cancel()
     if not arriving.begun:

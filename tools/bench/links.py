@@ -1,10 +1,12 @@
-"""Learning over slow links: accuracy on the digits per byte and per second, DiLoCo beside FedAvg and central training.
+"""Learning over slow links: accuracy on the digits per byte and per second, DiLoCo beside FedAvg and central training;
+and one policy to many readers of several sites, with a relay for each site and without.
 
 The arithmetic of rounds runs in this process with the code that nodes and learner run; links are simulated. A round
 lasts as long as the steps of one node and the way of a model and an update over its own link; steps have a fixed time.
 """
 
 import argparse
+import asyncio
 import json
 import statistics
 import sys
@@ -26,6 +28,7 @@ from parlmesh.federation.schema import ModelSchema
 from parlmesh.federation.server_optimisers import server_optimiser
 from parlmesh.federation.update_blocks import MemoryUpdates
 from tools.bench.ground.options import Options, parse_options
+from tools.bench.ours.dataplane.relays import measure
 
 NODES, BATCH = 10, 32
 MARK = 0.95
@@ -138,7 +141,10 @@ def figures(arm: Arm, seeds: int, partition: str) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--partition", default="dirichlet", choices=("iid", "dirichlet", "by_label"))
-    parser.add_argument("--only", default="", help="names of ways, with commas")
+    parser.add_argument("--only", default="", help="names of ways, with commas; `relay` for the relays")
+    parser.add_argument("--sites", type=int, default=4, help="with a relay each (default %(default)s)")
+    parser.add_argument("--readers", type=int, default=64, help="of policies, over all sites (default %(default)s)")
+    parser.add_argument("--megabytes", type=float, default=4.0, help="of the policy (default %(default)s)")
 
 
 def main(options: Options) -> None:
@@ -159,7 +165,13 @@ def main(options: Options) -> None:
     bytes_of = {name: one.get("kilobytes_per_node") for name, one in found.items()}
     base = bytes_of.get("fedavg_every_step")
     fewer = {name: base / value for name, value in bytes_of.items() if base and value and name.startswith("diloco")}
-    print(json.dumps({"mark": MARK, "partition": given.partition, "ways": found, "times_fewer_bytes": fewer}))
+    relays: dict[str, Any] = {}
+    if not given.only or "relay" in given.only.split(","):
+        relays = asyncio.run(measure(given.sites, given.readers, int(given.megabytes * 1e6)))
+        for name, value in relays.items():
+            print(f"{name:28}{value:>12.4g}", flush=True)
+    ways = {"mark": MARK, "partition": given.partition, "ways": found, "times_fewer_bytes": fewer}
+    print(json.dumps({**ways, "relays": relays}))
 
 
 if __name__ == "__main__":
