@@ -164,6 +164,10 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
         stream = _audited(stream, method, streaming=True)
 
         async def run(request: Any, context: Context) -> Any:
+            if handler.request_streaming:
+                # A write that is cancelled goes on in gRPC. If it were the first, no status could be sent after it, and
+                # the stream would stay open until its client gave up.
+                await context.send_initial_metadata(())
             await metered(stream(await request_of(request, context), context))
     else:
         behaviour = handler.stream_unary if handler.request_streaming else handler.unary_unary

@@ -375,3 +375,19 @@ async def test_what_a_refused_caller_sent_as_metadata_is_not_kept(tmp_path: Path
         assert watched() is None
     finally:
         gc.enable()
+
+
+async def test_a_stream_whose_first_write_is_cut_off_still_ends_with_its_status() -> None:
+    async def stream(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(context.write(request))
+                # The write has begun, and is cancelled with its group.
+                await asyncio.sleep(0)
+                raise InvalidInput("no more", reason="NO_MORE")
+            yield request
+
+    servicer = Servicer()
+    servicer.stream = stream
+    error = await failure(servicer, "Writing")
+    assert (error.code(), error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, "no more")
