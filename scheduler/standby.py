@@ -39,7 +39,7 @@ class Standby:
                 failing = True
             if opened is not None:
                 return opened
-            self._seat.leader = self._store.leader
+            self._seat.leader, self._seat.standbys = self._store.leader, self._store.standbys
             if said != self._store.leader:
                 said = self._store.leader
                 log.info("standing_by", leader=said)

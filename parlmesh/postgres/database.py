@@ -34,8 +34,12 @@ Connection = Any
 class Database:
     """Owns the loop and its thread; `close` ends both. Lanes may be used by one thread at a time each."""
 
-    def __init__(self, target: Target, *, synchronous: bool = True, name: str = "parlmesh") -> None:
+    def __init__(
+        self, target: Target, *, synchronous: bool = True, name: str = "parlmesh", writes: bool = True
+    ) -> None:
+        """`writes`: of several hosts the one that can be written is taken, and a standby is none."""
         self.target = target
+        self._session = "read-write" if writes else "any"
         self._settings = {
             "application_name": name,
             # Else the database's own setting could make an acknowledged commit one that a crash undoes.
@@ -73,7 +77,7 @@ class Database:
             password=self.target.secret(),
             timeout=_CONNECT_SECONDS,
             server_settings=self._settings,
-            target_session_attrs="read-write",
+            target_session_attrs=self._session,
         )
 
     def close(self) -> None:
@@ -141,7 +145,7 @@ class Lane:
             if error.sqlstate == _READ_ONLY:
                 self.drop()
             raise OSError(f"{where}: {error}") from error
-        except (asyncpg.InterfaceError, OSError, TimeoutError) as error:
+        except (asyncpg.InterfaceError, asyncpg.TargetServerAttributeNotMatched, OSError, TimeoutError) as error:
             self.drop()
             raise OSError(f"{where}: {error or type(error).__name__}") from error
 

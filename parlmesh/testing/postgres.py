@@ -104,6 +104,39 @@ class Cluster:
         log.close()
         self._until_ready()
 
+    def standby(self, name: str = "standby") -> "Cluster":
+        """A copy that follows this one, to be entered: by pg_basebackup, over a streaming replication of that name."""
+        found = Cluster(fsync=self._settings["fsync"] == "on")
+        if found._user is not None:
+            os.chown(found.folder, found._user.pw_uid, found._user.pw_gid)
+        source = f"host=127.0.0.1 port={self.port} user={_USER} application_name={name}"
+        found.run("pg_basebackup", "-D", found.data, "-d", source, "-X", "stream", "-c", "fast", "-R")
+        return found
+
+    def wait_for_standby(self, name: str = "standby") -> None:
+        """From now on no commit returns before the standby has it; returns once it is there."""
+        self.sql("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        self.sql("postgres", "SELECT pg_reload_conf()")
+        self._until("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
+
+    def promote(self) -> None:
+        """A standby becomes the one that is written to."""
+        self.sql("postgres", "SELECT pg_promote()")
+        self._until("SELECT 1 WHERE NOT pg_is_in_recovery()")
+
+    def cut_off(self) -> None:
+        """A standby hears nothing more of the one it follows, and goes on answering readers."""
+        self.sql("postgres", "ALTER SYSTEM SET primary_conninfo = ''")
+        self.sql("postgres", "SELECT pg_reload_conf()")
+        self._until("SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
+
+    def _until(self, statement: str) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.sql("postgres", statement):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{statement} had no rows within {_START_SECONDS:g} s")
+            time.sleep(0.02)
+
     def run(self, program: str, *arguments: object) -> None:
         """One of PostgreSQL's programs, as the server's user."""
         subprocess.run(  # noqa: S603
@@ -179,7 +212,7 @@ class Cluster:
 
 def query(url: str, *statements: str) -> list[Any]:
     """On a connection of its own; what the last one answers, row by row."""
-    database = Database(Target(url))
+    database = Database(Target(url), writes=False)
     try:
 
         async def ask(connection: Any) -> list[Any]:

@@ -69,6 +69,8 @@ class SharedStore(Store, Protocol):
     lease_seconds: float
     # Address of the scheduler that led at the last look; empty = nobody did.
     leader: str
+    # Schedulers that stood by then, this one among them.
+    standbys: int
 
     def stand_by(self, wall_time: float) -> Opened | None:
         """Reads on, and takes over when nobody leads; to be called again and again until then."""

@@ -14,6 +14,7 @@ class Seat:
         self._shell: Shell | None = None
         self._trusted: Callable[[], bool] | None = None
         self.leader = ""
+        self.standbys = 0
 
     @property
     def shell(self) -> Shell:
@@ -32,6 +33,7 @@ class Seat:
         if self._shell is not None:
             message = "this scheduler's lease on the database has lapsed; try again"
         else:
+            others = f" with {self.standbys - 1} more" if self.standbys > 1 else ""
             at = f"; the leader is at {self.leader}" if self.leader else " and nobody leads yet"
-            message = f"this scheduler stands by{at}"
-        return Unavailable(message, reason="NOT_LEADER", leader=self.leader)
+            message = f"this scheduler stands by{others}{at}"
+        return Unavailable(message, reason="NOT_LEADER", leader=self.leader, standbys=self.standbys)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import grpc.aio
 import pytest
+from typer.testing import CliRunner
 
+from parlmesh.cli.__main__ import app
 from parlmesh.errors import Unavailable
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import wait_until_async
@@ -86,3 +88,8 @@ async def _a_standby_refuses_with_the_leaders_address(schedulers: Schedulers) ->
             return error.metadata["leader"] == f"127.0.0.1:{schedulers.ports[leader]}"
 
         await wait_until_async(names_the_leader, 60.0)
+    command = ["status", "--scheduler", f"127.0.0.1:{schedulers.ports[1 - leader]}", "--learner", "127.0.0.1:1"]
+    result = await asyncio.to_thread(CliRunner().invoke, app, command)
+    assert result.exit_code != 0
+    said = f"{result.output}{result.exception}"
+    assert f"this scheduler stands by; the leader is at 127.0.0.1:{schedulers.ports[leader]}" in said

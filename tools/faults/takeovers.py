@@ -112,8 +112,18 @@ class Loader:
 class Schedulers:
     """The processes of one fleet, with a link of its own from each scheduler to the database."""
 
-    def __init__(self, cluster: Cluster, folder: Path, *, count: int = 2, settings: Mapping[str, Any] | None = None):
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        *,
+        count: int = 2,
+        settings: Mapping[str, Any] | None = None,
+        standby: Cluster | None = None,
+    ):
         self._cluster = cluster
+        # A database that may become the one to write to: every scheduler knows both.
+        self._standby = standby
         self._settings = dict(settings or {})
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -147,11 +157,12 @@ class Schedulers:
         await self._stack.aclose()
 
     def start(self, index: int) -> None:
+        databases = [self.links[index].address, *([f"127.0.0.1:{self._standby.port}"] if self._standby else [])]
         settings = {
             "listen.port": self.ports[index],
             "listen.drain_seconds": 1,
             "metrics.port": "null",
-            "store.url": self._cluster.url(self._name, address=self.links[index].address),
+            "store.url": self._cluster.url(self._name, address=",".join(databases)),
             "store.address": f"127.0.0.1:{self.ports[index]}",
             **self._settings,
         }

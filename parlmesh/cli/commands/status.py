@@ -75,8 +75,8 @@ def status(
 
 
 def _nobody(absent: "Sequence[Unavailable | DeadlineExceeded]", scheduler: str, learner: str) -> Exception:
-    """One sentence when nobody answers; any other error, such as a bad certificate, keeps its own words."""
-    told = next((error for error in absent if error.reason == "SECURITY"), None)
+    """One sentence when nobody answers; a bad certificate and a scheduler that stands by keep their own words."""
+    told = next((error for error in absent if error.reason in ("SECURITY", "NOT_LEADER")), None)
     return told or Unavailable(
         f"neither a scheduler at {scheduler} nor a learner at {learner} answers; start a fleet with"
         " `parlmesh up --keep` or name other addresses with --scheduler and --learner HOST:PORT"

@@ -1,5 +1,7 @@
 """Channels to the fleet's servers."""
 
+from functools import partial
+
 import grpc.aio
 
 from parlmesh.addresses import host_of, is_loopback, split_addresses
@@ -11,6 +13,7 @@ from ..credentials import bearer_for, channel_credentials
 from ..grpc_options import channel_options
 from .bearer_channel import BearerChannel
 from .leader_channel import LeaderChannel
+from .names import name_in
 
 MOST_MESSAGE_BYTES = 1024 * MEBIBYTE
 _LAST_PORT = 65535
@@ -25,19 +28,34 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """A channel with the fleet's keepalive; connects on first use and reconnects by itself.
 
-    Several addresses with commas between them are of servers of which one leads: calls go to that one.
+    Several addresses with commas between them, or all that DNS has for the name in `dns:host:port`, are of servers of
+    which one leads: calls go to that one.
     What a message may hold is the server's to limit (`listen.max_message_bytes`), unless the caller wants less.
     """
     addresses = split_addresses(address)
     for each in addresses:
         _check(each)
-    if len(addresses) > 1:
-        channels = [open_channel(each, security, max_message_bytes=max_message_bytes) for each in addresses]
-        return LeaderChannel(channels, addresses)
-    address = addresses[0]
+    names = [name for each in addresses if (name := name_in(each)) is not None]
+    if len(addresses) > 1 or names:
+        plain = [each for each in addresses if name_in(each) is None]
+        for name in names:
+            # What cannot be used is said now, and not when the name is looked up.
+            bearer_for(name.authority, security)
+            channel_credentials(security)
+        named = {name: partial(_open, security, max_message_bytes, name.authority) for name in names}
+        return LeaderChannel([_open(security, max_message_bytes, "", each) for each in plain], plain, named)
+    return _open(security, max_message_bytes, "", addresses[0])
+
+
+def _open(security: SecurityConfig, max_message_bytes: int, authority: str, address: str) -> grpc.aio.Channel:
+    """`authority`: the name that the address was found under, which its certificate is for."""
     bearer = bearer_for(address, security)
     credentials = channel_credentials(security)
-    options = channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))
+    options: list[tuple[str, int | str]] = [*channel_options(max_message_bytes, loopback=is_loopback(host_of(address)))]
+    if authority:
+        options.append(("grpc.default_authority", authority))
+        if credentials is not None:
+            options.append(("grpc.ssl_target_name_override", host_of(authority)))
     channel = (
         grpc.aio.insecure_channel(address, options=options)
         if credentials is None

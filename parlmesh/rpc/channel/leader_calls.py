@@ -22,6 +22,12 @@ class Leaders(Protocol):
     def mistrust(self, index: int, error: grpc.aio.AioRpcError) -> bool: ...
 
 
+class Opened(Protocol):
+    """One method of each server, by its index."""
+
+    def __getitem__(self, index: int) -> Callable[..., Any]: ...
+
+
 def refused(details: str) -> grpc.aio.AioRpcError:
     """What a server that is away would be."""
     nothing = grpc.aio.Metadata()
@@ -34,7 +40,7 @@ class LeaderCall:
     def __init__(
         self,
         leaders: Leaders,
-        open_each: Sequence[Callable[..., Any]],
+        open_each: Opened,
         arguments: Sequence[Any],
         options: Mapping[str, Any],
     ) -> None:

@@ -6,7 +6,7 @@ serves is the news, and ends the calls that wait for the old one as a broken con
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ import grpc.aio
 from ..error_statuses import error_from_rpc, says_its_reason
 from .backoff import Backoff
 from .leader_calls import LeaderCall, StreamCall, UnaryCall, refused
+from .names import SCHEME, Name
 
 _WATCH = "/grpc.health.v1.Health/Watch"
 _CHECK = "/grpc.health.v1.Health/Check"
@@ -25,21 +26,49 @@ _CHECK_SECONDS = 2.0
 _WAIT_SECONDS = 10.0
 """Longest wait for a leader of a call without a deadline."""
 _LONGEST_PAUSE_SECONDS = 0.5
+_LOOK_UP_SECONDS = 5.0
+_LEADERLESS_SECONDS = 0.5
 NOT_LEADER = "NOT_LEADER"
 
 
-class LeaderChannel(grpc.aio.Channel):
-    """Watches all servers from the first call to `close`."""
+class Each:
+    """One method of every server, opened where it is called first; servers may come and go."""
 
-    def __init__(self, channels: Sequence[grpc.aio.Channel], addresses: Sequence[str]) -> None:
-        self._channels = tuple(channels)
-        self._addresses = tuple(addresses)
-        self._serving = [False] * len(channels)
+    def __init__(self, channels: Mapping[int, grpc.aio.Channel], make: Callable[[grpc.aio.Channel], Any]) -> None:
+        self._channels = channels
+        self._make = make
+        self._made: dict[int, Any] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        if index not in self._made:
+            self._made = {known: made for known, made in self._made.items() if known in self._channels}
+            self._made[index] = self._make(self._channels[index])
+        return self._made[index]
+
+
+class LeaderChannel(grpc.aio.Channel):
+    """Watches all servers from the first call to `close`. Those of a name are the addresses that DNS has for it."""
+
+    def __init__(
+        self,
+        channels: Sequence[grpc.aio.Channel],
+        addresses: Sequence[str],
+        names: Mapping[Name, Callable[[str], grpc.aio.Channel]] | None = None,
+    ) -> None:
+        self._channels = dict(enumerate(channels))
+        self._addresses = dict(enumerate(addresses))
+        self._names = dict(names or {})
+        self._named: dict[str, int] = {}
+        self._next_index = len(channels)
+        self._serving = dict.fromkeys(self._channels, False)
+        # Answered at the last try; one that DNS has no more and that answers still is kept.
+        self._answering: set[int] = set()
         # Said that they serve, and did not: taken again only when nobody else serves, or when they have said otherwise.
         self._mistrusted: set[int] = set()
         self._leader: int | None = None
         self._found = asyncio.Event()
-        self._watches: list[asyncio.Task[None]] = []
+        self._watches: dict[int, asyncio.Task[None]] = {}
+        self._lookups: list[asyncio.Task[None]] = []
         self._calls: set[LeaderCall] = set()
 
     async def __aenter__(self) -> Self:
@@ -49,35 +78,38 @@ class LeaderChannel(grpc.aio.Channel):
         await self.close()
 
     async def close(self, grace: float | None = None) -> None:
-        watches, self._watches = self._watches, []
+        watches = [*self._watches.values(), *self._lookups]
+        self._watches, self._lookups = {}, []
         for watch in watches:
             watch.cancel()
         if watches:
             await asyncio.wait(watches)
-        for channel in self._channels:
+        for channel in list(self._channels.values()):
             await channel.close(grace)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
-        return self._channels[self._leader or 0].get_state(try_to_connect)
+        shown = self._shown()
+        return grpc.ChannelConnectivity.IDLE if shown is None else shown.get_state(try_to_connect)
 
     async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
-        await self._channels[self._leader or 0].wait_for_state_change(last_observed_state)
+        shown = self._shown()
+        await (asyncio.Event().wait() if shown is None else shown.wait_for_state_change(last_observed_state))
 
     async def channel_ready(self) -> None:
         self._start()
         await self._found.wait()
 
     def unary_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._calling(UnaryCall, [each.unary_unary(method, *arguments, **options) for each in self._channels])
+        return self._calling(UnaryCall, lambda each: each.unary_unary(method, *arguments, **options))
 
     def unary_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._calling(StreamCall, [each.unary_stream(method, *arguments, **options) for each in self._channels])
+        return self._calling(StreamCall, lambda each: each.unary_stream(method, *arguments, **options))
 
     def stream_unary(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._calling(StreamCall, [each.stream_unary(method, *arguments, **options) for each in self._channels])
+        return self._calling(StreamCall, lambda each: each.stream_unary(method, *arguments, **options))
 
     def stream_stream(self, method: str, *arguments: Any, **options: Any) -> Any:
-        return self._calling(StreamCall, [each.stream_stream(method, *arguments, **options) for each in self._channels])
+        return self._calling(StreamCall, lambda each: each.stream_stream(method, *arguments, **options))
 
     async def leader(self, seconds: float | None) -> int:
         """Which server leads, once one does."""
@@ -88,7 +120,7 @@ class LeaderChannel(grpc.aio.Channel):
                 while self._leader is None:
                     await self._found.wait()
         if self._leader is None:
-            raise refused(f"none of {', '.join(self._addresses)} leads; waited {limit:g} s")
+            raise refused(f"none of {self._described()} leads; waited {limit:g} s")
         return self._leader
 
     def enter(self, call: LeaderCall) -> None:
@@ -102,7 +134,7 @@ class LeaderChannel(grpc.aio.Channel):
         if error.code() is not grpc.StatusCode.UNAVAILABLE:
             return False
         misdirected = error_from_rpc(error).reason == NOT_LEADER
-        if (misdirected or not says_its_reason(error)) and self._serving[index] and self._watches:
+        if (misdirected or not says_its_reason(error)) and self._serving.get(index) and self._watches:
             self._say(index, False)
             self._mistrusted.add(index)
             # Its watch may have nothing new to tell.
@@ -110,18 +142,63 @@ class LeaderChannel(grpc.aio.Channel):
             self._watches[index] = self._watching(index)
         return misdirected
 
-    def _calling(self, kind: type[LeaderCall], open_each: Sequence[Callable[..., Any]]) -> Callable[..., LeaderCall]:
+    def _calling(self, kind: type[LeaderCall], make: Callable[[grpc.aio.Channel], Any]) -> Callable[..., LeaderCall]:
+        open_each = Each(self._channels, make)
+
         def call(*arguments: Any, **options: Any) -> LeaderCall:
             return kind(self, open_each, arguments, options)
 
         return call
 
     def _start(self) -> None:
-        if not self._watches:
-            self._watches = [self._watching(index) for index in range(len(self._addresses))]
+        if not self._watches and not self._lookups:
+            self._watches = {index: self._watching(index) for index in self._addresses}
+            self._lookups = [
+                asyncio.create_task(self._look_up(name, make), name=f"looks up {name.host}")
+                for name, make in self._names.items()
+            ]
 
     def _watching(self, index: int) -> "asyncio.Task[None]":
         return asyncio.create_task(self._watch(index), name=f"watches {self._addresses[index]}")
+
+    async def _look_up(self, name: Name, make: Callable[[str], grpc.aio.Channel]) -> None:
+        while True:
+            found = await name.addresses()
+            for address in found:
+                if address not in self._named:
+                    self._add(address, make(address))
+            for address in [known for known in self._named if found and known not in found]:
+                if self._named[address] not in self._answering:
+                    await self._remove(address)
+            # A new server may be the one that leads next.
+            await asyncio.sleep(_LOOK_UP_SECONDS if self._leader is not None else _LEADERLESS_SECONDS)
+
+    def _add(self, address: str, channel: grpc.aio.Channel) -> None:
+        index, self._next_index = self._next_index, self._next_index + 1
+        self._named[address], self._addresses[index], self._channels[index] = index, address, channel
+        self._serving[index] = False
+        # Until its first answer says otherwise.
+        self._answering.add(index)
+        self._watches[index] = self._watching(index)
+
+    async def _remove(self, address: str) -> None:
+        index = self._named.pop(address)
+        watch = self._watches.pop(index)
+        watch.cancel()
+        await asyncio.wait([watch])
+        self._say(index, False)
+        self._mistrusted.discard(index)
+        del self._serving[index], self._addresses[index]
+        await self._channels.pop(index).close()
+
+    def _shown(self) -> grpc.aio.Channel | None:
+        """Whose state is told as that of all."""
+        index = self._leader if self._leader is not None else next(iter(self._channels), None)
+        return None if index is None else self._channels[index]
+
+    def _described(self) -> str:
+        names = [f"{SCHEME}{name.authority}" for name in self._names]
+        return ", ".join([*names, *self._addresses.values()])
 
     async def _watch(self, index: int) -> None:
         channel, rng = self._channels[index], random.Random()  # noqa: S311 - spreads reconnections
@@ -135,9 +212,11 @@ class LeaderChannel(grpc.aio.Channel):
                     if status != _SERVING:
                         self._mistrusted.discard(index)
                     self._say(index, status == _SERVING)
+                    self._answering.add(index)
                     backoff.reset()
             except grpc.aio.AioRpcError as error:
                 self._say(index, False)
+                self._answering.discard(index)
                 if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                     # Too many watch it; each may still ask.
                     with suppress(grpc.aio.AioRpcError):
@@ -151,7 +230,7 @@ class LeaderChannel(grpc.aio.Channel):
         if news and (self._leader is None or index not in self._mistrusted):
             self._elect(index)
         elif not serving and self._leader == index:
-            self._elect(next((other for other, serves in enumerate(self._serving) if serves), None))
+            self._elect(next((other for other, serves in self._serving.items() if serves), None))
 
     def _elect(self, index: int | None) -> None:
         if index == self._leader:

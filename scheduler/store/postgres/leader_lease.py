@@ -28,7 +28,12 @@ _TAKE = """UPDATE parlmesh.leader SET epoch = epoch + 1, holder = $1, address = 
 _RENEW = """UPDATE parlmesh.leader SET until = clock_timestamp() + make_interval(secs => $3)
     WHERE epoch = $1 AND holder = $2"""
 _RELEASE = "UPDATE parlmesh.leader SET until = clock_timestamp() WHERE epoch = $1 AND holder = $2"
-_LOOK = "SELECT address, until < clock_timestamp() AS lapsed, identity, covered FROM parlmesh.leader"
+# Whoever is connected under such a name and is not the leader stands by; names are cut by the database.
+SESSION = "parlmesh-scheduler "
+_LOOK = f"""SELECT address, until < clock_timestamp() AS lapsed, identity, covered,
+    (SELECT count(DISTINCT application_name) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name LIKE '{SESSION}%' AND application_name <> left('{SESSION}' || address, 63)) AS standbys
+    FROM parlmesh.leader"""  # noqa: S608  # a constant
 
 
 class Taken(NamedTuple):
@@ -46,6 +51,7 @@ class Seen(NamedTuple):
     lapsed: bool
     identity: int
     covered: int
+    standbys: int
 
 
 def boot_clock() -> float:
@@ -71,7 +77,7 @@ class Leadership:
 
     def look(self) -> Seen:
         row = self._lane.run(lambda connection: connection.fetchrow(_LOOK), self._lease_seconds)
-        return Seen(row["address"], row["lapsed"], row["identity"], row["covered"])
+        return Seen(row["address"], row["lapsed"], row["identity"], row["covered"], row["standbys"])
 
     def take(self, wall_time: float) -> Taken | None:
         """None while another has it."""

@@ -16,7 +16,7 @@ from ...journal.records import DamagedJournal, count, seal
 from ..protocol import LEASES_PER_START, Deposed, Opened, new_identity
 from ..row_compaction import Place, shorten
 from .journal_rows import READ_SECONDS, Claim, Rows
-from .leader_lease import Leadership, Taken
+from .leader_lease import SESSION, Leadership, Taken
 from .standby_journal import Follower
 
 log = get_logger("parlmesh.scheduler")
@@ -47,7 +47,7 @@ class PostgresStore:
         self._compact_bytes = compact_bytes
         self._clock = clock
         self._new_core = new_core
-        self._database = Database(target, synchronous=synchronous == "full", name="parlmesh-scheduler")
+        self._database = Database(target, synchronous=synchronous == "full", name=f"{SESSION}{address}")
         self._rows = Rows(self._database.lane(), self._where)
         self.lease_seconds = lease_seconds
         self._leadership = Leadership(self._database.lane(), address=address, lease_seconds=lease_seconds)
@@ -63,6 +63,7 @@ class PostgresStore:
         self._live_tasks = self._live_bytes = 0
         self._compact_after = float("-inf")
         self.leader = ""
+        self.standbys = 0
         self.identity = 0
 
     def open(self, wall_time: float) -> Opened:
@@ -85,7 +86,7 @@ class PostgresStore:
         if follower is None:
             follower = self._follower = Follower(self._rows, self._new_core, self._clock)
         seen = self._leadership.look()
-        self.leader = "" if seen.lapsed else seen.address
+        self.leader, self.standbys = "" if seen.lapsed else seen.address, seen.standbys
         follower.follow(seen.covered)
         if not seen.lapsed or not follower.caught_up:
             return None

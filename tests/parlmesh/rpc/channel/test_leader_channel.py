@@ -1,8 +1,10 @@
 """A channel to several servers: calls go to the one that serves, and leave one that does so no more."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,9 +14,13 @@ import pytest
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, Unavailable
 from parlmesh.rpc import open_channel
+from parlmesh.rpc.channel import leader_channel
 from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
-from parlmesh.testing import free_port
+from parlmesh.security.identity import role_named
+from parlmesh.security.pem_files import write_authority, write_certificate
+from parlmesh.security.tokens import TOKENS_FILE, write_token
+from parlmesh.testing import free_port, wait_until_async
 from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1 import training_service_pb2_grpc as rpc
 
@@ -137,3 +143,87 @@ async def test_without_a_leader_a_call_says_who_was_asked() -> None:
 def test_each_address_of_a_list_is_checked() -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         open_channel("127.0.0.1:50051,nowhere")
+
+
+@asynccontextmanager
+async def named_servers(hosts: Sequence[str], security: SecurityConfig) -> AsyncIterator[dict[str, FleetServer]]:
+    """One on each address of this machine, all on one port."""
+    port = free_port()
+    found: dict[str, FleetServer] = {}
+    async with AsyncExitStack() as stack:
+        for host in hosts:
+            trainings: Any = Trainings(host)  # type: ignore[abstract]
+            listen = ListenConfig(host=host, port=port, drain_seconds=0)
+            service = Service("parlmesh.v1.TrainingService", trainings.register)
+            found[host] = FleetServer(listen=listen, security=security, services=[service])
+            await stack.enter_async_context(found[host])
+        yield found
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What DNS answers, by name."""
+    known: dict[str, list[str]] = {}
+    real = socket.getaddrinfo
+
+    def getaddrinfo(host: Any, port: Any, *arguments: Any, **options: Any) -> Any:
+        if host not in known:
+            return real(host, port, *arguments, **options)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in known[host]]
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(leader_channel, "_LOOK_UP_SECONDS", 0.05)
+    return known
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_of_all_addresses_of_a_name_the_one_that_serves_is_called(
+    names: dict[str, list[str]], secure: bool, tmp_path: Path
+) -> None:
+    """Under TLS each proves the name, whatever its address is. Servers come to the name and leave it."""
+    server, client = SecurityConfig(), SecurityConfig()
+    if secure:
+        write_authority(tmp_path, name="ca", days=1, force=False)
+        write_certificate(tmp_path, "server", role=None, hosts=["scheduler.test"], days=1, force=False)
+        ca = tmp_path / "ca.crt"
+        token, _ = write_token(tmp_path, "reader", role_named("reader"), force=False)
+        server = SecurityConfig(
+            ca=ca,
+            certificate=tmp_path / "server.crt",
+            key=tmp_path / "server.key",
+            tokens=tmp_path / TOKENS_FILE,
+        )
+        client = SecurityConfig(ca=ca, token_file=token)
+    hosts = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+    names["scheduler.test"] = hosts[:2]
+    async with named_servers(hosts, server) as servers:
+        address = f"dns:scheduler.test:{servers[hosts[0]].port}"
+        servers[hosts[1]].set_serving(True)
+        async with open_channel(address, client) as channel:
+            stub: Any = rpc.TrainingServiceStub(channel)
+
+            assert isinstance(channel, leader_channel.LeaderChannel)
+
+            async def answered_by(host: str) -> None:
+                async with asyncio.timeout(SECONDS):
+                    while await who(stub) != host:
+                        pass
+
+            await answered_by(hosts[1])
+            names["scheduler.test"] = hosts[1:]
+            servers[hosts[2]].set_serving(True)
+            servers[hosts[1]].set_serving(False)
+            await answered_by(hosts[2])
+            # It left the name and is down: nobody waits for it.
+            await servers[hosts[0]].drain()
+            await wait_until_async(lambda: len(channel._channels) == 2, SECONDS)
+            await answered_by(hosts[2])
+
+
+async def test_a_name_that_nobody_has_is_waited_for_and_said(names: dict[str, list[str]]) -> None:
+    names["scheduler.test"] = []
+    async with open_channel("dns:scheduler.test:50051") as channel:
+        stub: Any = rpc.TrainingServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ListTrainings(pb.ListTrainingsRequest(), timeout=0.2)
+    assert caught.value.details() == "none of dns:scheduler.test:50051 leads; waited 0.2 s"
