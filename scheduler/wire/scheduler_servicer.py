@@ -148,7 +148,11 @@ class SchedulerServicer:
         return queries.statistics(self._shell.core, self._shell.now())
 
     async def ListActors(self, request: pb.ListActorsRequest, context: Context) -> pb.ListActorsResponse:
-        return queries.list_actors(self._shell.core, request)
+        for answer in queries.listing_actors(self._shell.core, request):
+            if answer is not None:
+                return answer
+            await asyncio.sleep(0)
+        raise AssertionError("a list ends with its answer")
 
     async def UpdateActors(self, request: pb.UpdateActorsRequest, context: Context) -> pb.UpdateActorsResponse:
         actors = await self._shell.command(

@@ -129,6 +129,15 @@ def test_actors_are_listed_by_state(harness: Harness) -> None:
     assert (ready.actor_id, ready.slots, dict(ready.labels), list(ready.kinds)) == ("b", 3, {"zone": "1"}, ["noop"])
 
 
+def test_a_long_list_of_actors_leaves_others_their_turn(harness: Harness) -> None:
+    for number in range(3 * queries.ACTORS_A_TURN):
+        harness.connect(f"actor-{number:03}")
+    *turns, answer = queries.listing_actors(harness.core, pb.ListActorsRequest())
+    assert turns == [None] * 3
+    assert answer == queries.list_actors(harness.core, pb.ListActorsRequest())
+    assert len(answer.actors) == 3 * queries.ACTORS_A_TURN
+
+
 def test_the_trace_has_one_event_per_attempt_on_the_row_of_a_slot(harness: Harness) -> None:
     actor = harness.connect("a", slots=2)
     harness.submit(Task("1", "noop"), Task("2", "noop"))

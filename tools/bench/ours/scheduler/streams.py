@@ -6,6 +6,7 @@ actor speaks and answers tasks at once, so that the scheduler is what is measure
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -119,32 +121,34 @@ async def watch(controller: PARLController, found: dict[str, float]) -> None:
         await asyncio.sleep(2.0)
 
 
+async def press(port: int, streams: int, rate: float) -> None:
+    """The load and the looks at the actors, apart from whoever measures; says what it saw when it is told to end."""
+    worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(streams)}
+    ending = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
+    async with await PARLController.connect(f"127.0.0.1:{port}") as controller:
+        work = [asyncio.create_task(load(controller, rate)), asyncio.create_task(watch(controller, worst))]
+        print("ready", flush=True)
+        await asyncio.wait({*work, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED)
+        for each in work:
+            each.cancel()
+    print(json.dumps(worst), flush=True)
+
+
 async def measure(port: int, scheduler: int, arguments: argparse.Namespace, crowd: int) -> dict[str, Any]:
-    worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(arguments.streams)}
     milliseconds: list[float] = []
-    async with (
-        await PARLController.connect(f"127.0.0.1:{port}") as controller,
-        await PARLController.connect(f"127.0.0.1:{port}") as prober,
-    ):
-        async with asyncio.TaskGroup() as group:
-            others = [
-                group.create_task(load(controller, arguments.rate)),
-                group.create_task(watch(controller, worst)),
-            ]
-            process, driver = psutil.Process(scheduler), psutil.Process(crowd)
-            began, used, used_by_crowd = time.perf_counter(), sum(process.cpu_times()[:2]), sum(driver.cpu_times()[:2])
-            while time.perf_counter() - began < arguments.seconds:
-                started = time.perf_counter()
-                (outcome,) = await prober.execute_parallel([TaskRequest("noop")], timeout=LONGEST_SECONDS)
-                outcome.unwrap()
-                milliseconds.append((time.perf_counter() - started) * 1e3)
-                await asyncio.sleep(0.02)
-            seconds = time.perf_counter() - began
-            for other in others:
-                other.cancel()
+    async with await PARLController.connect(f"127.0.0.1:{port}") as prober:
+        process, driver = psutil.Process(scheduler), psutil.Process(crowd)
+        began, used, used_by_crowd = time.perf_counter(), sum(process.cpu_times()[:2]), sum(driver.cpu_times()[:2])
+        while time.perf_counter() - began < arguments.seconds:
+            started = time.perf_counter()
+            (outcome,) = await prober.execute_parallel([TaskRequest("noop")], timeout=LONGEST_SECONDS)
+            outcome.unwrap()
+            milliseconds.append((time.perf_counter() - started) * 1e3)
+            await asyncio.sleep(0.02)
+        seconds = time.perf_counter() - began
         statistics = await prober.get_statistics()
     return {
-        **worst,
         "roundtrip_p50_ms": percentile(milliseconds, 0.5),
         "roundtrip_p99_ms": percentile(milliseconds, 0.99),
         "trips": len(milliseconds),
@@ -175,13 +179,36 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
                         raise SystemExit(f"{arguments.streams} streams could not all be opened")
                     connected = time.perf_counter() - began
                     beats = -_beats(crowd)
-                    found = uvloop.run(measure(port, scheduler.pid, arguments, crowd.pid))
+                    with _pressing(port, arguments) as presser:
+                        found = uvloop.run(measure(port, scheduler.pid, arguments, crowd.pid))
+                        found |= _ended(presser)
                     beats += _beats(crowd)
                 finally:
                     crowd.kill()
     kilobytes = (found["scheduler_megabytes"] * 1e6 - alone) / arguments.streams / 1e3
     found |= {"heartbeats": beats, "kilobytes_per_stream": kilobytes}
     return {"streams": arguments.streams, "connect_seconds": connected, **found}
+
+
+@contextlib.contextmanager
+def _pressing(port: int, arguments: argparse.Namespace) -> "Iterator[subprocess.Popen[str]]":
+    command = [sys.executable, "-m", "tools.bench.ours.scheduler.streams", "--press", str(port)]
+    command += ["--streams", str(arguments.streams), "--rate", str(arguments.rate)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as presser:
+        try:
+            assert presser.stdout is not None
+            if presser.stdout.readline().strip() != "ready":
+                raise SystemExit("the load could not begin")
+            yield presser
+        finally:
+            presser.kill()
+
+
+def _ended(presser: "subprocess.Popen[str]") -> dict[str, float]:
+    assert presser.stdout is not None
+    presser.send_signal(signal.SIGTERM)
+    found: dict[str, float] = json.loads(presser.stdout.readline())
+    return found
 
 
 def _beats(crowd: "subprocess.Popen[str]") -> int:
@@ -199,7 +226,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
     parser.add_argument("--act", type=int, metavar="PORT", help="be the actors of the scheduler there")
+    parser.add_argument("--press", type=int, metavar="PORT", help="be the load of the scheduler there")
     arguments = parser.parse_args()
+    if arguments.press:
+        uvloop.run(press(arguments.press, arguments.streams, arguments.rate))
+        return
     if arguments.act:
         uvloop.run(act(arguments.act, arguments.streams, arguments.each))
         return
