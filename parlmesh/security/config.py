@@ -29,7 +29,7 @@ class QuotaConfig(Config):
     tasks: int = Field(default=500_000, ge=1)
     """Schedulers: unfinished tasks of one identity, or of all of one namespace together."""
     task_bytes: int = Field(default=1 << 30, ge=1)
-    """Schedulers: payload bytes of those."""
+    """Schedulers: bytes of those: payloads, and the names that they depend on or are placed by, with 64 for each."""
     tasks_per_second: float = Field(default=50_000.0, gt=0)
     """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
     placements: int = Field(default=1_000, ge=1)

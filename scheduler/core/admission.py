@@ -26,6 +26,9 @@ LONGEST_RETRY_SECONDS = 30.0
 # When nothing was finished lately, so that nothing is known.
 USUAL_RETRY_SECONDS = 1.0
 
+# What a name takes besides its letters.
+NAME_BYTES = 64
+
 # Kinds and submitters that passed before: they are few, and looking one up is faster than looking at its letters.
 MAX_GOOD_NAMES = 4096
 _good_names: set[str] = set()
@@ -189,6 +192,17 @@ def owner_in(submitter: str) -> str:
     return f"{namespace}/" if slash else submitter
 
 
+def _weight(task: Task) -> int:
+    """Bytes that a task holds besides itself: its payload, and the names that it waits for or is placed by."""
+    size = len(task.body)
+    if task.dependencies:
+        size += sum(map(len, task.dependencies)) + NAME_BYTES * len(task.dependencies)
+    if task.placement is not ANYWHERE:
+        node_id, labels, _ = task.placement
+        size += len(node_id) + sum([len(name) + len(value) + 2 * NAME_BYTES for name, value in labels])
+    return size
+
+
 class Allowances:
     """What the tasks of one owner may be: so many unfinished, of so many bytes and placements, so often. Counted by
     owner; whoever has nothing unfinished is not kept.
@@ -207,7 +221,7 @@ class Allowances:
 
     def check(self, owner: str, new: Sequence[Task], now: float) -> None:
         """ResourceExhausted when the owner may not submit these now."""
-        quotas, count, size = self._quotas, len(new), sum([len(task.body) for task in new])
+        quotas, count, size = self._quotas, len(new), sum([_weight(task) for task in new])
         tasks, held_bytes = self.held.get(owner, (0, 0))
         if tasks + count > quotas.tasks:
             raise self._refusal(
@@ -229,20 +243,20 @@ class Allowances:
         for task in new:
             task.owner = owner
             self._place(task)
-        self._hold(owner, len(new), sum([len(task.body) for task in new]))
+        self._hold(owner, len(new), sum([_weight(task) for task in new]))
 
     def take_again(self, tasks: Iterable[Task]) -> None:
         """Unfinished tasks of a journal."""
         for task in tasks:
             task.owner = owner_in(task.submitter)
             if task.owner:
-                self._hold(task.owner, 1, len(task.body))
+                self._hold(task.owner, 1, _weight(task))
                 self._place(task)
 
     def release(self, task: Task) -> None:
         """It has ended."""
         if task.owner:
-            self._hold(task.owner, -1, -len(task.body))
+            self._hold(task.owner, -1, -_weight(task))
             if task.placement != ANYWHERE:
                 placed, key = self._placed[task.owner], (task.kind, task.placement)
                 placed[key] -= 1

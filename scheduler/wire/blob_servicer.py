@@ -11,7 +11,7 @@ import xxhash
 from parlmesh import limits
 from parlmesh.blobs import check_name
 from parlmesh.durable_files import write_all
-from parlmesh.errors import InvalidInput, NotFound, PermissionDenied, ResourceExhausted
+from parlmesh.errors import DeadlineExceeded, InvalidInput, NotFound, PermissionDenied, ResourceExhausted
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.downloads import Downloads
@@ -29,6 +29,7 @@ from .namespaces import Tenant
 Context = Any
 
 CHUNK_BYTES = 1 << 20
+SILENCE_SECONDS = 30.0
 _DATA = b"\x0a"
 
 
@@ -87,7 +88,7 @@ class BlobServicer:
                     raise InvalidInput(f"{first.name} has more bytes than the {size} it names", reason="BLOB_SIZE")
                 found.update(data)
                 write_all(descriptor, data)
-                message = await anext(aiter(rest), None)
+                message = await _next(rest, first.name)
             if written != size:
                 raise InvalidInput(f"{first.name} has {written} bytes, and names {size}", reason="BLOB_SIZE")
             if found.hexdigest() != digest:
@@ -147,6 +148,15 @@ class BlobServicer:
 
     def _tenant(self) -> Tenant:
         return Tenant(self._core, caller())
+
+
+async def _next(messages: AsyncIterator[pb.PutBlobRequest], name: str) -> pb.PutBlobRequest | None:
+    """Whoever sends nothing gives back the room that is kept for it."""
+    try:
+        return await asyncio.wait_for(anext(aiter(messages), None), SILENCE_SECONDS)
+    except TimeoutError:
+        text = f"nothing more of {name} came within {SILENCE_SECONDS:g} s"
+        raise DeadlineExceeded(text, reason="SLOW_BLOB") from None
 
 
 def _unknown(name: str) -> NotFound:

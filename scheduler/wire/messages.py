@@ -26,6 +26,9 @@ HIGHEST_PORT = 65_535
 def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
     """`submitter` and `run_timeout` stand in where the spec says nothing."""
     priority = spec.priority or NORMAL
+    if priority < 0:
+        # An enum may be any number, and this one cannot even be encoded.
+        limits.PRIORITY.check(priority, f'task "{spec.task_id[: limits.SHOWN]}"')
     own_timeout = seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None
     payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
     kind = sys.intern(spec.kind)

@@ -28,6 +28,7 @@ from parlmesh.wire import payload_to_proto
 from scheduler.blob_ledger import writer_of
 from scheduler.build import Scheduler
 from scheduler.config import BlobConfig, SchedulerConfig, StoreConfig
+from scheduler.wire import blob_servicer
 
 SECONDS = 60.0
 TEAM_A = writer_of("n", "team-a")
@@ -160,3 +161,19 @@ async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
     assert await reason(exchange.fetch([missing], "")) == "BLOB_UNKNOWN"
     # Of the file at the sender, at the scheduler and at whom it was sent to.
     assert cut[0] == (0 if most > array.nbytes else 3 * 7)
+
+
+async def test_whoever_announces_a_blob_and_sends_nothing_gives_its_room_back(
+    as_: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_servicer, "SILENCE_SECONDS", 0.2)
+    node = await as_("node-1")
+    name = name_of(writer_of("a", "node-1"), "1", memoryview(bytes(100)))
+
+    async def silent() -> AsyncIterator[blob_pb.PutBlobRequest]:
+        yield blob_pb.PutBlobRequest(name=name, size_bytes=8 << 20)
+        await asyncio.Event().wait()
+
+    assert await reason(BlobServiceStub(node).PutBlob(silent(), timeout=SECONDS)) == "SLOW_BLOB"
+    # The next one is taken as if nothing had been.
+    assert await put(node, name, bytes(100)) == ""

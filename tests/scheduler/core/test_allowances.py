@@ -102,3 +102,18 @@ def test_placements_of_a_journal_count() -> None:
     scheduler.life.enter_all(revived)
     with pytest.raises(ResourceExhausted):
         scheduler.submit(placed(1, 5), 0.0, "team-a/")
+
+
+def test_names_that_tasks_wait_for_or_are_placed_by_weigh_as_well() -> None:
+    scheduler = core(task_bytes=4_000)
+    scheduler.submit(tasks("parent"), 0.0, "team-a/")
+    labels = frozenset((f"label-{number}", "x" * 50) for number in range(30))
+    for heavy in (
+        Task("child", "noop", dependencies=("parent",) * 200),
+        Task("placed", "noop", placement=Placement("", labels)),
+    ):
+        with pytest.raises(ResourceExhausted, match="task_bytes"):
+            scheduler.submit([heavy], 0.0, "team-a/")
+    scheduler.submit([Task("child", "noop", dependencies=("parent",) * 40)], 0.0, "team-a/")
+    scheduler.cancel(["parent"], 1.0)
+    assert scheduler.life.allowances.held == {}

@@ -140,3 +140,17 @@ def test_what_else_a_request_of_a_stream_says_is_read() -> None:
     tasks, follow, patient = fast_decode.submission(request.SerializeToString(), "caller", 60.0)
     assert ([task.task_id for task in tasks], follow, patient) == (["t"], "me", True)
     assert fast_decode.submission(b"", "caller", 60.0) == ([], "", False)
+
+
+@pytest.mark.parametrize("priority", [-1, -(1 << 14) - 1, -(1 << 31)])
+def test_a_priority_below_all_is_the_caller_s_mistake(priority: int) -> None:
+    # The contract's own class refuses to be told of it; the wire does not.
+    bits = priority + (1 << 64)
+    varint = bytes((bits >> shift & 0x7F) | 0x80 for shift in range(0, 63, 7)) + bytes((bits >> 63,))
+    spec = task_pb2.TaskSpec(kind="noop").SerializeToString()
+    tag = bytes((task_pb2.TaskSpec.DESCRIPTOR.fields_by_name["priority"].number << 3,))
+    task = spec + tag + varint
+    request = b"\x0a" + bytes((len(task),)) + task
+    with pytest.raises(InvalidInput) as error:
+        fast_decode.tasks(request, "me", 1.0)
+    assert error.value.reason == "UNKNOWN_PRIORITY"
