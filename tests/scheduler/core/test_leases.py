@@ -270,3 +270,19 @@ def test_nothing_is_sent_over_a_stream_that_was_replaced(harness: Harness) -> No
     lease_ids = [task.lease_id for task in tasks]
     harness.connect("a", leases=[task.lease for task in tasks])
     assert harness.core.standing(session, tasks, lease_ids) == []
+
+
+def test_who_knows_the_whole_name_of_another_s_lease_gains_a_strike_and_nothing_else(harness: Harness) -> None:
+    owner = harness.connect("a-1", node_id="a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(owner)
+    thief = harness.connect("b-1", node_id="b", leases=[task.lease])
+    assert harness.welcomes["b-1"] == []
+    harness.heartbeat(thief, task.lease)
+    assert harness.revoked["b-1"] == [task.lease]
+    harness.finish(thief, task, result=b"forged", credit=False)
+    assert harness.states("t") == ["RUNNING"]
+    strikes = harness.core.sessions.quarantine.strikes
+    assert (strikes.count("a"), strikes.count("b")) == (0, 1)
+    harness.finish(owner, task, result=b"true")
+    assert harness.core.task("t").result == b"true"
