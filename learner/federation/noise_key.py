@@ -47,7 +47,7 @@ class NoiseKey:
             step, key = int(found["version"]), bytes.fromhex(found["key"])
         except FileNotFoundError:
             return -1, b""
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             log.error("noise_key_damaged", path=str(self._path))
             return -1, b""
         return (step, key) if len(key) == _KEY_BYTES else (-1, b"")

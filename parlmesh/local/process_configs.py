@@ -206,7 +206,10 @@ def read_incarnations(paths: RunPaths) -> dict[str, int]:
     """The newest incarnation of every actor of this run; none for a new run."""
     if not paths.incarnations.exists():
         return {}
-    content = yaml.safe_load(paths.incarnations.read_text(encoding="utf-8"))
+    try:
+        content = yaml.safe_load(paths.incarnations.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, yaml.YAMLError):
+        content = None
     if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
         raise ConfigError(f"{paths.incarnations} must map actor ids to whole numbers", file=paths.incarnations)
     return {str(name): value for name, value in content.items()}
