@@ -62,7 +62,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     ),
     "tasks watch": ("parlmesh tasks watch t-6afc1a66-1 --timeout 60",),
     "tasks why": ("parlmesh tasks why t-6afc1a66-1",),
-    "top": ("parlmesh top", "parlmesh top --tab tasks"),
+    "top": ("parlmesh top", "parlmesh top --tab tasks", "parlmesh top --json"),
     "train create": ("parlmesh train create --environment Acrobot-v1 --run acrobot --start",),
     "train list": ("parlmesh train list",),
     "train pause": ("parlmesh train pause --run acrobot",),

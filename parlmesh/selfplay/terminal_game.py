@@ -100,6 +100,10 @@ def player_from(path: Path | None, plugins: Sequence[str], seed: int, simulation
     return RandomSitter(seed) if path is None else PolicySitter(policy_from(path, plugins), path.stem, simulations)
 
 
+def _does(name: str, verb: str) -> str:
+    return f"{name} {verb}" if name == Person.name else f"{name} {verb}s"
+
+
 class Sitting:
     """One game of two; `moves` are its moves by name."""
 
@@ -122,7 +126,7 @@ class Sitting:
             move = sitter.choose(self.games, self._notation)
             if move == RESIGNS:
                 self.winner = self._sitters[1 - side].name
-                yield f"{sitter.name} resigns; {self.winner} wins"
+                yield f"{_does(sitter.name, 'resign')}; {_does(self.winner, 'win')}"
                 return
             self.moves.append(self._notation.write(self.games, move))
             verdict = Verdict(int(self.games.play(ONE, np.array([move]))[0]))
@@ -130,7 +134,7 @@ class Sitting:
         if verdict in (Verdict.WON, Verdict.LOST):
             self.winner = self._sitters[side if verdict == Verdict.WON else 1 - side].name
         ends = {Verdict.DRAWN: "a draw", Verdict.LIMIT: "the move limit: nobody wins"}
-        yield ends.get(verdict, f"{self.winner} wins after {len(self.moves)} moves")
+        yield ends.get(verdict) or f"{_does(str(self.winner), 'win')} after {len(self.moves)} moves"
 
     def write(self, path: Path) -> None:
         """A game of shogi as its file's ending says."""

@@ -58,7 +58,9 @@ class Logger:
     def _log(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self._logger.isEnabledFor(level):
             extra = {"parlmesh_fields": {**_bound.get(), **fields}}
-            self._logger.log(level, "%s", event, extra=extra, exc_info=error)
+            # A program that uses the library and has set no logging up sees the bare message: it gets the fields in it.
+            text = event if self._logger.hasHandlers() else " ".join([event, *_pairs(fields)])
+            self._logger.log(level, "%s", text, extra=extra, exc_info=error)
 
 
 def get_logger(name: str) -> Logger:
@@ -105,8 +107,7 @@ class _PrettyFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         event = visible(record.getMessage())
         head = f"{_time(record):%H:%M:%S}.{int(record.msecs):03d} {record.levelname.lower():<7} {event}"
-        fields = _fields(record).items()
-        text = " ".join([head, *(f"{visible(name)}={_pretty(value)}" for name, value in fields)])
+        text = " ".join([head, *_pairs(getattr(record, "parlmesh_fields", {}))])
         if not record.exc_info:
             return text
         # Indented, so that no line of it looks like one of the log.
@@ -118,8 +119,15 @@ def _time(record: logging.LogRecord) -> datetime:
     return datetime.fromtimestamp(record.created, UTC)
 
 
+def _pairs(fields: Mapping[str, object]) -> list[str]:
+    return [f"{visible(name)}={_pretty(value)}" for name, value in _plain_fields(fields).items()]
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
-    fields: Mapping[str, object] = getattr(record, "parlmesh_fields", {})
+    return _plain_fields(getattr(record, "parlmesh_fields", {}))
+
+
+def _plain_fields(fields: Mapping[str, object]) -> dict[str, Any]:
     return {
         (f"{name}_" if name in _RESERVED else name): "***" if _is_secret(name, value) else _plain(value)
         for name, value in fields.items()

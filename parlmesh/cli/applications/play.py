@@ -36,6 +36,9 @@ def play(
     """Play a game in the terminal, against a model or a player that moves at random, or watch two models."""
     from parlmesh.selfplay.terminal_game import Person, Sitter, Sitting, player_from
 
+    if simulations and model is None and other is None:
+        text = f"--simulations is {simulations}, but there is no model that could search; name one with --model"
+        raise InvalidInput(text, reason="NO_MODEL")
     opposite: Sitter = player_from(other, plugin or [], seed + 1, simulations) if other else Person(sys.stdin)
     players = [player_from(model, plugin or [], seed, simulations), opposite]
     if not second and other is None:

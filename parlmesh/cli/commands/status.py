@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from parlmesh.v1.scheduler_service_pb2 import Actor, GetStatisticsResponse
     from parlmesh.v1.training_service_pb2 import Training
 
+    Queue = tuple[GetStatisticsResponse, Sequence[Actor]]
+
 AWAY = (Unavailable, DeadlineExceeded)
 """Errors of a service that does not answer; a fleet without a learner, or a learner alone, is worth a look too."""
 
@@ -52,22 +54,30 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show the runs or the federation, the queue and the actors of a running fleet."""
-    security = security_of(context)
+    show(*run(look(scheduler, learner, security_of(context))), as_json=as_json)
+
+
+async def look(scheduler: str, learner: str, security: "SecurityConfig") -> "tuple[Learning | None, Queue | None]":
+    """What answers, and a line on stderr for what does not; an error when nobody does."""
     absent: list[Unavailable | DeadlineExceeded] = []
     learning: Learning | None = None
-    queue: tuple[GetStatisticsResponse, Sequence[Actor]] | None = None
+    queue: Queue | None = None
     try:
-        learning = run(_learning(learner, security))
+        learning = await _learning(learner, security)
     except AWAY as error:
         absent.append(error)
     try:
-        queue = run(_queue(scheduler, security))
+        queue = await _queue(scheduler, security)
     except AWAY as error:
         absent.append(error)
     if learning is None and queue is None:
         raise _nobody(absent, scheduler, learner)
     for away in absent:
         say(f"parlmesh: {away.message}", to_stderr=True)
+    return learning, queue
+
+
+def show(learning: Learning | None, queue: "Queue | None", *, as_json: bool) -> None:
     if learning is not None:
         _show_learning(learning, as_json=as_json)
     if queue is not None:
@@ -138,7 +148,7 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
     return found
 
 
-async def _queue(address: str, security: "SecurityConfig") -> "tuple[GetStatisticsResponse, Sequence[Actor]]":
+async def _queue(address: str, security: "SecurityConfig") -> "Queue":
     from parlmesh.rpc import pages
     from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest, ListActorsRequest
 

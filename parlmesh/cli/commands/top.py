@@ -8,6 +8,7 @@ from parlmesh.cli.connection import (
     CALL_SECONDS,
     LEARNER_DEFAULT,
     SCHEDULER_DEFAULT,
+    AsJson,
     LearnerAddress,
     RunId,
     SchedulerAddress,
@@ -16,12 +17,14 @@ from parlmesh.cli.connection import (
     scheduler_at,
     security_of,
 )
-from parlmesh.errors import FleetError, InvalidInput, Unavailable
+from parlmesh.errors import FleetError, InvalidInput, NotFound, Unavailable
 
 if TYPE_CHECKING:
     from parlmesh.cli.screen.fleet_view import FleetView
     from parlmesh.security import SecurityConfig
     from parlmesh.v1.training_service_pb2 import Training
+
+REPORT_SECONDS = 1.0
 
 
 def top(
@@ -31,6 +34,7 @@ def top(
     run_id: RunId = "",
     tab: Annotated[str, typer.Option(help="shown first: run, fleet, tasks, runs or rounds")] = "run",
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains.
 
@@ -40,7 +44,28 @@ def top(
 
     if tab not in NAMES:
         raise InvalidInput(f"--tab is {tab}; allowed are {', '.join(NAMES)}")
+    if as_json:
+        run(_report(scheduler, learner, security_of(context), run_id))
+        return
     run(_follow(scheduler, learner, security_of(context), run_id, tab=tab, plain=plain))
+
+
+async def _report(scheduler: str, learner: str, security: "SecurityConfig", run_id: str) -> None:
+    """Every second what `status --json` says, until the run, or the last of all, has ended."""
+    import asyncio
+
+    from parlmesh.cli.commands.status import look, show
+    from parlmesh.cli.screen.fleet_view import FINAL_STATES
+
+    while True:
+        learning, queue = await look(scheduler, learner, security)
+        show(learning, queue, as_json=True)
+        runs = [] if learning is None else [each for each in learning.trainings if run_id in ("", each.run_id)]
+        if run_id and learning is not None and not runs:
+            raise NotFound(f"there is no run {run_id} at {learner}", reason="RUN_NOT_FOUND")
+        if runs and all(each.state in FINAL_STATES for each in runs):
+            return
+        await asyncio.sleep(REPORT_SECONDS)
 
 
 async def _follow(

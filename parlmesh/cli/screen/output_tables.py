@@ -35,6 +35,24 @@ def fields_of(message: "Message") -> dict[str, Any]:
     for field in message.DESCRIPTOR.fields:
         if field.name.endswith("digest") and field.type == field.TYPE_BYTES:
             fields[field.name] = getattr(message, field.name).hex()
+    return _with_numbers(message.DESCRIPTOR, fields)
+
+
+def _with_numbers(descriptor: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The protos' JSON has whole numbers of 64 bits as strings; programs that read a line want to count with them."""
+    for field in descriptor.fields:
+        if field.name not in fields:
+            continue
+        value, inner = fields[field.name], field.message_type
+        if field.cpp_type in (field.CPPTYPE_INT64, field.CPPTYPE_UINT64):
+            fields[field.name] = [int(each) for each in value] if isinstance(value, list) else int(value)
+        elif inner is not None and inner.GetOptions().map_entry:
+            number = inner.fields_by_name["value"]
+            if number.cpp_type in (number.CPPTYPE_INT64, number.CPPTYPE_UINT64):
+                fields[field.name] = {name: int(each) for name, each in value.items()}
+        elif inner is not None and not inner.full_name.startswith("google.protobuf."):
+            for each in value if isinstance(value, list) else [value]:
+                _with_numbers(inner, each)
     return fields
 
 

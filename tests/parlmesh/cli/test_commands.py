@@ -15,7 +15,8 @@ from typer.testing import CliRunner, Result
 from parlmesh.cli.__main__ import app
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc.error_statuses import exit_code, status_from_error
-from parlmesh.testing import Process, free_port, wait_until
+from parlmesh.testing import Process, free_port, serve, wait_until
+from parlmesh.testing.tasks import FakeTasks
 
 
 def parlmesh(*arguments: str) -> Result:
@@ -145,7 +146,7 @@ def test_a_run_is_created_started_and_leaves_models_to_promote_export_and_delete
     assert objects("train", "list", *at)[0]["configuration"]["ppo"]["epochs"] == 1
     assert "finished" in output("train", "list", *at)
     (model,) = objects("models", "list", "--run", "two", *at)
-    version = model["version"]
+    version = str(model["version"])
     assert model["metadata"]["environment"] == "CartPole-v1"
     assert f"sha256: {model['digest']}" in output("models", "show", "--run", "two", *at)
     assert "CartPole-v1" in output("models", "list", *at)
@@ -306,3 +307,27 @@ def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_co
                 told, said = command.communicate(timeout=60)
             assert (command.returncode, said) == (0, "")
             assert json.loads(told)["state"] == "TASK_STATE_SUCCEEDED"
+
+
+async def test_status_at_a_scheduler_that_stands_by_says_so() -> None:
+    class StandsBy(FakeTasks):
+        async def GetStatistics(self, request: Any, context: Any) -> Any:
+            raise Unavailable("this scheduler stands by and nobody leads yet", reason="NOT_LEADER", leader="")
+
+    async with serve([StandsBy().service]) as address:
+        addresses = ("--scheduler", address, "--learner", f"127.0.0.1:{free_port()}")
+        result = await asyncio.to_thread(parlmesh, "status", *addresses)
+    assert isinstance(result.exception, Unavailable)
+    assert "stands by" in result.exception.message
+
+
+def test_top_for_programs_reports_until_the_run_has_ended(scheduler: str, tmp_path: Path) -> None:
+    settings = ("mode=serial", "run_id=short", f"run_dir={tmp_path}", "training.step_budget=600", "training.num_envs=2")
+    arguments = [part for one in ("metrics.port=null", "listen.port=0", *settings) for part in ("--set", one)]
+    with Process("learner", *arguments) as process:
+        learner = f"127.0.0.1:{process.wait_for('serving', 60)['port']}"
+        found = objects("top", "--scheduler", scheduler, "--learner", learner)
+    assert {each["type"] for each in found} == {"training", "statistics", "actor"}
+    states = [each["state"] for each in found if each["type"] == "training"]
+    assert states[-1] == "TRAINING_STATE_FINISHED"
+    assert "TRAINING_STATE_FINISHED" not in states[:-1]

@@ -11,7 +11,7 @@ from parlmesh.cli.examples import EXAMPLES, commands_of
 
 COMMANDS = [name for name, _ in commands_of(app)]
 # A person sits before these, or another program with a protocol of its own.
-LIVE = {"dashboard", "play", "top", "usi"}
+LIVE = {"dashboard", "play", "usi"}
 LINES = [line for lines in EXAMPLES.values() for line in lines]
 
 

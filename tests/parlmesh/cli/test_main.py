@@ -120,6 +120,7 @@ def hang_up(server: socket.socket) -> None:
             ["tasks", "list", "--scheduler", "127.0.0.1:99999"],
             'address is "127.0.0.1:99999"; its port must be 1 to 65535',
         ),
+        (["play", "tictactoe", "--simulations", "9"], "--simulations is 9, but there is no model that could search"),
         (["up", "--resume", "nothing"], "no run at runs/nothing or nothing"),
     ],
 )

@@ -19,13 +19,13 @@ def test_a_person_wins_after_a_move_that_was_not_legal(capsys):
     )
     shown = list(sitting.play())
     assert "'x' is not legal here" in capsys.readouterr().out
-    assert shown[-1] == "you wins after 7 moves"
+    assert shown[-1] == "you win after 7 moves"
     assert "|x o . . . . .|" in shown[-2]
 
 
 def test_the_end_of_the_input_resigns():
     sitting = Sitting("tictactoe", [Person(io.StringIO("5\n")), RandomSitter(0)], seed=0)
-    assert list(sitting.play())[-1] == "you resigns; random wins"
+    assert list(sitting.play())[-1] == "you resign; random wins"
     assert sitting.winner == "random"
 
 

@@ -205,3 +205,11 @@ def test_no_character_that_does_not_show_reaches_the_stream(
     text = stream.getvalue()
     assert text.replace("\n", "").isprintable()
     assert not [line for line in text.splitlines() if line.startswith("12:00:00.000")]
+
+
+def test_a_program_that_has_set_no_logging_up_sees_the_fields_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    log.warning("local_fleet", note="actor-0 ended and is started again", token="secret")
+    assert capsys.readouterr().err == 'local_fleet note="actor-0 ended and is started again" token=***\n'

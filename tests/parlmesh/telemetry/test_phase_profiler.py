@@ -1,11 +1,13 @@
 import json
 import threading
+from pathlib import Path
 
 from parlmesh.telemetry.phase_profiler import OTHER, Phases, Profiler, profiled
 from parlmesh.testing import wait_until
 
+HERE = Path(__file__).stem
 PHASES = Phases(
-    functions={"test_profiling.outer": "outer", "test_profiling.inner": "inner", "test_profiling.rest": "rest"},
+    functions={f"{HERE}.{phase}": phase for phase in ("outer", "inner", "rest")},
     threads={"work": "worker"},
     work={"inner"},
 )

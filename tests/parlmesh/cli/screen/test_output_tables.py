@@ -7,6 +7,8 @@ import pytest
 from parlmesh.cli.screen.live_table import console
 from parlmesh.cli.screen.output_tables import fields_of, print_table, say
 from parlmesh.v1.model_service_pb2 import Model
+from parlmesh.v1.scheduler_service_pb2 import Actor, GetStatisticsResponse
+from parlmesh.v1.task_pb2 import Task, TaskSpec
 
 COLUMNS = ["actor", ">slots", "heartbeat?", "kinds?"]
 ROWS = [["actor-0", "2", "0.1 s ago", ", ".join(f"kind-{index}" for index in range(12))]]
@@ -66,3 +68,15 @@ def test_no_name_moves_the_cursor_or_turns_the_text_around(
 def test_digests_are_hexadecimal_wherever_they_are_printed() -> None:
     digest = hashlib.sha256(b"weights").digest()
     assert fields_of(Model(digest=digest))["digest"] == digest.hex()
+
+
+def test_counters_are_numbers_wherever_they_stand() -> None:
+    statistics = fields_of(GetStatisticsResponse(completed_tasks=1 << 53, queued_by_priority={"low": 3}))
+    assert statistics["completed_tasks"] == 1 << 53
+    assert statistics["queued_by_priority"] == {"low": 3}
+    assert fields_of(Actor(actor_id="a", completed_tasks=7, incarnation=3))["completed_tasks"] == 7
+    # What is text stays so, and a span keeps its unit.
+    task = Task(spec=TaskSpec(task_id="12", kind="noop"))
+    task.spec.run_timeout.seconds = 9
+    shown = fields_of(task)["spec"]
+    assert (shown["task_id"], shown["run_timeout"]) == ("12", "9s")
