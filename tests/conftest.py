@@ -2,16 +2,22 @@
 servers in a test's own process use the engine that the binaries choose."""
 
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from parlmesh.grpc_engine import choose_engine
-from parlmesh.testing.postgres import Cluster, binaries
 
+if TYPE_CHECKING:
+    from parlmesh.testing.postgres import Cluster
+
+# Its threads are counted when it is imported: two that wait for each other on busy cores take thirty times as long.
+assert "numpy" not in sys.modules, "numpy was imported before its threads were set to one"
 for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(variable, "1")
 choose_engine()
@@ -40,8 +46,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
+def postgres() -> "Iterator[Cluster]":
     """One PostgreSQL for all tests of a worker; each takes a database of its own."""
+    from parlmesh.testing.postgres import Cluster, binaries
+
     if binaries() is None:
         pytest.skip("there are no binaries of PostgreSQL")
     with Cluster() as cluster:
