@@ -12,7 +12,7 @@ from typing import Any
 
 from parlmesh.blob_transfer import Exchange
 from parlmesh.config import load_source
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.errors import ConfigError
 from parlmesh.exception_text import sentence_at
 from parlmesh.federation.virtual_nodes import LABEL, nodes_of
@@ -39,7 +39,7 @@ from .handlers.match import Match
 from .handlers.rollout import Rollout
 from .learner.learner_client import LearnerLink
 from .learner.policy_cache import PolicyCache
-from .learner.relay import Relay
+from .learner.site_relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
 from .worker.attendance import Attendance

@@ -11,8 +11,8 @@ from parlmesh.errors import Unavailable
 from parlmesh.function_tasks import IMPORTING
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.build_info import tell_build
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, MetricsServer, Pages, health_page, serve_metrics
+from parlmesh.telemetry.version_metric import tell_build
 
 from .build import build
 from .config import METRICS_PORT, ActorConfig

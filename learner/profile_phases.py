@@ -18,7 +18,7 @@ PHASES = Phases(
         "handlers.parse": "decode",
         "trajectories.trajectory_from_request": "decode",
         "trajectories.trajectory_from_proto": "decode",
-        "admission.admit": "check",
+        "trajectory_admission.admit": "check",
         "experience_servicer._read": "receipts",
         "experience_servicer.UploadTrajectories": "receipts",
         "training_loop.publish": "publish",

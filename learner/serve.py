@@ -7,8 +7,8 @@ from parlmesh.durable_files import replace_file
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.build_info import tell_build
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
+from parlmesh.telemetry.version_metric import tell_build
 
 from . import metrics
 from .build import EFFECTIVE, build_federations, build_runs, build_services, roomy

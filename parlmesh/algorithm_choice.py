@@ -160,7 +160,7 @@ def _checked(name: str, trainer: Trainer) -> Trainer:
 def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
     if _needs_torch(config):
         # torch is slow to import, so only its users wait for it.
-        from parlmesh.training.devices import torch_device
+        from parlmesh.training.torch_device import torch_device
         from parlmesh.training.torch_model import TorchModel
 
         return TorchModel(policy, settings, rng, torch_device(config.device))
@@ -169,7 +169,7 @@ def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng:
 
 def _q_model(config: TrainingConfig, settings: DqnConfig, policy: PolicySpec, rng: np.random.Generator) -> QModel:
     if _needs_torch(config):
-        from parlmesh.training.devices import torch_device
+        from parlmesh.training.torch_device import torch_device
         from parlmesh.training.torch_q_model import TorchQModel
 
         return TorchQModel(policy, settings, rng, torch_device(config.device))
@@ -182,7 +182,7 @@ def _continuous(
     assert _needs_torch(config)
     from parlmesh.training.continuous.sac_model import SacModel
     from parlmesh.training.continuous.td3_model import Td3Model
-    from parlmesh.training.devices import torch_device
+    from parlmesh.training.torch_device import torch_device
 
     settings = config.sac if config.algorithm == "sac" else config.td3
     threads = {"torch_threads": settings.torch_threads or torch_threads(lag, _cores())}
@@ -210,6 +210,6 @@ def _needs_torch(config: TrainingConfig) -> bool:
 def check_device(config: TrainingConfig) -> None:
     """ConfigError when the training asks for a device that is not there."""
     if config.algorithm in ("ppo", "dqn", *CONTINUOUS) and _needs_torch(config):
-        from parlmesh.training.devices import torch_device
+        from parlmesh.training.torch_device import torch_device
 
         torch_device(config.device)

@@ -6,8 +6,8 @@ import gc
 
 from parlmesh.config import effective
 from parlmesh.telemetry import configure_logging, get_logger
-from parlmesh.telemetry.build_info import tell_build
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
+from parlmesh.telemetry.version_metric import tell_build
 
 from .build import Scheduler
 from .config import SchedulerConfig

@@ -1,4 +1,4 @@
-"""Judging one policy version: whole episodes of greedy play."""
+"""Evaluates one policy version: whole episodes of greedy play."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

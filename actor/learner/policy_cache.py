@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.distribution.download import CORRUPT, Arriving, Base, FetchedPolicy, announced, fetch_policy
+from parlmesh.distribution.policy_download import CORRUPT, Arriving, Base, FetchedPolicy, announced, fetch_policy
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.exception_text import sentence
 from parlmesh.rpc import Backoff, error_from_rpc
@@ -20,11 +20,11 @@ from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding, Pol
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
-from .relay import Relay
+from .site_relay import Relay
 
 if TYPE_CHECKING:
     from parlmesh.policies import Policy
-    from parlmesh.policies.encodings import Encoding
+    from parlmesh.policies.policy_compression import Encoding
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
 
 log = get_logger("parlmesh.actor")

@@ -9,7 +9,7 @@ from parlmesh.client import PARLController
 from parlmesh.orchestration import Budget
 from parlmesh.orchestration.live import Orchestrator
 from parlmesh.orchestration.report.report import report_of
-from parlmesh.orchestration.report.text import lines_of
+from parlmesh.orchestration.report.report_text import lines_of
 from parlmesh.orchestration.report.trace import attempts_in
 
 PLACES = range(100, 112)

@@ -6,7 +6,7 @@ from collections import Counter, deque
 from parlmesh.errors import FleetError, ResourceExhausted
 from parlmesh.types import Trajectory
 
-from .admission import Admission
+from .trajectory_admission import Admission
 
 
 class ExperienceQueue:

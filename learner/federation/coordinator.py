@@ -36,7 +36,7 @@ from .rules.records import Assignment, Counted, RoundState
 from .rules.rounds import Rounds
 from .rules.snapshot import state_of
 from .task_specs import evaluation_tasks, fit_tasks
-from .updates.aggregation import Aggregator, Joined
+from .updates.update_aggregation import Aggregator, Joined
 from .updates.update_intake import Reception
 from .updates.update_spool import Spool
 

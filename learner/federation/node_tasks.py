@@ -13,7 +13,7 @@ from .rules import events
 from .rules.events import Event
 from .rules.records import LONGEST_MESSAGE, Assignment
 from .rules.rounds import Rounds
-from .task_specs import EVALUATE, NodesTask, failures_in, judgements_in
+from .task_specs import EVALUATE, NodesTask, evaluations_in, failures_in
 
 if TYPE_CHECKING:
     from .masking.secure_sums import SecureSums
@@ -87,7 +87,7 @@ class NodeTasks:
                 self.sums.outcome(task, outcome)
         elif task.spec.kind == EVALUATE:
             silent = [events.Evaluated(node, 0, {}) for node in task.nodes]
-            self._evaluated(task, judgements_in(outcome.result, task.nodes) if succeeded else silent)
+            self._evaluated(task, evaluations_in(outcome.result, task.nodes) if succeeded else silent)
         elif again:
             self._spawn(self._ask_again(task, outcome.failure.reason))
         else:

@@ -14,7 +14,7 @@ from parlmesh.wire import payload_to_proto, struct_from_proto, struct_to_proto
 from .rules.events import Evaluated
 from .rules.masked_round import MaskedRound
 from .rules.records import Assignment
-from .rules.update_checks import judgement
+from .rules.update_checks import evaluation_in
 
 FIT, EVALUATE, MASK = "federated_fit", "federated_evaluate", "federated_mask"
 # A task is what a slot is held for and what is done again when its actor dies: not too many nodes in one.
@@ -109,7 +109,7 @@ def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
 def evaluation_tasks(
     federation_id: str, config: FederationConfig, version: int, numbered: Mapping[str, int]
 ) -> list[NodesTask]:
-    """Judge this version on these nodes, each with its number."""
+    """Evaluate this version on these nodes, each with its number."""
     shared = _shared(EVALUATE, {**_common(federation_id, config), "version": version}, config.evaluation.seconds)
     found = []
     for nodes in _grouped(list(numbered), _MOST_NODES):
@@ -128,13 +128,13 @@ def failures_in(result: pb.Payload, nodes: Sequence[str]) -> dict[str, str]:
     return {node: str(failed[node])[:_LONGEST_TEXT] for node in nodes if node in failed}
 
 
-def judgements_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
+def evaluations_in(result: pb.Payload, nodes: Sequence[str]) -> list[Evaluated]:
     """What each of these nodes found. An answer that cannot be says so, and counts against its node alone."""
-    judged = struct_from_proto(result.parameters).get("judged")
+    answers = struct_from_proto(result.parameters).get("judged")
     found = []
     for node in nodes:
         try:
-            samples, metrics = judgement(judged.get(node) if isinstance(judged, Mapping) else None)
+            samples, metrics = evaluation_in(answers.get(node) if isinstance(answers, Mapping) else None)
         except InvalidInput as error:
             found.append(Evaluated(node, 0, {}, f"{error.reason}: {error.message}"[:_LONGEST_TEXT]))
         else:

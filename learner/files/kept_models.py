@@ -123,8 +123,8 @@ class ModelFolder:
 
     def _prune(self) -> None:
         models = self.newest_first()
-        judged = [model for model in models if model.metadata.get("evaluation_return") is not None]
-        best = max(judged, key=lambda model: float(model.metadata["evaluation_return"]), default=None)
+        evaluated = [model for model in models if model.metadata.get("evaluation_return") is not None]
+        best = max(evaluated, key=lambda model: float(model.metadata["evaluation_return"]), default=None)
         spared = {self.promoted} | ({best.version} if best is not None else set())
         for model in models[self._kept :]:
             if model.version not in spared:

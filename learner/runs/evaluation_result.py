@@ -20,7 +20,7 @@ class Candidate:
     steps: int
 
 
-class Judge:
+class EvaluationResults:
     """Decides on the event loop; writes files in the training thread, as often as the disk asks for."""
 
     def __init__(
@@ -53,8 +53,8 @@ class Judge:
         """Writes an evaluated policy, with what else is known of it."""
         if best:
             self._recorder.save_policy(candidate.blob.data)
-        verdict = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
-        self._keep(candidate, {**verdict, **(more or {})})
+        found = {"evaluation_return": evaluation.mean_return, "evaluation_episodes": evaluation.episodes}
+        self._keep(candidate, {**found, **(more or {})})
 
     def promoted(self, known: int) -> tuple[int, bytes] | None:
         """The promoted model and its bytes, when it is another than is `known`."""
@@ -72,7 +72,7 @@ class Judge:
         if candidate.blob.version != self._kept_version:
             self._keep(candidate, {})
 
-    def _keep(self, candidate: Candidate, verdict: Mapping[str, Any]) -> None:
+    def _keep(self, candidate: Candidate, found: Mapping[str, Any]) -> None:
         blob = candidate.blob
-        self._models.add(blob.version, blob.data, {**self._about, "steps": candidate.steps, **verdict})
+        self._models.add(blob.version, blob.data, {**self._about, "steps": candidate.steps, **found})
         self._kept_version = blob.version

@@ -16,7 +16,7 @@ from ..files.recorder import Recorder
 from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..sources.experience_source import Evaluation, ExperienceSource
-from .evaluation_result import Candidate, Judge
+from .evaluation_result import Candidate, EvaluationResults
 from .progress import Progress
 from .update_accounting import Throughput
 
@@ -32,7 +32,7 @@ class Evaluations:
         progress: Progress,
         throughput: Throughput,
         registry: PolicyRegistry,
-        judge: Judge,
+        results: EvaluationResults,
         recorder: Recorder,
         disk: Disk,
         *,
@@ -44,7 +44,7 @@ class Evaluations:
         self._progress = progress
         self._throughput = throughput
         self._registry = registry
-        self._judge = judge
+        self._results = results
         self._recorder = recorder
         self._disk = disk
         self._league = league
@@ -83,10 +83,10 @@ class Evaluations:
         evaluation, self._task = self._task.result(), None
         if evaluation is None:
             return
-        best = self._judge.decide(evaluation)
-        await self._disk.write(self._judge.keep, self._candidate, evaluation, best, self._rated(evaluation.version))
+        best = self._results.decide(evaluation)
+        await self._disk.write(self._results.keep, self._candidate, evaluation, best, self._rated(evaluation.version))
         if self._league is not None and self._league.passes(evaluation.version):
-            await self._disk.write(self._judge.promote, evaluation.version)
+            await self._disk.write(self._results.promote, evaluation.version)
             self._league.promote(evaluation.version, self._candidate.blob.data)
             log.info("model_promoted", version=evaluation.version)
         metrics.EVALUATIONS.labels("done").inc()
@@ -112,7 +112,7 @@ class Evaluations:
         """Against each reference; a match that fails is left out, as an evaluation is."""
         assert self._league is not None
         # Somebody may have promoted another model meanwhile.
-        promoted = await asyncio.to_thread(self._judge.promoted, self._league.promoted)
+        promoted = await asyncio.to_thread(self._results.promoted, self._league.promoted)
         if promoted is not None:
             self._league.promote(*promoted)
         for opponent in self._league.references(version):

@@ -38,7 +38,7 @@ class RunEnd:
         """It cannot go on."""
         self.failure = self.failure or reason
 
-    def verdict(self) -> tuple[RunState, str]:
+    def state_and_reason(self) -> tuple[RunState, str]:
         """The state it ends in, and the reason for people."""
         if self.failure is not None:
             return RunState.FAILED, self.failure

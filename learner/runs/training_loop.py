@@ -29,7 +29,7 @@ from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..policies.version_numbers import Versions
 from ..sources.experience_source import ExperienceSource
-from .evaluation_result import Candidate, Judge
+from .evaluation_result import Candidate, EvaluationResults
 from .evaluations import Evaluations
 from .progress import Progress, RunState
 from .run_end import RunEnd
@@ -73,7 +73,7 @@ class TrainingRun:
         self._versions = versions
         self._checkpoints = checkpoints
         self._recorder = recorder
-        self._judge = Judge(self.progress, config.goal_return, models, recorder, about)
+        self._results = EvaluationResults(self.progress, config.goal_return, models, recorder, about)
         self._max_lag = max_policy_lag
         self._clock = clock
         self._wake = asyncio.Event()
@@ -90,7 +90,7 @@ class TrainingRun:
             self.progress,
             self.throughput,
             registry,
-            self._judge,
+            self._results,
             recorder,
             self._disk,
             league=league,
@@ -347,9 +347,9 @@ class TrainingRun:
         progress = self.progress
         self._evaluations.give_up()
         await self._save(source)
-        state, reason = self._end_of_run.verdict()
+        state, reason = self._end_of_run.state_and_reason()
         last = self.registry.get("", progress.version).blob
-        await self._disk.write(self._judge.keep_last, Candidate(last, progress.steps))
+        await self._disk.write(self._results.keep_last, Candidate(last, progress.steps))
         await self._disk.write(self._versions.give_back, progress.version)
         digest = last.digest.hex()
         await self._disk.write(self._recorder.finish, progress, state, reason, digest, dict(self.queue.dropped))

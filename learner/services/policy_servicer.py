@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.distribution.encodings import encoding_of
+from parlmesh.distribution.encoding_numbers import encoding_of
 from parlmesh.distribution.policy_messages import PolicyEncodings, Published, policy_header
 from parlmesh.errors import NotFound
-from parlmesh.policies.encodings import Encoding
+from parlmesh.policies.policy_compression import Encoding
 from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.downloads import Downloads
 from parlmesh.rpc.server.service_registration import service_of

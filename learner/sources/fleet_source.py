@@ -138,9 +138,9 @@ class FleetSource:
         Nodes evaluate in turn, so that no single one says alone that a goal is reached.
         """
         spec = self._evaluation(version, seed, seconds)
-        judge = self._actors.judge(self._old)
-        if judge:
-            spec.placement.node_id = judge
+        evaluator = self._actors.evaluator(self._old)
+        if evaluator:
+            spec.placement.node_id = evaluator
             spec.queue_timeout.FromNanoseconds(round(min(_NODE_SECONDS, seconds / 2) * 1e9))
         try:
             outcome = await self._outcome(spec, seconds)

@@ -37,7 +37,7 @@ class RolloutActors:
         self._evaluations: Iterator[int] = itertools.count()
         self.members: Sequence[RolloutActor] = ()
         self._nodes: Mapping[str, str] = {}
-        self._judges: Sequence[str] = ()
+        self._evaluators: Sequence[str] = ()
 
     @property
     def slots(self) -> int:
@@ -66,14 +66,14 @@ class RolloutActors:
             RolloutActor(actor.actor_id, actor.node_id, actor.slots) for actor in actors if self._kind in actor.kinds
         ]
         self._nodes = {actor.actor_id: actor.node_id for actor in actors}
-        self._judges = sorted({actor.node_id for actor in actors if _EVALUATE in actor.kinds})
+        self._evaluators = sorted({actor.node_id for actor in actors if _EVALUATE in actor.kinds})
 
-    def judge(self, avoided: Collection[str] = ()) -> str:
+    def evaluator(self, avoided: Collection[str] = ()) -> str:
         """The node whose turn it is to evaluate: no single one shall say alone that a goal is reached. Empty when there
         are no two without an actor that is avoided."""
         bad = {self._nodes.get(actor_id, "") for actor_id in avoided}
-        judges = [node for node in self._judges if node not in bad]
-        return judges[next(self._evaluations) % len(judges)] if len(judges) > 1 else ""
+        evaluators = [node for node in self._evaluators if node not in bad]
+        return evaluators[next(self._evaluations) % len(evaluators)] if len(evaluators) > 1 else ""
 
     def node_without(self, avoided: Collection[str]) -> str:
         """A node none of whose actors is avoided, in turn; empty when there is none, or no reason to choose."""

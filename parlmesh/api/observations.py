@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from parlmesh.errors import InvalidInput
-from parlmesh.policies.spec import PolicySpec
+from parlmesh.policies.policy_spec import PolicySpec
 from parlmesh.types import ACTION_MASK, Array
 
 

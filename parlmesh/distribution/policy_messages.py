@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from parlmesh.policies.encodings import LOSSY, Encoding, decode, encode
+from parlmesh.policies.policy_compression import LOSSY, Encoding, decode, encode
 from parlmesh.types import PolicyBlob
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.wire import field_head

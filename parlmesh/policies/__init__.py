@@ -1,7 +1,7 @@
 """Policies: described by a specification in data, evaluated with numpy on actors, trained with torch on the learner."""
 
-from .blob import pack_policy, unpack_policy
 from .numpy_acting import Choice, Policy, SearchingPolicy, load_policy
-from .spec import PolicySpec
+from .policy_file import pack_policy, unpack_policy
+from .policy_spec import PolicySpec
 
 __all__ = ["Choice", "Policy", "PolicySpec", "SearchingPolicy", "load_policy", "pack_policy", "unpack_policy"]

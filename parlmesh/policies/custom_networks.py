@@ -10,7 +10,7 @@ from .convolutions import CONVOLUTIONS
 if TYPE_CHECKING:
     from torch import nn
 
-    from .spec import PolicySpec
+    from .policy_spec import PolicySpec
 
 NetworkFactory: TypeAlias = "Callable[[PolicySpec], nn.Module]"
 """A torch module from features [B, observation_size] to outputs [B, action.outputs] and values [B]. A factory whose

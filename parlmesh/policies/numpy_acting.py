@@ -10,14 +10,14 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .activations import ACTIVATIONS
-from .blob import unpack_policy
 from .bounded_actions import NoisyMean, SquashedGaussian, scale
 from .convolutions import CONVOLUTIONS
 from .custom_networks import custom_network
 from .distributions import Sampler, distribution_for, masked, sample_allowed, squash
 from .epsilon_greedy import EpsilonGreedy
 from .observation_features import Features
-from .spec import PolicySpec
+from .policy_file import unpack_policy
+from .policy_spec import PolicySpec
 
 # So many choices are not all looked at to draw one of the few that are allowed.
 _WIDE = 256

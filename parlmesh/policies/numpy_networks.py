@@ -12,7 +12,7 @@ from parlmesh.types import Array
 
 from .activations import ACTIVATIONS
 from .distributions import distribution_for
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 
 
 class DenseNetwork:

@@ -6,7 +6,7 @@ from parlmesh.algorithms.dqn import dueling, dueling_gradient
 from parlmesh.types import Array
 
 from .numpy_networks import DenseNetwork, initialise, parameter_count
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 
 
 class DenseQ:

@@ -7,7 +7,7 @@ import numpy as np
 from parlmesh.types import Array
 
 from .custom_networks import takes_images
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 
 # Beyond this many deviations an observation only says "far out".
 LARGEST_FEATURE = 10.0

@@ -8,7 +8,7 @@ import torch
 from parlmesh.types import Array
 
 from .numpy_acting import Network, NumpyPolicy
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 from .torch_networks import ActorCritic
 from .torch_threads import use_one_thread
 

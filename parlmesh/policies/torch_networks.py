@@ -12,7 +12,7 @@ from parlmesh.types import Array
 
 from .convolutions import CONVOLUTIONS, flat_size
 from .custom_networks import custom_network, takes_images
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 
 
 class ActorCritic(nn.Module):

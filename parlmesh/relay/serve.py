@@ -8,12 +8,12 @@ import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from parlmesh.config import effective
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.rpc import open_channel
 from parlmesh.rpc.server import FleetServer
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.build_info import tell_build
 from parlmesh.telemetry.metrics_page import HEALTH_PATH, health_page, serve_metrics
+from parlmesh.telemetry.version_metric import tell_build
 
 from . import metrics
 from .config import RelayConfig

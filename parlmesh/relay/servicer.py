@@ -5,7 +5,7 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.distribution.encodings import encoding_of
+from parlmesh.distribution.encoding_numbers import encoding_of
 from parlmesh.distribution.policy_messages import PolicyEncodings, policy_header
 from parlmesh.errors import FailedPrecondition
 from parlmesh.rpc.server import Service

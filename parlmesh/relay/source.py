@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
-from parlmesh.distribution.download import Base, fetch_policy
+from parlmesh.distribution.policy_download import Base, fetch_policy
 from parlmesh.distribution.policy_messages import Published
 from parlmesh.errors import FleetError, InvalidInput, ResourceExhausted, Unavailable
 from parlmesh.rpc import error_from_rpc

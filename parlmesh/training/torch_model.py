@@ -18,10 +18,10 @@ from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
-from .devices import CPU
 from .numpy_model import Memory, Minibatch, Steps
 from .settings.ppo import PpoConfig
 from .shared_step import Share, share_gradients
+from .torch_device import CPU
 
 # Bytes of features that a pass without gradients takes at once: a whole batch of images would need gigabytes.
 _PART_BYTES = 8 * 1024 * 1024

@@ -15,11 +15,11 @@ from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
-from .devices import CPU
 from .numpy_q_model import QStep
 from .replay_trainer import Minibatch
 from .settings.dqn import DqnConfig
 from .shared_step import Share, share_gradients
+from .torch_device import CPU
 
 
 class TorchQModel:

@@ -12,7 +12,7 @@ from parlmesh.types import Array
 
 from .config import TuneConfig
 from .plugin import KIND
-from .space import settings_of
+from .search_space import settings_of
 from .study import Study
 
 if TYPE_CHECKING:

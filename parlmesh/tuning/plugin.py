@@ -35,8 +35,8 @@ class TuneHandler:
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Attempt) -> Answer:
         """Trains; looks for a cancellation before every update."""
         # Training needs packages that actors without this plug-in do without.
-        from .rung import train_rung
-        from .space import checked
+        from .pruning_rung import train_rung
+        from .search_space import checked
 
         try:
             start, until = int(parameters["start"]), int(parameters["until"])

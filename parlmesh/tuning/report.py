@@ -9,7 +9,7 @@ import yaml
 from parlmesh.durable_files import PRIVATE, replace_file
 
 from .config import TuneConfig
-from .space import settings_of
+from .search_space import settings_of
 from .study import Study
 
 PRESET, PICTURE = "best.yaml", "importance.png"

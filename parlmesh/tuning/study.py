@@ -17,7 +17,7 @@ from optuna.trial import TrialState
 from parlmesh.errors import FailedPrecondition
 
 from .config import TuneConfig
-from .space import decoded, defaults, suggested
+from .search_space import decoded, defaults, suggested
 
 NAME = "study"
 _FILES = {"journal": "study.journal", "sqlite": "study.sqlite"}

@@ -17,7 +17,7 @@ from ..config import SchedulerConfig
 from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.unreadable import UnreadableRecords
-from . import admission
+from . import submission_limits
 from .actions import Action, Command, Standing
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
@@ -83,13 +83,13 @@ class Core:
         New ones count against the allowance of `owner`, if there is one.
         """
         life = self.life
-        admission.check_size(len(tasks))
+        submission_limits.check_size(len(tasks))
         for task in tasks:
             if not task.task_id:
                 task.task_id = self._new_id()
-        new = admission.select_new(tasks, life.tasks, self.config.queue)
-        admission.check_room(new, life.statistics, now, self.config.queue)
-        admission.check_kinds(new, life.roster.kinds, life.fleet, self.config.queue)
+        new = submission_limits.select_new(tasks, life.tasks, self.config.queue)
+        submission_limits.check_room(new, life.statistics, now, self.config.queue)
+        submission_limits.check_kinds(new, life.roster.kinds, life.fleet, self.config.queue)
         if owner and new:
             life.allowances.check(owner, list(new.values()), now)
             life.allowances.take(owner, list(new.values()), now)

@@ -10,12 +10,13 @@ from ..config import SchedulerConfig
 from . import dependencies
 from .accounts import Shares
 from .actions import Decided, Returned
-from .admission import Allowances
+from .chrome_trace import Trace
 from .known_actors import Roster
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
 from .statistics import Statistics
+from .submission_limits import Allowances
 from .task import (
     NO_LEASE,
     NO_RESULT,
@@ -32,7 +33,6 @@ from .task import (
     TaskState,
 )
 from .timers import Endings, Timers, retry_delay
-from .trace import Trace
 
 
 class Lifecycle:

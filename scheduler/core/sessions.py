@@ -7,7 +7,7 @@ from typing import NamedTuple
 from parlmesh import limits
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput
 
-from . import admission
+from . import submission_limits
 from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
@@ -331,7 +331,7 @@ def _check(hello: Hello) -> None:
     limits.KINDS.check(len(hello.kinds), owner)
     for kind in hello.kinds:
         limits.KIND.check_text(kind, owner)
-    admission.check_labels(hello.labels, owner)
+    submission_limits.check_labels(hello.labels, owner)
     size = sum(len(text.encode()) for text in (*hello.kinds, *chain.from_iterable(hello.labels)))
     limits.ABILITIES.check(size, owner)
     for name, _ in hello.labels:

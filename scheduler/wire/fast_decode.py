@@ -14,7 +14,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.wire.varint import read_varint
 
-from ..core.admission import check_size
+from ..core.submission_limits import check_size
 from ..core.task import ANYWHERE, NORMAL, AttemptEnd, Task
 from . import fast_encode, messages
 

@@ -9,8 +9,8 @@ from parlmesh.errors import AlreadyExists, PermissionDenied
 from parlmesh.security import ANYONE, Identity
 
 from ..blob_ledger import client_writer
-from ..core.admission import check_confined
 from ..core.core import Core
+from ..core.submission_limits import check_confined
 from ..core.task import Task
 
 

@@ -8,10 +8,10 @@ from parlmesh import limits
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
+from ..core.chrome_trace import MAX_EVENTS, Attempt
 from ..core.core import Core
 from ..core.placement import Actor, ActorState
 from ..core.task import Priority, Task, TaskState
-from ..core.trace import MAX_EVENTS, Attempt
 from ..journal.stored_task import StoredTask
 from . import messages
 

@@ -16,9 +16,9 @@ from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from ..blob_ledger import client_writer
-from ..core.explain import explain
+from ..core.chrome_trace import to_json
 from ..core.placement import ActorCommand
-from ..core.trace import to_json
+from ..core.task_explanation import explain
 from ..shell import Shell
 from . import fast_decode, fast_encode, queries
 from .leader_redirect import Seat

@@ -13,7 +13,7 @@ from actor.learner.policy_cache import PolicyCache
 from actor.metrics import ActorMetrics
 from learner.policies.registry import PolicyRegistry
 from learner.services.policy_servicer import PolicyServicer
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
 from parlmesh.rpc import open_channel
 from parlmesh.testing import serve, wait_until_async

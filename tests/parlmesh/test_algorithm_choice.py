@@ -5,8 +5,8 @@ from learner.build import check_training
 from learner.config import LearnerConfig, TrainingConfig
 from parlmesh.algorithm_choice import check_device, policy_for, trainer_for
 from parlmesh.errors import ConfigError
-from parlmesh.training.devices import torch_device
 from parlmesh.training.ppo_trainer import PpoTrainer
+from parlmesh.training.torch_device import torch_device
 from parlmesh.types import ActionSpec, EnvironmentSpec
 
 

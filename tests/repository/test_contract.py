@@ -17,7 +17,7 @@ from learner.federation import model_versions as federation_models
 from learner.federation.rules import records, update_checks
 from learner.services import metrics_servicer, model_servicer, paging, training_servicer
 from parlmesh import limits
-from parlmesh.distribution import encodings as policy_encodings
+from parlmesh.distribution import encoding_numbers as policy_encodings
 from parlmesh.distribution import policy_messages
 from parlmesh.v1 import (
     federation_service_pb2,
@@ -30,7 +30,7 @@ from parlmesh.v1 import (
 )
 from parlmesh.wire import tensors, trajectories
 from scheduler.config import SchedulerConfig
-from scheduler.core import trace
+from scheduler.core import chrome_trace
 from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.task import Priority, TaskState
 from scheduler.wire import blob_servicer, messages, queries
@@ -122,7 +122,7 @@ NO_MORE_THAN: Mapping[str, float] = {
 DEFAULTS: Mapping[str, float] = {
     "ListTasksRequest.page_size": queries.DEFAULT_PAGE,
     "GetTraceRequest.seconds": queries.DEFAULT_TRACE_SECONDS,
-    "GetTraceRequest.max_attempts": trace.MAX_EVENTS,
+    "GetTraceRequest.max_attempts": chrome_trace.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,

@@ -5,18 +5,36 @@ Identity comes before (the servicer knows the caller), outliers and weights afte
 
 from collections.abc import Mapping, Sequence
 
-from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput
+from parlmesh.errors import AlreadyExists, FailedPrecondition, FleetError, InvalidInput
 from parlmesh.federation.compression import check_size
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.schema import ModelSchema, TensorSpec
 
-from .records import Answer
+from .records import Answer, Assignment, Offer
 
 MASKED = "masked"
 MOST_METRICS = 64
 MOST_SAMPLES = 1 << 53
 # Beyond it a mean of some of them might not be finite.
 _LARGEST_METRIC = 1e100
+
+
+def check_same(offer: Offer, known: Answer) -> None:
+    """A node may send its update again, but not another one."""
+    if known.digest != offer.digest:
+        raise AlreadyExists(
+            f"node {offer.node_id} has answered round {offer.round} with another update", reason="ANSWERED_TWICE"
+        )
+
+
+def check_asked(offer: Offer, assignment: Assignment) -> None:
+    """An update answers what its node was asked in this round."""
+    if assignment.nonce != offer.nonce:
+        raise refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
+    if assignment.base_version != offer.base_version:
+        raise refusal(
+            "WRONG_BASE", f"the update must be to version {assignment.base_version}, got {offer.base_version}"
+        )
 
 
 def check_shape(
@@ -68,7 +86,7 @@ def finite_metrics(metrics: Mapping[str, object]) -> dict[str, float]:
     }
 
 
-def judgement(found: object) -> tuple[int, dict[str, float]]:
+def evaluation_in(found: object) -> tuple[int, dict[str, float]]:
     """Samples and metrics as a node gives them; InvalidInput when they cannot be."""
     samples = found.get("samples") if isinstance(found, Mapping) else None
     if not isinstance(samples, (int, float)) or isinstance(samples, bool) or not 0 <= samples <= MOST_SAMPLES:

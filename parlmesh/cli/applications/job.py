@@ -35,7 +35,7 @@ def report(
     from parlmesh.cli.screen.output_tables import say
     from parlmesh.orchestration.report.perfetto import perfetto_of
     from parlmesh.orchestration.report.report import report_of
-    from parlmesh.orchestration.report.text import lines_of
+    from parlmesh.orchestration.report.report_text import lines_of
     from parlmesh.orchestration.report.trace import job_in
 
     attempts, slots = run(_trace(scheduler, security_of(context), seconds))
@@ -59,7 +59,7 @@ def compare(
 
     from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.orchestration.report.report import report_of
-    from parlmesh.orchestration.report.text import comparison_of
+    from parlmesh.orchestration.report.report_text import comparison_of
 
     attempts, slots = run(_trace(scheduler, security_of(context), seconds))
     one, other = report_of(attempts, first, slots), report_of(attempts, second, slots)

@@ -139,7 +139,7 @@ def explain(
     import json
     from dataclasses import asdict
 
-    from parlmesh.mapek.explanation import explained
+    from parlmesh.mapek.decision_text import explained
 
     with _knowledge(knowledge) as known:
         found = known.decision(decision)
@@ -246,7 +246,7 @@ async def _looped(
 def _say(report: "CycleReport", *, as_json: bool) -> None:
     import json
 
-    from parlmesh.mapek.explanation import as_data, summary
+    from parlmesh.mapek.decision_text import as_data, summary
 
     if as_json:
         typer.echo(json.dumps(as_data(report)))

@@ -52,7 +52,7 @@ def tune(
     require("parlmesh tune", "tune", "optuna", "cmaes")
     settings = _settings(folder, config, [*(assignments or ()), *([f"trials={trials}"] if trials else ())])
     from parlmesh.config import effective
-    from parlmesh.tuning.space import check_search
+    from parlmesh.tuning.search_space import check_search
 
     check_search(settings)
     found = _resumable(folder)

@@ -30,8 +30,9 @@ def evaluate(
     Examples: parlmesh evaluate runs/cartpole-v1-20260102-120000 --episodes 100
     parlmesh evaluate best.safetensors --environment CartPole-v1 --video cartpole.gif
     """
-    from parlmesh.api.episodes import evaluate_policy, film
+    from parlmesh.api.episodes import evaluate_policy
     from parlmesh.api.policy import load_policy
+    from parlmesh.api.video import film
 
     policy = load_policy(model, version=version, environment=environment or None)
     found = evaluate_policy(policy, episodes=episodes, seed=seed, sampled=sampled)

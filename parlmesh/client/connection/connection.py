@@ -20,7 +20,7 @@ from .outgoing_tasks import Outgoing, Submissions
 from .pending_outcomes import Pending, Sink
 from .request_sender import Sender
 from .retry import SchedulerCalls, unreachable
-from .stream import Stream
+from .scheduler_stream import Stream
 
 log = get_logger("parlmesh.client")
 

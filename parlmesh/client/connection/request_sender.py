@@ -18,7 +18,7 @@ from .outcome_search import Searcher
 from .outgoing_tasks import Outgoing
 from .pending_outcomes import Pending
 from .retry import SchedulerCalls, is_temporary, pause_after
-from .stream import Request
+from .scheduler_stream import Request
 from .task_parcels import Parcel, halves, wanted
 
 log = get_logger("parlmesh.client")

@@ -12,8 +12,8 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
-from ..devices import CPU
 from ..replay_trainer import Learnt, Minibatch
+from ..torch_device import CPU
 from .actor import Actor
 from .config import SacConfig
 from .critics import TwinCritics

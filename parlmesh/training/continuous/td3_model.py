@@ -10,8 +10,8 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
-from ..devices import CPU
 from ..replay_trainer import Learnt, Minibatch
+from ..torch_device import CPU
 from .actor import Actor
 from .config import Td3Config
 from .critics import TwinCritics

@@ -13,7 +13,7 @@ from actor.learner.learner_client import LearnerLink
 from actor.learner.policy_cache import PolicyCache
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.environments import Environments
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.handlers import Cancelled, Context

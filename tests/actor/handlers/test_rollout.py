@@ -18,7 +18,7 @@ from actor.learner.policy_cache import PolicyCache
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.environments import Environments
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, ResourceExhausted
 from parlmesh.handlers import Cancelled, Context, HandlerError, Result, Tail

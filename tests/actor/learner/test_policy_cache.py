@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.learner.policy_cache import HeldPolicy, PolicyCache
 from actor.metrics import ActorMetrics
-from parlmesh.distribution.download import Arriving, policy_stub
+from parlmesh.distribution.policy_download import Arriving, policy_stub
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, InvalidInput, NotFound, ResourceExhausted, Unavailable
 from parlmesh.rpc import open_channel
 from parlmesh.testing import HandClock, serve, wait_until_async

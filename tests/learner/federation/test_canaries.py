@@ -13,7 +13,7 @@ from actor.handlers.federated import noised
 from learner.federation.model_versions import ModelFiles
 from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
-from learner.federation.updates.aggregation import Aggregator, combination_for
+from learner.federation.updates.update_aggregation import Aggregator, combination_for
 from learner.federation.updates.update_spool import Spool
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToJson
 from learner.federation.connected_nodes import NodesFound
 from learner.federation.coordinator import Federation
 from learner.federation.rules.records import FederationState
-from learner.federation.updates.aggregation import Aggregator
+from learner.federation.updates.update_aggregation import Aggregator
 from parlmesh.federation.compression import encode
 from parlmesh.federation.privacy import releases_within
 from parlmesh.rpc import error_from_rpc

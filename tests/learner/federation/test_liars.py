@@ -8,7 +8,7 @@ import pytest
 from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
 from learner.federation.rules.update_checks import check_values
-from learner.federation.updates.aggregation import combination_for
+from learner.federation.updates.update_aggregation import combination_for
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig

@@ -10,7 +10,7 @@ import pytest
 from learner.federation.rules.counted_updates import close
 from learner.federation.rules.nodes.voters import votes_of
 from learner.federation.rules.records import Answer
-from learner.federation.updates.aggregation import combination_for
+from learner.federation.updates.update_aggregation import combination_for
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.update_blocks import MemoryUpdates

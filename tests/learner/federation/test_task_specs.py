@@ -5,7 +5,7 @@ import pytest
 
 from learner.federation.rules.events import Evaluated
 from learner.federation.rules.records import Assignment
-from learner.federation.task_specs import evaluation_tasks, failures_in, fit_tasks, judgements_in
+from learner.federation.task_specs import evaluation_tasks, evaluations_in, failures_in, fit_tasks
 from parlmesh.federation.config import FederationConfig
 from parlmesh.federation.virtual_nodes import nodes_of
 from parlmesh.wire import payload_from_proto, payload_to_proto
@@ -90,10 +90,10 @@ GOOD = {"samples": 3, "metrics": {"loss": 0.5}}
         {"judged": {"a": {**GOOD, "metrics": {f"m{k}": 1.0 for k in range(100)}}}},
     ],
 )
-def test_a_judgement_that_cannot_be_costs_its_node_and_no_other(answer: dict[str, Any]) -> None:
+def test_an_evaluation_that_cannot_be_costs_its_node_and_no_other(answer: dict[str, Any]) -> None:
     if isinstance(answer.get("judged"), dict):
         answer["judged"]["b"] = GOOD
-    bad, other = judgements_in(payload_to_proto(answer), ["a", "b"])
+    bad, other = evaluations_in(payload_to_proto(answer), ["a", "b"])
     assert bad.node_id == "a"
     assert bad.bad.startswith("BAD_ANSWER: ")
     assert bad.samples == 0

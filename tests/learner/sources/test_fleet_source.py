@@ -90,7 +90,7 @@ async def test_the_word_of_one_actor_that_does_not_know_of_uids_costs_that_actor
             spec = await ask(source)
             assert payload_from_proto(spec.payload)[0]["run_uid"] == "uid"
             assert spec.placement.node_id == "n2"
-        assert source._actors.judge(source._old) == ""
+        assert source._actors.evaluator(source._old) == ""
         # Where all are old, none needs to know.
         source._dispatcher._settle(failed(spec.task_id, "INVALID_PARAMETERS", unknown, actor="new"))
         spec = await ask(source)
@@ -190,7 +190,7 @@ def test_more_slots_than_a_run_can_keep_busy_are_said_with_the_number_that_helps
 
 async def test_nodes_evaluate_in_turn_and_another_one_does_when_its_turn_passes():
     async with fleet() as (source, _, _clock):
-        source._actors._judges = ["n1", "n2"]
+        source._actors._evaluators = ["n1", "n2"]
         found = []
         for reason in ("", "", "QUEUE_TIMEOUT", ""):
             evaluating = asyncio.ensure_future(source.evaluate(1, 0, 30.0))
@@ -209,5 +209,5 @@ async def test_nodes_evaluate_in_turn_and_another_one_does_when_its_turn_passes(
 
 async def test_where_there_is_one_node_it_evaluates():
     async with fleet() as (source, _, _clock):
-        source._actors._judges = ["n1"]
-        assert source._actors.judge() == ""
+        source._actors._evaluators = ["n1"]
+        assert source._actors.evaluator() == ""

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 import yaml
 
-from parlmesh.api.episodes import film
 from parlmesh.api.model_export import export_model
 from parlmesh.api.policy import TrainedPolicy, load_policy
+from parlmesh.api.video import film
 from parlmesh.errors import AlreadyExists, FailedPrecondition, InvalidInput, NotFound
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.policies.numpy_networks import DenseActorCritic

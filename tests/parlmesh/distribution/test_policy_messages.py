@@ -8,8 +8,8 @@ from learner.policies.registry import PolicyRegistry
 from parlmesh.distribution import policy_messages
 from parlmesh.distribution.metrics import distribution_metrics
 from parlmesh.distribution.policy_messages import PolicyEncodings
-from parlmesh.policies import encodings
-from parlmesh.policies.encodings import decode
+from parlmesh.policies import policy_compression
+from parlmesh.policies.policy_compression import decode
 from parlmesh.v1.policy_service_pb2 import GetPolicyResponse, PolicyEncoding
 
 METRICS = distribution_metrics("test", CollectorRegistry())
@@ -31,7 +31,7 @@ def counted(monkeypatch):
 
     def encode(encoding, blob, base=b""):
         calls.append(encoding)
-        return encodings.encode(encoding, blob, base)
+        return policy_compression.encode(encoding, blob, base)
 
     monkeypatch.setattr(policy_messages, "encode", encode)
     return calls
@@ -90,7 +90,7 @@ async def test_an_encoding_that_failed_is_tried_again(registry, monkeypatch):
     def encode(encoding, blob, base=b""):
         if broken.pop() if broken else False:
             raise MemoryError
-        return encodings.encode(encoding, blob, base)
+        return policy_compression.encode(encoding, blob, base)
 
     monkeypatch.setattr(policy_messages, "encode", encode)
     with pytest.raises(MemoryError):

@@ -4,7 +4,7 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.model_file import read_model
-from parlmesh.policies.blob import split_file
+from parlmesh.policies.policy_file import split_file
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 

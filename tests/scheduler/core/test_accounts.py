@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from parlmesh.security.config import SecurityConfig
 from scheduler.config import SchedulerConfig
 from scheduler.core.core import Core
-from scheduler.core.explain import explain
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Failure, Task, TaskState
+from scheduler.core.task_explanation import explain
 
 SECURE = SecurityConfig(tokens=Path("tokens.yaml"))
 

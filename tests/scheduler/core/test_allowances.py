@@ -5,8 +5,8 @@ import pytest
 from parlmesh.errors import ResourceExhausted
 from parlmesh.security.config import QuotaConfig, SecurityConfig
 from scheduler.config import SchedulerConfig
-from scheduler.core.admission import owner_in
 from scheduler.core.core import Core
+from scheduler.core.submission_limits import owner_in
 from scheduler.core.task import Placement, Task
 
 

@@ -8,7 +8,7 @@ import pytest
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from scheduler.core import trace
+from scheduler.core import chrome_trace
 from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Task
 from scheduler.wire import queries
@@ -148,7 +148,7 @@ def test_the_trace_has_one_event_per_attempt_on_the_row_of_a_slot(harness: Harne
     harness.finish(actor, second, ran=4.0)
     harness.pass_time(0.2, step=0.1, alive=[actor])
     harness.finish(actor, first, ran=0.1)
-    found = json.loads(trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0))
+    found = json.loads(chrome_trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0))
     names = [event["args"]["name"] for event in found["traceEvents"] if event["ph"] == "M"]
     events = {(e["args"]["task_id"], e["args"]["attempt"]): e for e in found["traceEvents"] if e["ph"] == "X"}
     assert names == ["a"]
@@ -177,13 +177,13 @@ def test_the_trace_shows_only_the_window(harness: Harness) -> None:
 
 
 def test_a_trace_that_is_too_large_keeps_the_newest(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trace, "MAX_BYTES", 1000)
+    monkeypatch.setattr(chrome_trace, "MAX_BYTES", 1000)
     actor = harness.connect("a")
     for number in range(50):
         harness.submit(Task(str(number), "noop"))
         harness.now += 0.1
         harness.finish(actor)
-    text = trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0)
+    text = chrome_trace.to_json(queries.attempts(harness.core, pb.GetTraceRequest(), harness.now), 0.0)
     assert len(text) <= 1100
     events = [event for event in json.loads(text)["traceEvents"] if event["ph"] == "X"]
     assert 1 < len(events) < 50

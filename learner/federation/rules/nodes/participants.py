@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from parlmesh.errors import AlreadyExists
-
 from ..records import LONGEST_MESSAGE, Answer, Assignment, Offer, UpdateRecord
-from ..update_checks import refusal
+from ..update_checks import check_asked, check_same
 from .selection import Nonces
 
 
@@ -80,19 +78,11 @@ class Participants:
         """Whether the data of an update is wanted: None = yes; the answer = it is here already. FleetError = no."""
         known = self.answers.get(offer.nonce) or self.early.get(offer.nonce)
         if known is not None and known.node_id == offer.node_id:
-            if known.digest == offer.digest:
-                return known
-            raise AlreadyExists(
-                f"node {offer.node_id} has answered round {offer.round} with another update", reason="ANSWERED_TWICE"
-            )
+            check_same(offer, known)
+            return known
         assignment = self.assignments.get(offer.node_id)
         if collecting and assignment is not None and assignment.round == offer.round:
-            if assignment.nonce != offer.nonce:
-                raise refusal("WRONG_NONCE", f"the nonce is not that of node {offer.node_id} in round {offer.round}")
-            if assignment.base_version != offer.base_version:
-                raise refusal(
-                    "WRONG_BASE", f"the update must be to version {assignment.base_version}, got {offer.base_version}"
-                )
+            check_asked(offer, assignment)
             return None
         raise self.nonces.why_not(offer, present, in_round=offer.node_id in self.assignments)
 

@@ -340,7 +340,7 @@ def test_a_good_answer_forgives_and_nobody_is_left_out_who_is_needed():
     assert few.eligibility.able(NODES, few.round + 1) == NODES
 
 
-def test_a_bad_judgement_counts_against_its_node_and_not_in_the_mean():
+def test_a_bad_evaluation_counts_against_its_node_and_not_in_the_mean():
     core, asked = begun(nodes=("a", "b"), evaluation={"interval_rounds": 1}, gate={"max_strikes": 1})
     for node in "ab":
         deliver(core, asked[node])

@@ -15,7 +15,7 @@ from parlmesh.client import PARLController, TaskRequest
 from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.orchestration.report.critical_path import PARTS
 from parlmesh.orchestration.report.report import report_of
-from parlmesh.orchestration.report.text import comparison_of, lines_of
+from parlmesh.orchestration.report.report_text import comparison_of, lines_of
 from parlmesh.orchestration.report.trace import Attempt, attempts_in
 
 

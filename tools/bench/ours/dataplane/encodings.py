@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from parlmesh.policies import PolicySpec, pack_policy
-from parlmesh.policies.encodings import Encoding, decode, encode
+from parlmesh.policies.policy_compression import Encoding, decode, encode
 from parlmesh.types import ActionSpec
 
 SPEC = PolicySpec(observation_shape=(64,), action=ActionSpec("discrete", sizes=(8,)), hidden=(960, 960))

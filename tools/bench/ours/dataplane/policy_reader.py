@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.learner.policy_cache import PolicyCache
 from actor.metrics import ActorMetrics
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.rpc import open_channel
 
 from . import bare, children

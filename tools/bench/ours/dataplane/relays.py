@@ -21,11 +21,11 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.learner.policy_cache import PolicyCache
-from actor.learner.relay import Relay
+from actor.learner.site_relay import Relay
 from actor.metrics import ActorMetrics
 from learner.policies.registry import PolicyRegistry
 from learner.services.policy_servicer import PolicyServicer
-from parlmesh.distribution.download import policy_stub
+from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.rpc import open_channel
 from parlmesh.testing import Process, free_port, serve, wait_until_async
 from parlmesh.testing.proxy import Proxy

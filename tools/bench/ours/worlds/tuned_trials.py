@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from parlmesh.tuning.rung import train_rung
-from parlmesh.tuning.space import checked
+from parlmesh.tuning.pruning_rung import train_rung
+from parlmesh.tuning.search_space import checked
 
 STUDY: dict[str, Any] = {
     "training": {

@@ -8,7 +8,7 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from .blob import METADATA, join_file, split_file
+from .policy_file import METADATA, join_file, split_file
 
 Encoding: TypeAlias = Literal["safetensors", "zstd", "bfloat16", "delta"]
 LOSSY: frozenset[Encoding] = frozenset({"bfloat16"})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from parlmesh.errors import InvalidInput
-from parlmesh.policies.encodings import Encoding
+from parlmesh.policies.policy_compression import Encoding
 from parlmesh.v1 import policy_service_pb2 as pb
 
 ENCODINGS: Mapping[int, Encoding] = {

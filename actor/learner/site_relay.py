@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
-from parlmesh.distribution.download import CORRUPT, Base, FetchedPolicy, fetch_policy
+from parlmesh.distribution.policy_download import CORRUPT, Base, FetchedPolicy, fetch_policy
 from parlmesh.errors import FleetError, NotFound, Unavailable
 from parlmesh.rpc import Backoff, error_from_rpc
 from parlmesh.telemetry import get_logger
@@ -17,7 +17,7 @@ from ..config import LimitsConfig
 from ..metrics import ActorMetrics
 
 if TYPE_CHECKING:
-    from parlmesh.policies.encodings import Encoding
+    from parlmesh.policies.policy_compression import Encoding
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub
 
 log = get_logger("parlmesh.actor")

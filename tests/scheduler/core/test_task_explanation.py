@@ -2,9 +2,9 @@
 
 import pytest
 
-from scheduler.core.explain import explain
 from scheduler.core.placement import ActorCommand
 from scheduler.core.task import Placement, Task
+from scheduler.core.task_explanation import explain
 from tests.scheduler.conftest import Harness
 
 

@@ -10,7 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from parlmesh.errors import FailedPrecondition, InvalidInput, ResourceExhausted, Unavailable
-from parlmesh.policies.encodings import Encoding, decode
+from parlmesh.policies.policy_compression import Encoding, decode
 from parlmesh.v1.policy_service_pb2 import (
     DESCRIPTOR,
     GetPolicyRequest,
@@ -21,7 +21,7 @@ from parlmesh.v1.policy_service_pb2 import (
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceStub
 from parlmesh.wire import take_out
 
-from .encodings import ENCODINGS
+from .encoding_numbers import ENCODINGS
 
 if TYPE_CHECKING:
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub

@@ -9,7 +9,7 @@ import optuna
 
 from parlmesh.errors import InvalidInput
 from parlmesh.tuning.config import Range, TuneConfig
-from parlmesh.tuning.space import check_search, decoded, defaults, settings_of, suggested
+from parlmesh.tuning.search_space import check_search, decoded, defaults, settings_of, suggested
 
 SEARCH = {
     "ppo.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},

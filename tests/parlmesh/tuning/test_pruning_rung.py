@@ -5,8 +5,8 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.tuning.plugin import TuneHandler
-from parlmesh.tuning.rung import train_rung
-from parlmesh.tuning.space import checked
+from parlmesh.tuning.pruning_rung import train_rung
+from parlmesh.tuning.search_space import checked
 
 SMALL = {"num_envs": 4, "trajectory_steps": 16, "evaluation_episodes": 2, "hidden": [8], "step_budget": 256}
 

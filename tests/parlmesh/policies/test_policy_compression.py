@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec, load_policy, pack_policy, unpack_policy
-from parlmesh.policies.encodings import LOSSY, decode, encode
+from parlmesh.policies.policy_compression import LOSSY, decode, encode
 from parlmesh.types import ActionSpec
 
 SPEC = PolicySpec(observation_shape=(4,), action=ActionSpec("discrete", sizes=(2,)), hidden=(8,))

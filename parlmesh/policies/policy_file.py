@@ -11,7 +11,7 @@ import safetensors.numpy
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
-from .spec import PolicySpec
+from .policy_spec import PolicySpec
 
 METADATA = "__metadata__"
 _LENGTH_BYTES = 8

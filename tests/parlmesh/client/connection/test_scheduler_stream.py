@@ -10,7 +10,7 @@ from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.client import ClientConfig
 from parlmesh.client.connection.pending_outcomes import Pending
-from parlmesh.client.connection.stream import Request, Stream
+from parlmesh.client.connection.scheduler_stream import Request, Stream
 from parlmesh.errors import FleetError
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamResponse
