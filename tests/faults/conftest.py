@@ -83,7 +83,8 @@ class Fleet:
 
     def begun(self, *task_ids: str) -> list[Began]:
         """Attempts so far, in order."""
-        found = [each for each in self._history().of(Began) if not task_ids or each.task_id in task_ids]
+        wanted = set(task_ids)
+        found = [each for each in self._history().of(Began) if not wanted or each.task_id in wanted]
         return sorted(found, key=lambda each: each.at)
 
     async def until_begun(self, *task_ids: str, count: int | None = None) -> list[Began]:

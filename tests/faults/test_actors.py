@@ -84,3 +84,20 @@ async def test_a_link_that_is_silent_in_one_direction_costs_no_second_result(ope
         assert {outcome.attempts for outcome in outcomes.values()} == {1}
         assert len(fleet.begun()) == 2
         assert fleet.violations() == []
+
+
+async def test_an_actor_that_is_told_to_stop_ends_what_it_runs_and_leaves_the_rest_to_others(open_fleet) -> None:
+    async with open_fleet(slots=[1, 1]) as fleet:
+        await fleet.submit("held", seconds=2.0, placement=task_pb2.Placement(node_id="actor-0"))
+        await fleet.until_begun("held")
+        rest = [f"r{number}" for number in range(12)]
+        await fleet.submit(*rest, seconds=0.3)
+        await fleet.until_begun(*rest, count=1)
+        assert await fleet.actor(0).terminate() == 0
+        outcomes = await fleet.outcomes("held", *rest)
+        assert {(outcome.state, outcome.attempts) for outcome in outcomes.values()} == {
+            (task_pb2.TASK_STATE_SUCCEEDED, 1)
+        }
+        assert outcomes["held"].actor_id == "actor-0"
+        assert [each.actor for each in fleet.begun("held")] == ["actor-0"]
+        assert fleet.violations() == []

@@ -13,12 +13,17 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 
 from parlmesh.testing import Process, free_port
+from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
+from parlmesh.v1 import task_pb2
+from parlmesh.v1 import training_service_pb2 as training_pb
+from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 SERVERS = {
-    "scheduler": ("scheduler_service_pb2", "fleet_service_pb2"),
+    "scheduler": ("scheduler_service_pb2", "fleet_service_pb2", "blob_service_pb2"),
     "learner": (
         "experience_service_pb2",
         "federation_service_pb2",
@@ -110,6 +115,11 @@ async def status_of(channel: grpc.aio.Channel, method: MethodDescriptor, data: b
     return grpc.StatusCode.OK, ""
 
 
+async def submit(channel: grpc.aio.Channel, task_id: str) -> None:
+    request = scheduler_pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id=task_id, kind="noop")])
+    await SchedulerServiceStub(channel).SubmitTasks(request, timeout=30.0)
+
+
 @pytest.mark.parametrize("server", list(SERVERS))
 async def test_no_bytes_on_any_rpc_do_worse_than_be_refused(server: str, tmp_path: Path) -> None:
     rng = random.Random(f"fuzz-{server}")
@@ -118,12 +128,15 @@ async def test_no_bytes_on_any_rpc_do_worse_than_be_refused(server: str, tmp_pat
     if server == "scheduler":
         settings["store.path"] = tmp_path / "s.sqlite"
     else:
-        settings |= {"run_dir": tmp_path / "run", "mode": "federation", "scheduler": "127.0.0.1:1"}
+        # With every service there is; its run waits for a scheduler.
+        settings |= {"run_dir": tmp_path / "run", "mode": "fleet", "scheduler": "127.0.0.1:1"}
     arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     with Process(server, *arguments, cwd=ROOT) as process:
         process.wait_for("serving", 60.0)
         refused = 0
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            if server == "scheduler":
+                await submit(channel, "innocent")
             for method in methods(server):
                 for number in range(CALLS):
                     if number % 2:
@@ -131,6 +144,7 @@ async def test_no_bytes_on_any_rpc_do_worse_than_be_refused(server: str, tmp_pat
                     else:
                         data = random_message(method.input_type, rng).SerializeToString()
                     code, details = await status_of(channel, method, data)
+                    assert code is not grpc.StatusCode.UNIMPLEMENTED, f"{method.full_name} is not served"
                     assert code not in BAD, f"{method.full_name} {data[:80]!r}: {code} {details}"
                     # What a stream cannot even parse is gRPC's own word.
                     internal = code is grpc.StatusCode.INTERNAL and details != "Internal error from Core"
@@ -139,8 +153,20 @@ async def test_no_bytes_on_any_rpc_do_worse_than_be_refused(server: str, tmp_pat
                     refused += code is grpc.StatusCode.INVALID_ARGUMENT
         assert refused > 50
         assert process.running
-        process.terminate()
-        process.assert_exits(0, 30.0)
-    # What was accepted of it is no poison for the next start.
+        assert not [event["event"] for event in process.events() if "traceback" in event]
+        process.kill()
+    # What was accepted of it is no poison for the next start, nor for what was there before, however it ended.
     with Process(server, *arguments, cwd=ROOT) as process:
         process.wait_for("serving", 60.0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            if server == "scheduler":
+                stub = SchedulerServiceStub(channel)
+                task = (await stub.GetTask(scheduler_pb.GetTaskRequest(task_id="innocent"), timeout=30.0)).task
+                assert task.state == task_pb2.TASK_STATE_QUEUED
+                await submit(channel, "next")
+            else:
+                trainings = TrainingServiceStub(channel)
+                listed = await trainings.ListTrainings(training_pb.ListTrainingsRequest(), timeout=30.0)
+                assert "run" in [training.run_id for training in listed.trainings]
+        process.terminate()
+        process.assert_exits(0, 30.0)

@@ -1,5 +1,6 @@
 """A learner that is killed while a checkpoint is being written."""
 
+import asyncio
 from pathlib import Path
 
 import grpc
@@ -8,6 +9,7 @@ import pytest
 from parlmesh.testing import Process, free_port, wait_until
 from parlmesh.v1 import training_service_pb2 as pb
 from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
+from tests.faults.test_scheduler import healths_while
 from tools.faults import shim as shims
 from tools.faults.shim import Shim
 
@@ -27,12 +29,12 @@ class SerialLearner:
         self.run_dir = folder / "run"
         self.run_dir.mkdir()
         self.shim = Shim("learner", self.run_dir, folder)
-        self._port = free_port()
+        self.port = free_port()
 
     def start(self) -> Process:
         settings = {
             "mode": "serial",
-            "listen.port": self._port,
+            "listen.port": self.port,
             "metrics.port": "null",
             "run_dir": self.run_dir,
             "training.num_envs": 4,
@@ -49,7 +51,7 @@ class SerialLearner:
         return process
 
     def version(self) -> int:
-        with grpc.insecure_channel(f"127.0.0.1:{self._port}") as channel:
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}") as channel:
             stub = TrainingServiceStub(channel)
             answer = stub.GetTraining(pb.GetTrainingRequest(), timeout=SECONDS, wait_for_ready=True)
         return int(answer.training.progress.policy_version)
@@ -86,4 +88,37 @@ def test_a_learner_killed_while_it_writes_a_checkpoint_keeps_the_one_before(tmp_
         assert process.wait_for("run_resumed", SECONDS)["steps"] > 0
         assert not process.events("checkpoint_damaged")
         assert learner.version() >= newest, "versions never go back"
+        wait_until(lambda: learner.version() > newest, SECONDS)
+
+
+async def test_a_learner_that_is_told_to_stop_says_so_first_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    learner = SerialLearner(tmp_path)
+
+    async def leave(process: Process) -> int:
+        process.terminate()
+        return await asyncio.to_thread(process.wait, SECONDS)
+
+    with learner.start() as process:
+        await asyncio.to_thread(wait_until, lambda: learner.version() > 5, SECONDS)
+        assert await healths_while(leave(process), f"127.0.0.1:{learner.port}") == [True, False]
+    newest = max(learner.checkpoints())
+    with learner.start() as process:
+        resumed = process.wait_for("run_resumed", SECONDS)
+        assert resumed["checkpoint_version"] == int(newest[1:])
+        assert resumed["steps"] > 0
+
+
+@pytest.mark.slow
+def test_a_learner_that_starts_on_a_full_disk_waits_and_trains_when_there_is_room(tmp_path: Path) -> None:
+    learner = SerialLearner(tmp_path)
+    with learner.start() as process:
+        wait_until(lambda: learner.version() > 5, SECONDS)
+        newest = learner.version()
+        process.kill()
+    learner.shim.set(bytes_left=0)
+    with learner.start() as process:
+        process.wait_for("run_held_up", SECONDS)
+        wait_until(lambda: learner.shim.seen("full_writes") > 0, SECONDS)
+        assert process.running
+        learner.shim.heal()
         wait_until(lambda: learner.version() > newest, SECONDS)

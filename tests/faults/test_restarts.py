@@ -1,11 +1,17 @@
 """What a restart of the scheduler must not cost: running work, results that came meanwhile, a clock that moved."""
 
 import asyncio
+import os
+from pathlib import Path
 
 import pytest
 
+from parlmesh.testing import wait_until_async
+from parlmesh.v1 import task_pb2
+
 pytestmark = pytest.mark.e2e
 
+SECONDS = 120.0
 ALL = tuple(f"t{number}" for number in range(8))
 
 
@@ -18,6 +24,38 @@ async def test_running_work_of_many_slots_outlives_the_death_of_the_scheduler(op
         outcomes = await fleet.outcomes(*ALL)
         assert {outcome.attempts for outcome in outcomes.values()} == {1}
         assert len(fleet.begun()) == len(ALL)
+        assert fleet.violations() == []
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+async def test_1500_running_and_10000_queued_tasks_outlive_the_death_of_the_scheduler(open_fleet) -> None:
+    running, queued = [f"r{number}" for number in range(1_500)], [f"q{number}" for number in range(10_000)]
+    patient = {"leases.duration_seconds": 20.0, "leases.reconnect_seconds": 20.0}
+    async with open_fleet(slots=[250] * 6, **patient) as fleet:
+        await fleet.submit(*running, seconds=90.0)
+        await fleet.submit(*queued)
+        await wait_until_async(lambda: len(fleet.begun(*running)) == len(running), SECONDS)
+        before = await fleet.statistics()
+        # Some more are at the actors, behind those that run.
+        assert before.running_tasks >= len(running)
+        assert before.running_tasks + before.queued_tasks == len(running) + len(queued)
+        await fleet.scheduler.kill()
+        assert len(fleet.begun()) < len(running) + len(queued), "not all could run yet"
+        await fleet.scheduler.start()
+        assert fleet.scheduler.process is not None
+        # By its own time, since others may have the machine: it serves again within five seconds.
+        assert cpu_seconds(fleet.scheduler.process.pid) < 5.0
+        outcomes = await fleet.outcomes(*running, *queued, seconds=300.0)
+        assert {(outcome.state, outcome.attempts) for outcome in outcomes.values()} == {
+            (task_pb2.TASK_STATE_SUCCEEDED, 1)
+        }
+        assert len(fleet.begun()) == len(running) + len(queued)
+        assert (await fleet.statistics()).retried_tasks == 0
         assert fleet.violations() == []
 
 

@@ -1,12 +1,14 @@
 """A scheduler that is killed, stopped, on a bad disk or on a clock that jumps: real processes."""
 
 import asyncio
+import contextlib
 import errno
 import signal
 from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from parlmesh.rpc import open_channel
@@ -17,6 +19,25 @@ from parlmesh.v1 import task_pb2
 pytestmark = pytest.mark.e2e
 
 ALL = tuple(f"t{number}" for number in range(8))
+
+
+async def healths_while(leaving: Any, address: str) -> list[bool]:
+    """What a process says of its health while it leaves in peace, which it must do with exit code 0."""
+    told: list[bool] = []
+    async with open_channel(address) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        watch = stub.Watch(health_pb2.HealthCheckRequest(), timeout=60.0, wait_for_ready=True)
+
+        async def follow() -> None:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                async for answer in watch:
+                    told.append(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+        following = asyncio.create_task(follow())
+        await wait_until_async(lambda: told, 60.0)
+        assert await leaving == 0
+        await following
+    return told
 
 
 async def serving(fleet) -> bool:
@@ -36,6 +57,20 @@ async def test_a_scheduler_that_stood_still_takes_nobodys_lease(open_fleet) -> N
         fleet.scheduler.signal(signal.SIGCONT)
         outcomes = await fleet.outcomes(*ALL[:4])
         assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        assert fleet.violations() == []
+
+
+async def test_a_scheduler_that_is_told_to_stop_says_so_first_and_costs_no_running_work(open_fleet) -> None:
+    async with open_fleet(slots=[4]) as fleet:
+        await fleet.submit(*ALL[:4], seconds=3.0)
+        await fleet.submit(*ALL[4:])
+        await fleet.until_begun(*ALL[:4])
+        told = await healths_while(fleet.scheduler.terminate(), fleet.processes.scheduler_address)
+        assert told == [True, False]
+        await fleet.scheduler.start()
+        outcomes = await fleet.outcomes(*ALL)
+        assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        assert len(fleet.begun()) == len(ALL)
         assert fleet.violations() == []
 
 
@@ -62,12 +97,28 @@ async def test_a_submit_whose_answer_was_lost_can_be_repeated(open_fleet) -> Non
 @pytest.mark.parametrize("shift", [3600, pytest.param(-3600, marks=pytest.mark.slow)])
 async def test_a_jump_of_the_wall_clock_changes_no_lease_and_no_deadline(open_fleet, shift: int) -> None:
     async with open_fleet(slots=[2]) as fleet:
-        await fleet.submit("long", "other", seconds=2.5)
-        await fleet.until_begun("long", "other")
+        # Deadlines that are no shorter for a clock that jumped on, and no longer for one that went back.
+        far, soon = Duration(seconds=600), Duration(seconds=2)
+        await fleet.submit("long", seconds=4.0, run_timeout=far)
+        await fleet.submit("endless", seconds=600.0, run_timeout=soon, max_attempts=1)
+        await fleet.until_begun("long", "endless")
+        await fleet.submit("patient", seconds=0.0, queue_timeout=far, priority=task_pb2.PRIORITY_LOW)
         for member in (fleet.scheduler, fleet.actor()):
             member.shim.set(clock_shift_s=shift)
-        outcomes = await fleet.outcomes("long", "other")
-        assert {outcome.attempts for outcome in outcomes.values()} == {1}
+        await fleet.submit("busy", seconds=600.0, run_timeout=Duration(seconds=4), max_attempts=1)
+        await fleet.submit("hasty", seconds=0.0, queue_timeout=Duration(nanos=500_000_000))
+        outcomes = await fleet.outcomes("long", "endless", "patient", "busy", "hasty")
+        ends = {name: (outcome.state, outcome.failure.reason) for name, outcome in outcomes.items()}
+        assert ends == {
+            "long": (task_pb2.TASK_STATE_SUCCEEDED, ""),
+            "patient": (task_pb2.TASK_STATE_SUCCEEDED, ""),
+            "endless": (task_pb2.TASK_STATE_FAILED, "DEADLINE_EXCEEDED"),
+            "busy": (task_pb2.TASK_STATE_FAILED, "DEADLINE_EXCEEDED"),
+            "hasty": (task_pb2.TASK_STATE_FAILED, "QUEUE_TIMEOUT"),
+        }
+        assert {name: outcome.attempts for name, outcome in outcomes.items() if name != "hasty"} == dict.fromkeys(
+            ("long", "patient", "endless", "busy"), 1
+        )
         assert all(0 <= outcome.ran.ToSeconds() < 60 for outcome in outcomes.values())
         assert fleet.scheduler.shim.seen("shifted_clocks") > 0
         assert fleet.violations() == []
@@ -167,3 +218,28 @@ async def test_a_slow_disk_loses_no_lease_and_shares_its_commits(open_fleet) -> 
         assert {outcome.attempts for outcome in outcomes.values()} == {1}
         assert (await fleet.statistics()).ready_workers == 1
         assert fleet.violations() == []
+
+
+@pytest.mark.slow
+async def test_a_slow_disk_costs_latency_and_less_than_half_of_the_throughput(open_fleet) -> None:
+    """Batches grow: what is decided while one is being synced is committed together, and slots have work meanwhile."""
+    count = 400
+
+    async def load(fleet, name: str) -> float:
+        names = [f"{name}{number}" for number in range(count)]
+        start = now()
+        await fleet.submit(*names, seconds=0.4)
+        await wait_until_async(lambda: len(fleet.begun(*names)) == count, 120.0)
+        return now() - start
+
+    async with open_fleet(slots=[16]) as fleet:
+        quick = await load(fleet, "quick")
+        fleet.scheduler.shim.set(fsync_delay_ms=500)
+        slow = await load(fleet, "slow")
+        synced = fleet.scheduler.shim.seen("slow_fsyncs")
+        print(f"{count} tasks of 0.4 s in 16 slots: {quick:.2f} s, {slow:.2f} s with {synced} slow syncs")
+        assert 0 < synced < count / 16
+        assert slow < 2 * quick
+        statistics = await fleet.statistics()
+        assert (statistics.ready_workers, statistics.retried_tasks, statistics.failed_tasks) == (1, 0, 0)
+        assert {attempt.attempt for attempt in fleet.begun()} == {1}

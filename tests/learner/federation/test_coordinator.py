@@ -133,6 +133,56 @@ async def test_a_stream_that_breaks_off_leaves_nothing_to_join(bench):
     assert len(federation.core.answers) == 1
 
 
+async def _fails_in_its_second_tensor(bench, federation, assignment, vector, how, tensors):
+    """After the first tensor was read whole."""
+    first = 4 * federation.schema.joined[0].size
+    if how == "not finite":
+        bad = vector.copy()
+        bad[-1] = np.nan
+        assert await refused(bench.submit(assignment, bad, chunk=first, tensors=tensors)) == "NOT_FINITE"
+        return
+
+    async def half():
+        messages = update_messages(assignment, vector, chunk=first, tensors=tensors)
+        yield next(messages)
+        yield next(messages)
+        await asyncio.sleep(60.0)
+
+    call = bench.stub.SubmitUpdate(half(), timeout=60.0)
+    await bench.until(lambda: federation.reception.in_flight == 1)
+    call.cancel()
+    await bench.until(lambda: not federation.reception.in_flight)
+
+
+async def _digest_of_a_round(folder, how=""):
+    async with serving(folder) as bench:
+        federation = await bench.start(task="synthetic", settings={}, rounds=1)
+        schema = federation.schema
+        assert len(schema.joined) > 1
+        tensors = [
+            tensor_pb2.Tensor(name=each.name, dtype=tensor_pb2.DATA_TYPE_FLOAT32, shape=each.shape)
+            for each in schema.joined
+        ]
+        rngs = {node: np.random.default_rng(ord(node)) for node in "abc"}
+        vectors = {node: rng.standard_normal(schema.size).astype(np.float32) for node, rng in rngs.items()}
+        asked = await bench.assignments(federation, 1)
+        await bench.submit(asked["b"], vectors["b"], chunk=1 << 14, tensors=tensors)
+        if how:
+            model = federation.model.digest
+            await _fails_in_its_second_tensor(bench, federation, asked["a"], vectors["a"] * 3, how, tensors)
+            assert federation.model.digest == model
+            assert [update.refusal for update in federation.core.history[-1].updates if update.node_id == "a"]
+        for node in "ac":
+            await bench.submit(asked[node], vectors[node], chunk=1 << 14, tensors=tensors)
+        await bench.until(lambda: federation.core.state is FederationState.FINISHED)
+        return federation.core.digest
+
+
+@pytest.mark.parametrize("how", ["breaks off", "not finite"])
+async def test_an_update_that_fails_in_its_second_tensor_changes_no_bit_of_the_model(tmp_path, how):
+    assert await _digest_of_a_round(tmp_path / "disturbed", how) == await _digest_of_a_round(tmp_path / "undisturbed")
+
+
 async def test_compressed_updates_are_unpacked_before_they_are_joined(bench):
     federation = await bench.start(nodes=("a",), rounds=1, compression={"encoding": "top_k", "ratio": 0.1})
     asked = await bench.assignments(federation, 1)
