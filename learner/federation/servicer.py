@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc.aio
 
-from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput
 from parlmesh.rpc import caller
 from parlmesh.rpc.server import Service
 from parlmesh.rpc.server.downloads import Downloads
@@ -24,6 +24,8 @@ from .updates.update_stream import UpdateStream, data_of, parsed
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _DRAIN_SECONDS = 5.0
+# Who is slower than this, or stands still, loses the place of its update.
+UPDATE_SECONDS, SLOWEST_BYTES_PER_SECOND = 60.0, 64 << 10
 
 
 class FederationServicer:
@@ -73,7 +75,13 @@ class FederationServicer:
         await federation.ready()
         try:
             arrival = federation.reception.open(offer, about, caller())
-            await _feed(arrival, _chunks(opening, messages))
+            seconds = UPDATE_SECONDS + opening.header.size_bytes / SLOWEST_BYTES_PER_SECOND
+            try:
+                async with asyncio.timeout(seconds):
+                    await _feed(arrival, _chunks(opening, messages))
+            except TimeoutError:
+                text = f"the update did not come within {seconds:g} seconds"
+                raise DeadlineExceeded(text, reason="UPDATE_TOO_SLOW") from None
         except FleetError:
             await _drain(messages)
             raise

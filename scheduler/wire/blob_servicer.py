@@ -30,6 +30,8 @@ Context = Any
 
 CHUNK_BYTES = 1 << 20
 SILENCE_SECONDS = 30.0
+# Nor may a blob come in drops, as slow as they like.
+PUT_SECONDS, SLOWEST_BYTES_PER_SECOND = 30.0, 64 << 10
 _DATA = b"\x0a"
 
 
@@ -69,8 +71,14 @@ class BlobServicer:
                 f"{first.name} has {size} bytes; it must have 1 to {self._config.largest_bytes} (blobs.largest_bytes)",
                 reason="BLOB_TOO_LARGE",
             )
+        seconds = PUT_SECONDS + size / SLOWEST_BYTES_PER_SECOND
         with self._ledger.reserved(size, writer):
-            await self._receive(first, requests, digest)
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._receive(first, requests, digest)
+            except TimeoutError:
+                text = f"{first.name} of {size} bytes did not come within {seconds:g} seconds"
+                raise DeadlineExceeded(text, reason="SLOW_BLOB") from None
         self._ledger.keep(first.name, size, self._config.lease_seconds)
         return pb.PutBlobResponse()
 

@@ -170,3 +170,31 @@ async def test_no_bytes_on_any_rpc_do_worse_than_be_refused(server: str, tmp_pat
                 assert "run" in [training.run_id for training in listed.trainings]
         process.terminate()
         process.assert_exits(0, 30.0)
+
+
+def peak_bytes(process: Process) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+async def test_a_message_that_unpacks_to_far_more_than_the_limit_is_refused_and_costs_little(tmp_path: Path) -> None:
+    port = free_port()
+    settings = {"listen.port": port, "metrics.port": "null", "store.path": tmp_path / "s.sqlite"}
+    arguments = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    with Process("scheduler", *arguments, cwd=ROOT) as process:
+        process.wait_for("serving", 60.0)
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await submit(channel, "before")
+            before = peak_bytes(process)
+            anything: Any = channel
+            call = anything.unary_unary("/parlmesh.v1.SchedulerService/SubmitTasks")
+            for size, code in ((1 << 20, None), (128 << 20, grpc.StatusCode.RESOURCE_EXHAUSTED)):
+                # Zeros: some kilobytes on the wire.
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call(bytes(size), compression=grpc.Compression.Gzip, timeout=60.0)
+                if code is None:
+                    assert refused.value.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED, "what fits is unpacked"
+                else:
+                    assert refused.value.code() is code
+            assert peak_bytes(process) - before < 64 << 20
+            await submit(channel, "after")

@@ -130,6 +130,27 @@ async def test_what_is_no_blob_of_the_caller_or_not_what_it_says_is_refused(as_:
     assert await put(node, name_of(writer_of("a", "node-1"), "1", data), data) == ""
 
 
+async def test_who_sends_in_drops_loses_the_room_that_was_kept_for_it(
+    as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blob_servicer, "PUT_SECONDS", 0.2)
+    monkeypatch.setattr(blob_servicer, "SLOWEST_BYTES_PER_SECOND", 1 << 30)
+    ada = await as_("ada")
+    data = b"x" * 4096
+    name = name_of(TEAM_A, "1", data)
+
+    async def drops() -> AsyncIterator[blob_pb.PutBlobRequest]:
+        yield blob_pb.PutBlobRequest(name=name, size_bytes=len(data), data=data[:1])
+        for byte in data[1:]:
+            await asyncio.sleep(0.02)
+            yield blob_pb.PutBlobRequest(data=bytes([byte]))
+
+    before = set((tmp_path / "blobs").iterdir())
+    assert await reason(BlobServiceStub(ada).PutBlob(drops(), timeout=SECONDS)) == "SLOW_BLOB"
+    assert set((tmp_path / "blobs").iterdir()) == before
+    assert await put(ada, name, data) == ""
+
+
 @pytest.mark.parametrize("most", [1 << 30, 1000])
 async def test_a_process_of_another_host_sends_and_is_sent_what_it_needs_once(
     as_: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int

@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 from google.protobuf.json_format import MessageToJson
 
+from learner.federation import servicer
 from learner.federation.connected_nodes import NodesFound
 from learner.federation.coordinator import Federation
 from learner.federation.rules.records import FederationState
@@ -129,6 +130,27 @@ async def test_a_stream_that_breaks_off_leaves_nothing_to_join(bench):
     await bench.until(lambda: not federation.reception.in_flight)
     assert not federation.core.answers
     assert [update.refusal for update in federation.core.history[-1].updates] == ["UPDATE_INCOMPLETE"]
+    await bench.submit(asked["a"], vector_of("a", 1))
+    assert len(federation.core.answers) == 1
+
+
+async def test_an_update_that_stands_still_loses_its_place_and_may_come_again(bench, monkeypatch):
+    monkeypatch.setattr(servicer, "UPDATE_SECONDS", 0.2)
+    monkeypatch.setattr(servicer, "_DRAIN_SECONDS", 0.1)
+    federation = await bench.start()
+    asked = await bench.assignments(federation, 1)
+    held = asyncio.Event()
+
+    async def half():
+        messages = update_messages(asked["a"], vector_of("a", 1))
+        yield next(messages)
+        yield next(messages)
+        await held.wait()
+
+    assert await refused(bench.stub.SubmitUpdate(half(), timeout=60.0)) == "UPDATE_TOO_SLOW"
+    held.set()
+    assert not federation.reception.in_flight
+    assert not federation.core.answers
     await bench.submit(asked["a"], vector_of("a", 1))
     assert len(federation.core.answers) == 1
 
