@@ -9,6 +9,7 @@ from parlmesh.distribution.encoding_numbers import encoding_of
 from parlmesh.distribution.policy_messages import PolicyEncodings, policy_header
 from parlmesh.errors import FailedPrecondition
 from parlmesh.rpc.server import Service
+from parlmesh.rpc.server.downloads import Downloads
 from parlmesh.rpc.server.service_registration import service_of
 from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
@@ -25,6 +26,7 @@ class RelayServicer(PolicyServiceServicer):
     def __init__(self, source: Source) -> None:
         self._source = source
         self._encodings = PolicyEncodings(metrics.POLICIES)
+        self._downloads = Downloads()
 
     async def GetPolicy(  # type: ignore[override]
         self, request: pb.GetPolicyRequest, context: Context
@@ -34,10 +36,15 @@ class RelayServicer(PolicyServiceServicer):
         if request.have_version == request.version:
             yield pb.GetPolicyResponse(header=policy_header(published), not_modified=True).SerializeToString()
             return
-        policy = await self._encodings.get(published, encoding_of(request.encoding), self._source.base(request))
-        metrics.POLICIES.sent_bytes.labels(policy.encoding).inc(policy.size_bytes)
-        for message in policy:
-            yield message
+        size = len(published.blob.data)
+        # Whoever waits for a place must not keep alive what has made room for others.
+        del published
+        async with self._downloads.place(size):
+            published, base = await self._source.get(request), self._source.base(request)
+            policy = await self._encodings.get(published, encoding_of(request.encoding), base)
+            metrics.POLICIES.sent_bytes.labels(policy.encoding).inc(policy.size_bytes)
+            for message in policy:
+                yield message
 
     async def WatchPolicy(  # type: ignore[override]
         self, request: pb.WatchPolicyRequest, context: Context
