@@ -21,8 +21,10 @@ class QuotaConfig(Config):
     """What one actor or reader may send to one server; one second's worth may come at once, further messages wait."""
     loop_share: float = Field(default=0.25, gt=0, le=1)
     """Share of a server's event loop for the calls and messages of one actor or reader; further ones wait."""
+    team_loop_share: float = Field(default=0.5, gt=0, le=1)
+    """The same for all operators of one namespace together."""
     unread_calls: int = Field(default=4, ge=1)
-    """Calls of one actor or reader whose requests are read at the same time; others wait."""
+    """Calls of one actor, reader or operator of a namespace whose requests are read at the same time; others wait."""
     refusals_per_second: float = Field(default=50.0, gt=0)
     """Calls of one identity that end with PERMISSION_DENIED or INVALID_ARGUMENT, in the long run; ten seconds' worth
     may come at once, and beyond that nothing of it is looked at until the time has passed."""

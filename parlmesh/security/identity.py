@@ -47,6 +47,11 @@ class Identity:
     def __str__(self) -> str:
         return f"{self.role} {self.name} of {self.namespace}" if self.namespace else f"{self.role} {self.name}"
 
+    @property
+    def owns_fleet(self) -> bool:
+        """Whether it is an operator of the whole fleet. All others are strangers with a badge, who have quotas."""
+        return self.role is Role.OPERATOR and not self.namespace
+
     def speaks_for(self, node: str) -> bool:
         """Whether the identity may act in the name of a node: an operator for all, an actor for itself."""
         return self.role is Role.OPERATOR or (self.role is Role.ACTOR and self.name == node)

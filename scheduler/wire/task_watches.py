@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from parlmesh.errors import ResourceExhausted
-from parlmesh.security import Identity, Role
+from parlmesh.security import Identity
 
 from ..core.task import Task
 
@@ -124,7 +124,7 @@ class WatchedNames:
     def holding(self, identity: Identity, size: int, count: int) -> Iterator[None]:
         """So many ids of that size; ResourceExhausted when they are too many."""
         weight = size + WEIGHT_OF_A_NAME * count
-        if identity.role is Role.OPERATOR and not identity.namespace:
+        if identity.owns_fleet:
             yield
             return
         held = self._held.get(identity, 0)

@@ -53,13 +53,16 @@ class Bucket:
 class Account:
     """What one identity has taken."""
 
-    def __init__(self, identity: Identity, quotas: QuotaConfig, monotonic: Callable[[], float], sleep: Sleep) -> None:
+    def __init__(
+        self, identity: Identity, quotas: QuotaConfig, share: float, monotonic: Callable[[], float], sleep: Sleep
+    ) -> None:
         self._identity = identity
         self._quotas = quotas
+        self._share = share
         self._monotonic = monotonic
         self._sleep = sleep
         self._bytes = Bucket(quotas.bytes_per_second, monotonic())
-        self._seconds = Bucket(quotas.loop_share, monotonic())
+        self._seconds = Bucket(share, monotonic())
         self._turn = asyncio.Lock()
         self._usual = 0.0
         self._spent = 0.0
@@ -76,7 +79,7 @@ class Account:
         debt = self._debt()
         if debt > _PATIENCE_SECONDS:
             raise ResourceExhausted(
-                f"{self._identity} has taken more than its share: security.quotas allow {self._quotas.loop_share:g} of "
+                f"{self._identity} has taken more than its share: security.quotas allow {self._share:g} of "
                 f"the server's time and {self._quotas.bytes_per_second:g} bytes a second",
                 reason="TOO_MUCH_WORK",
                 retry_after_seconds=debt,
@@ -120,9 +123,18 @@ class Accounts:
 
     def open(self, identity: Identity) -> Account | None:
         """The account of an identity; None for those that are not paced."""
-        if identity.role is Role.OPERATOR or identity is UNKNOWN:
+        if identity.owns_fleet or identity is UNKNOWN:
             return None
-        account = self._accounts.pop(identity, None) or Account(identity, self._quotas, self._monotonic, self._sleep)
+        share = self._quotas.loop_share
+        if identity.role is Role.OPERATOR:
+            # What a team asks for is one team's, under however many names.
+            identity, share = (
+                Identity(identity.namespace, Role.OPERATOR, identity.namespace),
+                self._quotas.team_loop_share,
+            )
+        account = self._accounts.pop(identity, None) or Account(
+            identity, self._quotas, share, self._monotonic, self._sleep
+        )
         self._accounts[identity] = account
         if len(self._accounts) > _MOST_IDENTITIES:
             self._accounts.popitem(last=False)

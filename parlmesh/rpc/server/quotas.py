@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from parlmesh.errors import FleetError, ResourceExhausted
-from parlmesh.security import ANYONE, Identity, Role
+from parlmesh.security import ANYONE, Identity
 from parlmesh.security.authorisation import UNKNOWN
 from parlmesh.security.config import QuotaConfig
 from parlmesh.token_bucket import Rates
@@ -96,7 +96,7 @@ class Quotas:
 
     def leave_unread(self, identity: Identity) -> None:
         """The identity sent a single message that is too large for its method: for a while no other is read."""
-        if identity.role is not Role.OPERATOR and identity is not UNKNOWN:
+        if not identity.owns_fleet and identity is not UNKNOWN:
             now = self._monotonic()
             self._unread = {one: until for one, until in self._unread.items() if until > now}
             self._unread[identity] = now + _UNREAD_SECONDS
@@ -112,11 +112,11 @@ class Quotas:
             )
 
     async def wait_to_be_read(self, identity: Identity) -> Callable[[], None] | None:
-        """Waits until so few requests of an actor or reader are read that one more may be; returns how to end that.
+        """Waits until so few requests of a stranger are read that one more may be; returns how to end that.
 
         A request that waits costs at most its stream's window, one that is read its whole size.
         """
-        if identity.role is Role.OPERATOR or identity is UNKNOWN:
+        if identity.owns_fleet or identity is UNKNOWN:
             return None
         self._refuse_unread(identity)
         reading = self._reading.get(identity)

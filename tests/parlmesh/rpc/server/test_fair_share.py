@@ -67,6 +67,16 @@ def test_operators_are_not_paced_and_accounts_are_kept_by_identity() -> None:
     assert accounts.open(MALLORY) is not accounts.open(Identity("eve", Role.READER))
 
 
+def test_operators_of_a_namespace_share_one_account_with_a_share_of_their_own() -> None:
+    accounts = Accounts(QUOTAS)
+    ada, bob = (Identity(name, Role.OPERATOR, "team-a") for name in ("ada", "bob"))
+    account = accounts.open(ada)
+    assert account is not None
+    assert account is accounts.open(bob)
+    assert account is not accounts.open(Identity("ada", Role.OPERATOR, "team-b"))
+    assert account is not accounts.open(Identity("ada", Role.READER, "team-a"))
+
+
 async def test_a_stream_is_read_no_faster_than_its_bytes_allow_and_nothing_is_lost(clock: Clock) -> None:
     account(clock)
     got = []

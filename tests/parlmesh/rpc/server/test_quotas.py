@@ -76,3 +76,16 @@ async def test_few_of_those_who_come_too_often_wait_and_the_others_are_answered(
     await asyncio.sleep(0)
     assert not again.done()
     again.cancel()
+
+
+async def test_an_operator_of_a_namespace_is_read_as_other_strangers_are() -> None:
+    quotas, team = Quotas(QuotaConfig(unread_calls=1)), Identity("ada", Role.OPERATOR, "team-a")
+    first = await quotas.wait_to_be_read(team)
+    assert first is not None
+    waiting = asyncio.ensure_future(quotas.wait_to_be_read(team))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    first()
+    second = await waiting
+    assert second is not None
+    second()
