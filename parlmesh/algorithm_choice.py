@@ -13,8 +13,8 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.policies.custom_networks import custom_network
 from parlmesh.telemetry import get_logger
-from parlmesh.training.continuous.config import SacConfig
-from parlmesh.training.continuous.trainer import ContinuousTrainer
+from parlmesh.training.continuous.config import SacConfig, Td3Config
+from parlmesh.training.continuous.trainer import ContinuousModel, ContinuousTrainer
 from parlmesh.training.dqn_trainer import DqnTrainer
 from parlmesh.training.numpy_model import DenseModel, Model
 from parlmesh.training.numpy_q_model import DenseQModel, QModel
@@ -36,7 +36,7 @@ _BY_AGE = ("gae", "weighted", "vtrace")
 CONTINUOUS = ("sac", "td3")
 ALGORITHMS = ("ppo", "dqn", *CONTINUOUS, "q_learning")
 # Those whose gradients several processes can share.
-RANKED = ("ppo", "dqn")
+RANKED = ("ppo", "dqn", "sac")
 
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
@@ -112,9 +112,9 @@ def trainer_for(
     if config.algorithm == "q_learning":
         return QLearningTrainer(policy, config.q_learning)
     lag = config.max_policy_lag if max_policy_lag is None else max_policy_lag
-    if config.algorithm in CONTINUOUS:
-        return _continuous(config, policy, environment, rng, lag)
     model = ranked(model_for(config, policy, rng, lag))
+    if config.algorithm in CONTINUOUS:
+        return ContinuousTrainer(policy, environment, _continuous_settings(config, lag), model, rng)
     if config.algorithm == "dqn":
         return DqnTrainer(policy, environment, config.dqn, model, rng, stacked=config.environment.stacked)
     settings = _ppo_settings(config, lag)
@@ -123,7 +123,9 @@ def trainer_for(
 
 
 def model_for(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator, max_policy_lag: int) -> Any:
-    """The model in training of PPO or DQN; draws its weights first of all."""
+    """The model in training; draws its weights first of all."""
+    if config.algorithm in CONTINUOUS:
+        return _continuous(config, _continuous_settings(config, max_policy_lag), policy, rng)
     if config.algorithm == "dqn":
         threads = {"torch_threads": config.dqn.torch_threads or torch_threads(max_policy_lag, _cores())}
         return _q_model(config, config.dqn.model_copy(update=threads), policy, rng)
@@ -176,20 +178,24 @@ def _q_model(config: TrainingConfig, settings: DqnConfig, policy: PolicySpec, rn
     return DenseQModel(policy, settings, rng)
 
 
+def _continuous_settings(config: TrainingConfig, lag: int) -> SacConfig | Td3Config:
+    settings = config.sac if config.algorithm == "sac" else config.td3
+    threads = {"torch_threads": settings.torch_threads or torch_threads(lag, _cores())}
+    return settings.model_copy(update=threads)
+
+
 def _continuous(
-    config: TrainingConfig, policy: PolicySpec, environment: EnvironmentSpec, rng: np.random.Generator, lag: int
-) -> Trainer:
+    config: TrainingConfig, settings: SacConfig | Td3Config, policy: PolicySpec, rng: np.random.Generator
+) -> ContinuousModel:
     assert _needs_torch(config)
     from parlmesh.training.continuous.sac_model import SacModel
     from parlmesh.training.continuous.td3_model import Td3Model
     from parlmesh.training.torch_device import torch_device
 
-    settings = config.sac if config.algorithm == "sac" else config.td3
-    threads = {"torch_threads": settings.torch_threads or torch_threads(lag, _cores())}
-    settings, device = settings.model_copy(update=threads), torch_device(config.device)
+    device = torch_device(config.device)
     if isinstance(settings, SacConfig):
-        return ContinuousTrainer(policy, environment, settings, SacModel(policy, settings, rng, device), rng)
-    return ContinuousTrainer(policy, environment, settings, Td3Model(policy, settings, rng, device), rng)
+        return SacModel(policy, settings, rng, device)
+    return Td3Model(policy, settings, rng, device)
 
 
 def _needs_torch(config: TrainingConfig) -> bool:

@@ -12,6 +12,7 @@ from parlmesh.algorithm_choice import model_for
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import PolicySpec
 from parlmesh.telemetry import get_logger
+from parlmesh.training.continuous.sac_model import SacModel
 from parlmesh.training.numpy_model import Memory, Minibatch, Model, Steps
 from parlmesh.training.numpy_q_model import QModel
 from parlmesh.training.replay_trainer import Minibatch as QMinibatch
@@ -58,6 +59,7 @@ class Rank:
             "hold": self._hold,
             "step": self._step,
             "q_step": self._q_step,
+            "sac_step": self._sac_step,
             "follow": lambda order, arrays: self._model.follow(order["rate"]),
         }
         while True:
@@ -105,6 +107,13 @@ class Rank:
         share, count = self._share, order["count"]
         share.weight, share.first, share.count = len(arrays["actions"]) / count, order["first"], count
         model.step(QMinibatch(**arrays), order["learning_rate"])
+
+    def _sac_step(self, order: Mapping[str, Any], arrays: Arrays) -> None:
+        model: SacModel = self._model
+        share, count, rows = self._share, order["count"], dict(arrays)
+        noise = rows.pop("noise")
+        share.weight, share.first, share.count = len(rows["returns"]) / count, order["first"], count
+        model.step(QMinibatch(**rows), order["learning_rate"], noise)
 
 
 def obey(group: Group) -> int:

@@ -43,10 +43,12 @@ def check_processes(training: TrainingConfig) -> None:
         known = ", ".join(RANKED)
         message = f"training.processes must be 1 for {training.algorithm}, got {count}; {known} can have several"
         raise ConfigError(message, key="training.processes")
-    ppo = training.algorithm == "ppo"
-    most = training.num_envs * training.batch_trajectories if ppo else training.dqn.minibatch_steps
+    most, named = {
+        "ppo": (training.num_envs * training.batch_trajectories, "num_envs x training.batch_trajectories"),
+        "dqn": (training.dqn.minibatch_steps, "dqn.minibatch_steps"),
+        "sac": (training.sac.minibatch_steps, "sac.minibatch_steps"),
+    }[training.algorithm]
     if count > most:
-        named = "num_envs x training.batch_trajectories" if ppo else "dqn.minibatch_steps"
         message = f"training.processes must be at most training.{named}, which is {most}, got {count}"
         raise ConfigError(message, key="training.processes")
 
@@ -60,7 +62,7 @@ def several(
     if size == 1:
         return None, lambda model: model
     from .rank_processes import Children, Launched
-    from .ranked_model import RankedModel, RankedQModel
+    from .ranked_model import RankedModel, RankedQModel, RankedSacModel
 
     launcher, seconds = Launcher.found(), training.process_seconds
     children = Children(size, config.run_dir / "ranks", seconds)
@@ -71,5 +73,5 @@ def several(
         "plugins": list(config.plugins),
         "max_policy_lag": max_policy_lag,
     }
-    ranked = RankedQModel if training.algorithm == "dqn" else RankedModel
-    return members, lambda model: ranked(model, members, order, metrics.RANKS_LOST.inc)
+    ranked: dict[str, Callable[..., Any]] = {"ppo": RankedModel, "dqn": RankedQModel, "sac": RankedSacModel}
+    return members, lambda model: ranked[training.algorithm](model, members, order, metrics.RANKS_LOST.inc)

@@ -11,8 +11,10 @@ import numpy as np
 from parlmesh.algorithms.ppo import PpoTerms
 from parlmesh.errors import Unavailable
 from parlmesh.telemetry import get_logger
+from parlmesh.training.continuous.sac_model import SacModel
 from parlmesh.training.numpy_model import Memory, Minibatch, Model, Steps
 from parlmesh.training.numpy_q_model import QModel, QStep
+from parlmesh.training.replay_trainer import Learnt
 from parlmesh.training.replay_trainer import Minibatch as QMinibatch
 from parlmesh.types import Array
 
@@ -233,6 +235,40 @@ class RankedQModel(_Ranked):
         sharing.weight, sharing.first, sharing.count = cuts[1] / count, 0, count
         step = self._own.step(QMinibatch(**_rows(minibatch, slice(0, cuts[1]))), learning_rate)
         return step._replace(errors=sharing.errors)
+
+
+class RankedSacModel(_Ranked):
+    """For SAC. The replay and the noise are rank 0's; the rows of each minibatch are divided."""
+
+    _own: SacModel
+
+    def step(self, minibatch: QMinibatch, learning_rate: float) -> Learnt:
+        """One gradient step of critics, actor and temperature on all ranks."""
+        noise = self._own.noise(len(minibatch.returns))
+        return self._until_done(lambda group: self._step(group, minibatch, learning_rate, noise))
+
+    def _step(self, group: Group, minibatch: QMinibatch, learning_rate: float, noise: Array) -> Learnt:
+        # A rank may be lost when the critics have made their step and the actor has not.
+        before, count = self._own.tensors(), len(minibatch.returns)
+        cuts = [count * rank // group.size for rank in range(group.size + 1)]
+
+        def drawn(rank: int) -> Array:
+            first, last = cuts[rank], cuts[rank + 1]
+            return np.concatenate((noise[first:last], noise[count + first : count + last]))
+
+        try:
+            for rank in range(1, group.size):
+                first, last = cuts[rank], cuts[rank + 1]
+                order = {"do": "sac_step", "first": first, "count": count, "learning_rate": learning_rate}
+                group.send(rank, order, {"noise": drawn(rank), **_rows(minibatch, slice(first, last))})
+            sharing = self._sharing
+            assert sharing is not None
+            sharing.weight, sharing.first, sharing.count = cuts[1] / count, 0, count
+            learnt = self._own.step(QMinibatch(**_rows(minibatch, slice(0, cuts[1]))), learning_rate, drawn(0))
+        except RankLost:
+            self._own.restore(before)
+            raise
+        return learnt._replace(errors=sharing.errors)
 
 
 def _columns(minibatch: Minibatch, chosen: Any) -> dict[str, Array]:

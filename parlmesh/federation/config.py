@@ -3,7 +3,7 @@
 import math
 from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from parlmesh.config import Config
 from parlmesh.errors import InvalidInput
@@ -119,6 +119,17 @@ class PrivacyConfig(Config):
     """Probability that the guarantee does not hold."""
     epsilon_budget: float = Field(default=0.0, ge=0.0)
     """The federation ends before it gives away more; 0 = no budget."""
+
+    @field_validator("mode", mode="before")
+    @classmethod
+    def _offered(cls, mode: object) -> object:
+        if mode == "distributed":
+            raise ValueError(
+                "distributed noise (discrete Gaussian or Skellam, each node a part of it) is not offered: what it"
+                " promises would rest on the nodes that stay and on none of them leaving its part out; with a secure"
+                " sum choose central, where the learner adds the noise to the sum, or local without one"
+            )
+        return mode
 
 
 class SecureConfig(Config):

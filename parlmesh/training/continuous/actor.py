@@ -1,6 +1,6 @@
 """The policy of continuous actions in training, and how its weights reach those who act with numpy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
+from ..shared_step import Share
 from .perceptron import Optimised, Perceptron, initial
 
 
@@ -27,10 +28,16 @@ class Actor:
         """Outputs [B, outputs] of features [B, size]."""
         return self._network.forward(features)
 
-    def step(self, outputs_gradient: Tensor, learning_rate: float) -> None:
-        """Down the gradient of the last `forward`, for d loss / d outputs of its first rows."""
+    def step(
+        self, outputs_gradient: Tensor, learning_rate: float, share: Share | None = None, terms: Sequence[float] = ()
+    ) -> Sequence[float]:
+        """Down the gradient of the last `forward`, for d loss / d outputs of its first rows; the terms of all who share
+        the step."""
         self._network.backward(outputs_gradient)
+        if share is not None:
+            terms = share(self._optimised.gradient, terms)
         self._optimised.step(learning_rate)
+        return terms
 
     def policy_weights(self) -> dict[str, Array]:
         """Copies under the names and in the layout that actors read."""

@@ -11,6 +11,7 @@ from parlmesh.policies import PolicySpec
 from parlmesh.policies.numpy_networks import parameter_count
 from parlmesh.types import Array
 
+from ..shared_step import Share
 from .perceptron import Optimised, Perceptron, initial
 
 
@@ -48,18 +49,28 @@ class TwinCritics:
         return _values(self._target, torch.cat((features, actions), dim=1))
 
     def fit(
-        self, features: Tensor, actions: Tensor, targets: Tensor, weights: Tensor | None, learning_rate: float
+        self,
+        features: Tensor,
+        actions: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        learning_rate: float,
+        share: Share | None = None,
     ) -> Fit:
-        """One step down ½ Σ_i mean(weight · (Q_i − target)²)."""
+        """One step down ½ Σ_i mean(weight · (Q_i − target)²), over the rows of all who share it."""
         values = _values(self._online, torch.cat((features, actions), dim=1))
         errors = values - targets
         flow = (errors if weights is None else errors * weights) / len(targets)
         for critic, gradient in zip(self._online, flow, strict=True):
             critic.backward(gradient.unsqueeze(1))
+        sizes = errors.abs().mean(dim=0)
+        terms = torch.stack((0.5 * (flow * errors).sum(), values.mean(), sizes.mean()))
+        if share is not None:
+            terms = torch.tensor(share(self._optimised.gradient, terms.tolist(), sizes.cpu().numpy()))
         norm = torch.linalg.vector_norm(self._optimised.gradient)
         self._optimised.step(learning_rate)
-        sizes = errors.abs().mean(dim=0)
-        return Fit(0.5 * (flow * errors).sum(), values.mean(), sizes.mean(), norm, sizes)
+        loss, value, error = terms
+        return Fit(loss, value, error, norm, sizes)
 
     def lowest(self, features: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """min(Q1, Q2) [B] and its gradient for the actions [B, D]."""

@@ -13,6 +13,7 @@ from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
 
 from ..replay_trainer import Learnt, Minibatch
+from ..shared_step import Share
 from ..torch_device import CPU
 from .actor import Actor
 from .config import SacConfig
@@ -22,6 +23,9 @@ from .torch_minibatch import on_device
 
 class SacModel:
     """The temperature is kept by its logarithm, and has an Adam of its own."""
+
+    # Set where several processes share every gradient step.
+    share: Share | None = None
 
     def __init__(
         self, spec: PolicySpec, config: SacConfig, rng: np.random.Generator, device: torch.device = CPU
@@ -36,30 +40,40 @@ class SacModel:
         start = config.initial_temperature if config.temperature == "auto" else config.temperature
         self._log_temperature = np.array([math.log(start) if start else -math.inf])
         self._adam = Adam(1, epsilon=1e-8)
-        dimensions = spec.action.outputs
-        self._target_entropy = -float(dimensions) if config.target_entropy is None else config.target_entropy
+        self._dimensions = spec.action.outputs
+        self._target_entropy = -float(self._dimensions) if config.target_entropy is None else config.target_entropy
+
+    def noise(self, count: int) -> Array:
+        """What the actions of a step are drawn by [2 B, D]: those where its rows begin, then those where they end."""
+        return self._rng.standard_normal((2 * count, self._dimensions), dtype=np.float32)
 
     @torch.no_grad()
-    def step(self, minibatch: Minibatch, learning_rate: float) -> Learnt:
+    def step(self, minibatch: Minibatch, learning_rate: float, noise: Array | None = None) -> Learnt:
         """Critics first; the actor then asks the critics that have learnt, about actions drawn before."""
         count, temperature = len(minibatch.returns), float(np.exp(self._log_temperature[0]))
         features, following, actions, returns, discounts, weights = on_device(minibatch, self._device)
         # The policy is asked once about both ends of the steps: it does not change in between.
         outputs = self._actor.forward(torch.cat((features, following)))
-        noise = self._rng.standard_normal((2 * count, actions.shape[1]), dtype=np.float32)
-        drawn = squashed_gaussian(outputs, torch.from_numpy(noise).to(self._device))
+        drawn = squashed_gaussian(
+            outputs, torch.from_numpy(self.noise(count) if noise is None else noise).to(self._device)
+        )
         next_values = self._critics.target(following, drawn.actions[count:])
         targets = soft_targets(returns, discounts, next_values, drawn.log_probs[count:], temperature)
-        fit = self._critics.fit(features, actions, targets, weights, learning_rate)
+        fit = self._critics.fit(features, actions, targets, weights, learning_rate, self.share)
         now = drawn._replace(
             actions=drawn.actions[:count], log_probs=drawn.log_probs[:count], spread=drawn.spread[:count]
         )
         values, action_gradient = self._critics.lowest(features, now.actions)
-        self._actor.step(policy_gradient(outputs[:count], now, action_gradient, temperature), learning_rate)
-        self._critics.follow(self._config.target_rate)
+        gradient = policy_gradient(outputs[:count], now, action_gradient, temperature)
         log_prob = now.log_probs.mean()
+        terms = torch.stack((-log_prob, temperature * log_prob - values.mean()))
+        if self.share is not None:
+            terms = torch.tensor(self._actor.step(gradient, learning_rate, self.share, terms.tolist()))
+        else:
+            self._actor.step(gradient, learning_rate)
+        self._critics.follow(self._config.target_rate)
         loss, value, error, norm, entropy, policy_loss = torch.stack(
-            (fit.loss, fit.value, fit.error, fit.norm, -log_prob, temperature * log_prob - values.mean())
+            (fit.loss, fit.value, fit.error, fit.norm, *terms)
         ).tolist()
         if self._learnt:
             # d/d log α of −log α · (log π + target entropy)

@@ -34,6 +34,12 @@ DQN: dict[str, Any] = {
     },
 }
 PRIORITISED = {**DQN, "dqn": {**DQN["dqn"], "replay": {**DQN["dqn"]["replay"], "kind": "prioritised"}}}
+SAC: dict[str, Any] = {
+    "algorithm": "sac",
+    "environment": {"id": "Pendulum-v1"},
+    "hidden": [16],
+    "sac": {"minibatch_steps": 33, "random_steps": 0, "replay": {"min_steps": 100, "samples_per_insert": 4.0}},
+}
 RECURRENT = {**PPO, "network": "recurrent", "ppo": {"minibatch_steps": 96, "normalise_advantages": "minibatch"}}
 
 
@@ -51,9 +57,9 @@ def trained(folder: Path, settings: dict[str, Any], processes: int) -> Iterator[
             members.close()
 
 
-def batches(trainer: Trainer, count: int) -> list[list[Fragment]]:
+def batches(trainer: Trainer, count: int, environment: str = "CartPole-v1") -> list[list[Fragment]]:
     policy = load_policy(trainer.policy_blob())
-    collectors = [Collector({"id": "CartPole-v1"}, 8, collector_seed(0, name, 1)) for name in "ab"]
+    collectors = [Collector({"id": environment}, 8, collector_seed(0, name, 1)) for name in "ab"]
     return [[collector.collect(policy, 16) for collector in collectors] for _ in range(count)]
 
 
@@ -71,6 +77,7 @@ def furthest(one: Trainer, other: Trainer) -> float:
     [
         PPO,
         pytest.param(DQN, marks=pytest.mark.slow),
+        pytest.param(SAC, marks=pytest.mark.slow),
         pytest.param({**PPO, "backend": "torch"}, marks=pytest.mark.slow),
         pytest.param({**DQN, "backend": "torch"}, marks=pytest.mark.slow),
         # In numpy, whose sums are the same: rounding decides between neighbours of a prioritised draw.
@@ -78,13 +85,14 @@ def furthest(one: Trainer, other: Trainer) -> float:
         pytest.param(RECURRENT, marks=pytest.mark.slow),
         pytest.param({**PPO, "normalise_observations": True}, marks=pytest.mark.slow),
     ],
-    ids=["ppo", "dqn", "ppo-torch", "dqn-torch", "prioritised", "recurrent", "normalised"],
+    ids=["ppo", "dqn", "sac", "ppo-torch", "dqn-torch", "prioritised", "recurrent", "normalised"],
 )
 def test_two_ranks_equal_one_process_also_when_one_is_killed_between(tmp_path: Path, settings: dict[str, Any]) -> None:
     with trained(tmp_path, settings, 1) as (alone, nobody), trained(tmp_path, settings, 2) as (together, children):
         assert nobody is None
         assert children is not None
-        for number, batch in enumerate(batches(alone, UPDATES)):
+        environment = settings.get("environment", {}).get("id", "CartPole-v1")
+        for number, batch in enumerate(batches(alone, UPDATES, environment)):
             if number == UPDATES // 2:
                 (killed,) = children.pids
                 os.kill(killed, signal.SIGKILL)

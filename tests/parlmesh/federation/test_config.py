@@ -56,6 +56,7 @@ SECURE = {"secure": {"enabled": True}, "gate": {"max_samples": 100}, "quorum": 3
         ({"privacy": {"mode": "local"}}, "privacy.mode must not be local"),
         ({"quorum": 2}, "quorum must be >= 3, got 2"),
         ({"selection": {"min_nodes": 10, "over_selection": 2.0}}, "over_selection must be <= 1 / secure.threshold"),
+        ({"privacy": {"mode": "distributed"}}, "distributed noise .* is not offered"),
     ],
 )
 def test_what_a_secure_sum_cannot_do_is_refused_in_one_sentence(changes, sentence):
