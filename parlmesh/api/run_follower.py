@@ -67,8 +67,14 @@ class Progress:
     """Policy version of the newest checkpoint on disk; 0 before the first."""
     reason: str = ""
     """Why it ended, or makes no progress now."""
+    failed_rollouts: int = 0
+    failed_evaluations: int = 0
+    last_failure: str = ""
+    """One sentence on the last of them."""
     traceback: str = ""
     """Of the last failure in an environment or a plug-in."""
+    notes: tuple[str, ...] = ()
+    """Advice on the settings, in sentences."""
     environment: dict[str, Any] = field(default_factory=dict)
 
 
@@ -231,7 +237,11 @@ class Follower:
             evaluations=told.evaluations,
             checkpoint_version=told.checkpoint_version,
             reason=training.reason or training.obstacle,
+            failed_rollouts=told.failed_rollouts,
+            failed_evaluations=told.failed_evaluations,
+            last_failure=told.last_failure,
             traceback=told.last_failure_traceback,
+            notes=tuple(training.notes),
             environment=dict(configuration.get("environment") or {}),
         )
 

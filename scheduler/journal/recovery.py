@@ -174,7 +174,7 @@ class Recovery:
             actor = self._life.fleet.actors[actor_id] = Actor(actor_id)
             # Actors wait longer between their tries when the scheduler was away: they get a whole lease.
             leases = self._life.config.leases
-            actor.lost_at = self._now
+            actor.lost_at = actor.last_seen = self._now
             actor.kept_until = self._now + max(leases.duration_seconds, leases.reconnect_seconds)
         return actor
 

@@ -118,6 +118,9 @@ class Committer:
 
     async def close(self, deadline_seconds: float) -> bool:
         """Commits what was added and stops; False when the store did not take it in time."""
+        if self._loop is None:
+            # A server that could not begin to listen: nobody was told anything.
+            return self._given == self._committed
         self._batches.put(None)
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._thread.join, deadline_seconds)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,18 @@ def test_a_path_that_cannot_be_a_store_ends_the_start_with_one_line(path: str, t
         process.assert_exits(1)
         assert process.lines[-1].startswith("error: ")
         assert not process.events("service_failed")
+
+
+def test_settings_that_cannot_serve_end_with_their_sentence_and_exit_code_also_with_a_store(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        store = f"store.path={tmp_path / 's.sqlite'}"
+        for settings, code in (
+            (("listen.host=0.0.0.0", "listen.port=0"), 4),
+            ((f"listen.port={taken.getsockname()[1]}",), 3),
+            (("listen.port=0", "security.certificate=nofile", "security.key=x", "security.ca=y"), 4),
+        ):
+            given = (store, "metrics.port=null", *settings)
+            with Process("scheduler", *(part for each in given for part in ("--set", each)), cwd=ROOT) as process:
+                process.assert_exits(code)
+                assert process.lines[-1].startswith("error: ")
+                assert not process.events("service_failed")

@@ -38,6 +38,8 @@ def top(
 ) -> None:
     """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains.
 
+    A fleet whose run has ended already is shown until Ctrl-C.
+
     The keys 1 to 5 and Tab show the run, the actors, the newest tasks, all runs, and the rounds of a federation.
     """
     from parlmesh.cli.screen.top_tabs import NAMES
@@ -72,7 +74,7 @@ async def _follow(
     scheduler: str, learner: str, security: "SecurityConfig", run_id: str, *, tab: str, plain: bool
 ) -> None:
     from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
-    from parlmesh.cli.screen.fleet_view import FleetView
+    from parlmesh.cli.screen.fleet_view import FINAL_STATES, FleetView
     from parlmesh.cli.screen.key_presses import pressed
     from parlmesh.cli.screen.live_display import shown
     from parlmesh.cli.screen.live_table import console
@@ -86,7 +88,8 @@ async def _follow(
         with pressed(tabs.press):
             polling = poll_scheduler(view, scheduler, security)
             filling = keep_current(tabs, scheduler, learner, security)
-            if followed is None:
+            if followed is None or (not run_id and not plain and followed.state in FINAL_STATES):
+                # The fleet is what there is to see: it stays until Ctrl-C.
                 await first_of(polling, filling)
             else:
                 await first_of(follow_training(view, learner, security, followed.run_id), polling, filling)
