@@ -88,6 +88,22 @@ async def test_a_refused_submit_is_said_and_tried_again_until_it_is_taken(reason
         await wait_until_async(lambda: obstacles[-1] == "", WAIT)
 
 
+async def test_a_submit_that_a_stopping_scheduler_cut_off_is_tried_again(monkeypatch):
+    cut_off, submit = [2], Refusing.SubmitTasks
+
+    async def cut(self, request, context):
+        if cut_off[0]:
+            cut_off[0] -= 1
+            await context.abort(grpc.StatusCode.CANCELLED, "")
+        return await submit(self, request, context)
+
+    monkeypatch.setattr(Refusing, "SubmitTasks", cut)
+    async with dispatching(lambda outcome: None) as (scheduler, dispatcher, _):
+        (task_id,) = dispatcher.submit([task_pb2.TaskSpec(kind="rollout")])
+        await wait_until_async(lambda: scheduler.tasks == [task_id], WAIT)
+    assert cut_off == [0]
+
+
 async def test_a_task_that_is_still_refused_is_not_lost_and_can_be_taken_back(monkeypatch):
     monkeypatch.setattr("learner.sources.scheduler_client._SWEEP_SECONDS", 0.05)
     outcomes = []
