@@ -32,6 +32,8 @@ from .traffic import Demands, capacities
 
 SEGMENTS_PAY_NODES = 1500
 """From here on distances by segments are found sooner than by one Dijkstra from every node, also in one process."""
+THREAD_PAYS_NODES = 300
+"""Up to here distances are found in a few milliseconds, on a busy machine sooner than a thread has begun."""
 _PIECES = 64
 
 
@@ -105,7 +107,8 @@ class PARLMeshOptimizer:
         if Where(where) is Where.FLEET:
             return await self._by_segments(graph, Where.FLEET, most_members, progress)
         if graph.nodes < SEGMENTS_PAY_NODES:
-            found = await asyncio.to_thread(all_distances, graph)
+            small = graph.nodes <= THREAD_PAYS_NODES
+            found = all_distances(graph) if small else await asyncio.to_thread(all_distances, graph)
             return found, {"where": "here", "why": why, "segments": 1}
         distance, made = await self._by_segments(graph, Where.HERE, most_members, progress)
         return distance, {**made, "why": why}

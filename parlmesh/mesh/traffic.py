@@ -5,6 +5,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import ParseError
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from parlmesh.types import Array
 
 from .formats import read_text
 from .formats.attribute_names import as_number
+from .formats.sndlib import is_sndlib, sndlib_network
 from .graph import Graph
 from .measured_mesh import Mesh
 
@@ -116,17 +118,19 @@ def capacities(mesh: Mesh, graph: Graph, default: float | None = None) -> Array:
 
 
 def read_demands(mesh: Mesh, file: Path) -> Demands:
-    """CSV with the columns source, target, volume, or JSON: a list of such objects, also under `demands`.
+    """CSV with the columns source, target, volume, or JSON: a list of such objects, also under `demands`; or SNDlib.
 
     SNDlib's `demandValue` and `demand_value` are read as the volume.
     """
     text = read_text(file)
     try:
+        if is_sndlib(text):
+            return Demands.of(mesh, sndlib_network(text).demands)
         rows = _json_rows(json.loads(text)) if text.lstrip()[:1] in "[{" else list(csv.DictReader(text.splitlines()))
         return Demands.of(mesh, [_row(file, row) for row in rows])
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, csv.Error, ParseError) as error:
         raise InvalidInput(
-            f"{file} must be CSV with the columns {', '.join(_COLUMNS)} or JSON with these keys: {error!r}",
+            f"{file} must be CSV with the columns {', '.join(_COLUMNS)}, JSON with these keys, or SNDlib: {error!r}",
             reason="DEMANDS",
         ) from error
 

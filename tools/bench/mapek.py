@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=50)
     data = Path(os.environ.get("PARLMESH_DATA", "data"))
     parser.add_argument("--nab", type=Path, default=data / "nab", help="folder of NAB series; by PARLMESH_DATA")
+    parser.add_argument("--trace", type=Path, help="a trace of SWIM's own (*.delta) for its managers, besides ours")
     arguments = parser.parse_args()
     from parlmesh.grpc_engine import choose_engine
 
@@ -117,7 +118,7 @@ def main() -> None:
          f"{sequential / fleet:.1f} times as fast")  # fmt: skip
     _say(f"  one slow node in ten in each phase: with barriers {times['skewed_barriers']:.2f} s, "
          f"pipelined {times['skewed_pipelined']:.2f} s")  # fmt: skip
-    result |= planners()
+    result |= planners(arguments.trace)
     if not arguments.quick:
         if arguments.nab.is_dir():
             result["detectors"] = detectors(arguments.nab)
@@ -126,20 +127,32 @@ def main() -> None:
     print(json.dumps(result))
 
 
-def planners() -> dict[str, Any]:
+def planners(trace: Path | None) -> dict[str, Any]:
     from parlmesh.mapek.simulation.incidents import compare
-    from parlmesh.mapek.simulation.swim import MANAGERS, day, total_utility
+    from parlmesh.mapek.simulation.swim import MANAGERS, day, total_utility, traced
 
-    rows = compare((0, 1, 2))
-    for row in rows:
-        _say(f"  200 incidents, seed {row['seed']:.0f}: rules {row['rules_seconds']:.1f} s to recovery, "
-             f"learned {row['learned_seconds']:.1f} s, {row['shorter']:.0%} shorter")  # fmt: skip
+    rows = {"by_label": compare((0, 1, 2)), "by_cause": compare((0, 1, 2), by_cause=True)}
+    for kind, each in rows.items():
+        for row in each:
+            _say(f"  200 incidents {kind}, seed {row['seed']:.0f}: rules {row['rules_seconds']:.1f} s to recovery, "
+                 f"learned {row['shorter']:.0%}, trained policy {row['policy_shorter']:.0%} shorter")  # fmt: skip
+    loads = {"generated": [day(seed) for seed in range(5)]}
+    if trace is not None:
+        loads[trace.name] = [traced(trace)]
     utilities = {
-        boot: {name: sum(total_utility(name, day(seed), boot, seed) for seed in range(5)) / 5 for name in MANAGERS}
-        for boot in (0.0, 60.0, 120.0, 180.0, 240.0)
+        name: {
+            boot: {
+                manager: sum(total_utility(manager, load, boot, seed) for seed, load in enumerate(each)) / len(each)
+                for manager in MANAGERS
+            }
+            for boot in (0.0, 60.0, 120.0, 180.0, 240.0)
+        }
+        for name, each in loads.items()
     }
-    for boot, each in utilities.items():
-        _say(f"  SWIM, {boot:.0f} s to boot: " + ", ".join(f"{name} {value:.0f}" for name, value in each.items()))
+    for name, by_boot in utilities.items():
+        for boot, found in by_boot.items():
+            told = ", ".join(f"{manager} {value:.0f}" for manager, value in found.items())
+            _say(f"  SWIM, load {name}, {boot:.0f} s to boot: {told}")
     return {"incidents": rows, "swim_utility": utilities}
 
 

@@ -8,6 +8,9 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from parlmesh.errors import InvalidInput
 
 PERIOD_SECONDS = 60.0
 PERIODS = 105
@@ -149,6 +152,21 @@ def day(seed: int) -> list[float]:
         rate += sum(high * math.exp(-(minute - at) / fade) for at, high, fade in crowds if minute >= at)
         rates.append(min(max(rate, 2.0), 90.0))
     return rates
+
+
+def traced(file: Path) -> list[float]:
+    """Requests a second of each minute of a trace of SWIM's own: a file of the seconds between requests, one a line."""
+    counts = [0] * PERIODS
+    at = 0.0
+    try:
+        for line in file.read_text().split():
+            at += float(line)
+            if not 0.0 <= at < PERIODS * PERIOD_SECONDS:
+                break
+            counts[int(at / PERIOD_SECONDS)] += 1
+    except (OSError, ValueError) as error:
+        raise InvalidInput(f"{file} is no trace of seconds between requests: {error}") from None
+    return [count / PERIOD_SECONDS for count in counts]
 
 
 def total_utility(manager: str, rates: Sequence[float], boot_seconds: float, seed: int) -> float:

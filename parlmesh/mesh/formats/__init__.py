@@ -11,6 +11,7 @@ from parlmesh.mesh.measured_mesh import Mesh
 from .gml import read_gml
 from .json_and_graphml import is_netjson, read_graphml, read_netjson, read_node_link
 from .routing_daemons import read_babel, read_batman_document, read_batman_lines, read_olsr_document, read_olsr_text
+from .sndlib import is_sndlib, read_sndlib
 
 LARGEST_FILE_BYTES = 32 << 20
 MOST_DUMPS = 2000
@@ -41,6 +42,8 @@ def read_text(file: Path) -> str:
 
 def _mesh(name: str, text: str) -> Mesh:
     start = text.lstrip()
+    if is_sndlib(text):
+        return read_sndlib(name, text)
     if start.startswith("<"):
         return read_graphml(name, text)
     if start.startswith("{"):
@@ -75,8 +78,8 @@ def _told(file: str, read: Any) -> Mesh:
         raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, ParseError) as error:
         raise InvalidInput(
-            f"{file} is no GML, GraphML, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd or "
-            f"babeld: {type(error).__name__} {error}",
+            f"{file} is no GML, GraphML, SNDlib, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd "
+            f"or babeld: {type(error).__name__} {error}",
             reason="TOPOLOGY",
         ) from error
     except Exception as error:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,13 @@ import yaml
 from parlmesh.client import PARLController
 from parlmesh.client.sync import Controller
 from parlmesh.mapek.config import MapekConfig
+from parlmesh.mapek.execute_handler import Execute
+from parlmesh.mapek.handlers import Analyse, Plan
 from parlmesh.mapek.knowledge import Knowledge
 from parlmesh.mapek.loop import MapekLoop
 from parlmesh.mapek.node.settings import VARIABLE
+
+from .local_fleet import LocalFleet, Readings
 
 NODES = 50
 HERE = Path(__file__).parent
@@ -126,3 +130,28 @@ def loop_of(controller: PARLController, knowledge: Knowledge, request: pytest.Fi
         return MapekLoop(controller, settings, kept, **({"clock": clock} if clock else {}))
 
     return make
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What the action of `lever.py` did, by lines."""
+    settings = tmp_path / "node.yaml"
+    allow = {"allow": {"lever": ["*"]}, "actions": {"lever": "lever:Lever"}}
+    settings.write_text(yaml.safe_dump({"state": str(tmp_path / "state"), **allow}))
+    monkeypatch.setenv(VARIABLE, str(settings))
+    monkeypatch.setenv("LEVER", str(tmp_path / "notes"))
+    monkeypatch.syspath_prepend(str(HERE))
+    file = tmp_path / "notes"
+    return lambda: file.read_text().split() if file.exists() else []
+
+
+@pytest.fixture
+def readings() -> Readings:
+    return Readings()
+
+
+@pytest.fixture
+def fleet(readings: Readings) -> LocalFleet:
+    """Two nodes in this process."""
+    handlers: dict[str, Any] = {each.kind: each for each in (readings, Analyse(), Plan(), Execute())}
+    return LocalFleet(handlers, ["a", "b"])

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from parlmesh.client import ActorInfo, ActorState, TaskRequest
+from parlmesh.client import ActorInfo, ActorState, PARLController, TaskRequest
 from parlmesh.errors import FleetError, Unavailable
+from parlmesh.mapek.config import MapekConfig
+from parlmesh.mapek.knowledge import Knowledge
+from parlmesh.mapek.loop import MapekLoop
 
 
 class Killed(BaseException):
@@ -65,3 +68,37 @@ class LocalFleet:
         if self.dies(kind, parameters, "after"):
             raise Killed
         return [Answer(None, Unavailable("lost", reason="ACTOR_LOST")) if self.lost(kind, parameters) else answer]
+
+
+class Readings:
+    """What a test says of the nodes."""
+
+    kind = "mapek_monitor"
+    runs_in = "loop"
+
+    def __init__(self) -> None:
+        self.cpu: dict[str, Any] = {}
+        self.others: dict[str, float] = {}
+
+    async def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Any) -> dict[str, Any]:
+        return {"metrics": {"cpu_percent": self.cpu.get(parameters["node"], 20.0), **self.others}}
+
+
+def local_config(**changes: Any) -> MapekConfig:
+    """CPU above 80 is met by pulling a lever; a changed action is pulled instead."""
+    action = {"kind": "lever", "parameters": {"target": "{node}"}, "verify": {"below": 1000}}
+    return MapekConfig.model_validate(
+        {
+            "dry_run": False,
+            "thresholds": [{"metric": "cpu_percent", "above": 80}],
+            "rules": [{"symptom": "cpu_percent", "actions": ["pull"], "cooldown_seconds": 3600}],
+            "actions": {"pull": action | changes.pop("action", {})},
+            "lease_seconds": 0.001,
+            **changes,
+        }
+    )
+
+
+def local_loop(fleet: LocalFleet, knowledge: Knowledge, **changes: Any) -> MapekLoop:
+    clock = changes.pop("clock", None)
+    return MapekLoop(cast(PARLController, fleet), local_config(**changes), knowledge, clock=clock)

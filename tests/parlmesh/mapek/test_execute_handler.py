@@ -5,36 +5,21 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from parlmesh.errors import InvalidInput
 from parlmesh.mapek.execute_handler import Execute
 from parlmesh.mapek.node.deeds import Deeds, DeedState
 from parlmesh.mapek.node.node_memory import NodeState
-from parlmesh.mapek.node.settings import VARIABLE, node_settings
+from parlmesh.mapek.node.settings import node_settings
 from parlmesh.testing.clocks import HandClock
 from parlmesh.testing.processes import wait_until_async
 
 HERE = Path(__file__).parent
 SECONDS = 20.0
-
-
-@pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
-    """What the action of `lever.py` did, by lines."""
-    settings = tmp_path / "node.yaml"
-    allow = {"allow": {"lever": ["*"]}, "actions": {"lever": "lever:Lever"}}
-    settings.write_text(yaml.safe_dump({"state": str(tmp_path / "state"), **allow}))
-    monkeypatch.setenv(VARIABLE, str(settings))
-    monkeypatch.setenv("LEVER", str(tmp_path / "notes"))
-    monkeypatch.syspath_prepend(str(HERE))
-    file = tmp_path / "notes"
-    return lambda: file.read_text().split() if file.exists() else []
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.mesh.formats import read_mesh
+from parlmesh.mesh.traffic import read_demands
 
 BATMAN_LINES = """{ "primary" : "fe:01" }
 { "secondary" : "fe:11", "of" : "fe:01" }
@@ -140,6 +141,72 @@ def test_gml_keeps_parallel_links_labels_and_places(tmp_path):
     assert mesh.nodes == ("A", "B#1", "B#2")
     assert (mesh.cables, mesh.links[0].rate_mbps, mesh.links[0].label) == (2, 155.0, "155 Mbps")
     assert mesh.positions[0] == (1.0, 2.0)
+
+
+NATIVE = """?SNDlib native format; type: network; version: 1.0
+# network tiny
+META (
+  unit = MBITPERSEC
+)
+NODES (
+  Berlin ( 13.40 52.52 )
+  Hamburg ( 9.99 53.55 )
+  Ulm ( 9.98 48.40)
+)
+LINKS (
+  L1 ( Berlin Hamburg ) 0.00 0.00 7.00 0.00 ( 155.00 1.0 622.00 2.0 )
+  L2 ( Hamburg Ulm ) 40.00 0.00 3.00 0.00 ( UNLIMITED 0.0 )
+)
+DEMANDS (
+  D1 ( Berlin Ulm ) 2 12.50 UNLIMITED
+  D2 ( Ulm Hamburg ) 1 3.00 5
+)
+ADMISSIBLE_PATHS (
+  D1 (
+    P_0 ( L1 L2 )
+  )
+)
+"""
+XML = """<?xml version="1.0"?>
+<network xmlns="http://sndlib.zib.de/network" version="1.0">
+ <networkStructure>
+  <nodes coordinatesType="geographical">
+   <node id="Berlin"><coordinates><x>13.40</x><y>52.52</y></coordinates></node>
+   <node id="Hamburg"><coordinates><x>9.99</x><y>53.55</y></coordinates></node>
+   <node id="Ulm"><coordinates><x>9.98</x><y>48.40</y></coordinates></node>
+  </nodes>
+  <links>
+   <link id="L1"><source>Berlin</source><target>Hamburg</target><routingCost>7.0</routingCost>
+    <additionalModules><addModule><capacity>155.0</capacity><cost>1.0</cost></addModule>
+     <addModule><capacity>622.0</capacity><cost>2.0</cost></addModule></additionalModules></link>
+   <link id="L2"><source>Hamburg</source><target>Ulm</target><routingCost>3.0</routingCost>
+    <preInstalledModule><capacity>40.0</capacity><cost>0.0</cost></preInstalledModule></link>
+  </links>
+ </networkStructure>
+ <demands>
+  <demand id="D1"><source>Berlin</source><target>Ulm</target><routingUnit>2</routingUnit>
+   <demandValue>12.5</demandValue></demand>
+  <demand id="D2"><source>Ulm</source><target>Hamburg</target><demandValue>3.0</demandValue></demand>
+ </demands>
+</network>
+"""
+
+
+@pytest.mark.parametrize("text", [NATIVE, XML])
+def test_sndlib_has_places_capacities_costs_and_demands(tmp_path, text):
+    mesh = read(tmp_path, "tiny.txt", text)
+    assert mesh.nodes == ("Berlin", "Hamburg", "Ulm")
+    assert (mesh.geographic, mesh.positions[0]) == (True, (13.40, 52.52))
+    links = [(link.rate_mbps, link.cost, link.label) for link in mesh.links[::2]]
+    assert links == [(622.0, 7.0, "L1"), (40.0, 3.0, "L2")]
+    demands = read_demands(mesh, tmp_path / "tiny.txt")
+    assert list(zip(demands.source, demands.target, demands.volume, strict=True)) == [(0, 2, 25.0), (2, 1, 3.0)]
+
+
+@pytest.mark.parametrize("cut", ["LINKS (\n  L1 ( A", "NODES (\n  A ( x y )\n)", "ROADS (\n a\n)", "NODES A"])
+def test_a_broken_sndlib_is_one_sentence(tmp_path, cut):
+    with pytest.raises(InvalidInput, match="SNDlib"):
+        read(tmp_path, "broken.txt", f"?SNDlib native format; type: network; version: 1.0\n{cut}")
 
 
 @pytest.mark.parametrize(
