@@ -24,9 +24,8 @@ def explain(core: Core, task: Task, now: float) -> str:
     if task.state is TaskState.SUCCEEDED:
         return f'attempt {task.attempts} succeeded on actor "{task.actor_id}" after {task.ran:.3f} s'
     assert task.failure is not None
-    return (
-        f"{task.state.name} after {task.attempts} attempts: {task.failure.reason}: {first_line(task.failure.message)}"
-    )
+    tried = "1 attempt" if task.attempts == 1 else f"{task.attempts} attempts"
+    return f"{task.state.name} after {tried}: {task.failure.reason}: {first_line(task.failure.message)}"
 
 
 def _waiting(core: Core, task: Task, now: float) -> str:

@@ -17,20 +17,30 @@ from ..page_request import View
 POINTS = 300
 TABLE_POINTS = 12
 MOST_MODELS = 200
+MOST_RATED = 20
 TOGETHER = {
     "return/episodes": "return",
     "return/evaluation": "return",
     "loss/policy": "loss",
     "loss/value": "loss",
     "loss/total": "loss",
+    "selfplay/elo": "rating",
     "experience/learner_idle_ratio": "share of time spent waiting",
     "experience/actor_idle_ratio": "share of time spent waiting",
 }
 """Curves that belong into one chart; every other one has a scale, and so a chart, of its own."""
-FIRST = ("return", "share of time spent waiting", "policy/lag", "throughput/steps_per_second", "loss", "policy/entropy")
+FIRST = (
+    "return",
+    "rating",
+    "share of time spent waiting",
+    "policy/lag",
+    "throughput/steps_per_second",
+    "loss",
+    "policy/entropy",
+)
 """Charts in the order of what people look for; the others follow by name."""
-LEFT_OUT = frozenset({"run/elapsed_seconds", "policy/version"})
-"""Lines that only grow."""
+LEFT_OUT = frozenset({"run/elapsed_seconds", "policy/version", "selfplay/elo_error"})
+"""Lines that only grow, and the width of a rating, which stands beside its number."""
 
 
 async def runs(view: View) -> dict[str, Any]:
@@ -65,10 +75,28 @@ async def run(view: View) -> dict[str, Any]:
             ("trained", figures.seconds(progress.elapsed_seconds)),
             ("created", figures.clock(figures.moment(training.create_time))),
         ],
+        "ratings": await _ratings(view, run_id),
         "last_failure": progress.last_failure,
         "last_traceback": progress.last_failure_traceback,
         "configuration": yaml.safe_dump(MessageToDict(training.configuration), sort_keys=False),
     }
+
+
+async def _ratings(view: View, run_id: str) -> list[dict[str, Any]]:
+    """The rated models of a run of self-play, the best first."""
+    models = [model for model in await view.fleet.models() if model.run_id == run_id]
+    rated = [(model, MessageToDict(model.metadata)) for model in models]
+    found = [(model, about) for model, about in rated if _rating(about) != figures.NONE]
+    found.sort(key=lambda each: -float(each[1]["elo"]))
+    return [
+        {
+            "version": model.version,
+            "rating": _rating(about),
+            "promoted": model.promoted,
+            "steps": figures.number(about["steps"]) if isinstance(about.get("steps"), int | float) else figures.NONE,
+        }
+        for model, about in found[:MOST_RATED]
+    ]
 
 
 def _run(training: training_pb.Training) -> dict[str, Any]:
@@ -149,8 +177,10 @@ def _short(value: float | None) -> str:
 async def models(view: View) -> dict[str, Any]:
     """The models that are kept, newest first."""
     found = await view.fleet.models()
+    shown = [_model(model, view.pulse.now()) for model in found[:MOST_MODELS]]
     return {
-        "models": [_model(model, view.pulse.now()) for model in found[:MOST_MODELS]],
+        "models": shown,
+        "rated": any(model["rating"] != figures.NONE for model in shown),
         "hidden": max(0, len(found) - MOST_MODELS),
     }
 
@@ -168,4 +198,14 @@ def _model(model: model_pb.Model, now: float) -> dict[str, Any]:
         "evaluation": figures.number(value, 1) if isinstance(value, int | float) else figures.NONE,
         "steps": figures.number(about["steps"]) if isinstance(about.get("steps"), int | float) else figures.NONE,
         "algorithm": str(about.get("algorithm", "")),
+        "rating": _rating(about),
     }
+
+
+def _rating(about: dict[str, Any]) -> str:
+    """Elo of a game's model with the half of its interval, and how many games it stands on."""
+    values = [about.get(name) for name in ("elo", "elo_error", "match_games")]
+    if not all(isinstance(value, int | float) for value in values):
+        return figures.NONE
+    elo, error, games = (float(value) for value in values if isinstance(value, int | float))
+    return f"{elo:+,.0f} ± {error:,.0f} in {figures.counted(round(games), 'game')}"

@@ -80,8 +80,14 @@ function draw(place, again) {
   place.classList.add("drawn");
   const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const right = data.series.some((each) => each.scale === "right");
-  const short = (self, values) => values.map((value) => (value === null ? "" : Math.abs(value) >= 1e4 ? value.toExponential(0).replace("e+", "e") : value));
+  const shortened = (value) => {
+    const size = Math.abs(value);
+    if (size >= 1e9) return value.toExponential(2).replace("e+", "e");
+    return size >= 1e6 ? `${Number((value / 1e6).toPrecision(4))}M` : size >= 1e4 ? `${Number((value / 1e3).toPrecision(4))}k` : value;
+  };
+  const short = (self, values) => values.map((value) => (value === null ? "" : shortened(value)));
   const steps = (self, values) => values.map((value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1e3 ? `${value / 1e3}k` : value));
+  const clock = (self, values, axis, space, step) => values.map((value) => new Date(value * 1e3).toISOString().slice(11, step < 60 ? 19 : 16));
   const plot = new uPlot({
     width: Math.max(200, place.clientWidth),
     height: 180,
@@ -90,7 +96,7 @@ function draw(place, again) {
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "UTC"),
     scales: { x: { time: Boolean(data.time) } },
     axes: [
-      { ...axis, ...(data.time ? {} : { values: steps }) },
+      { ...axis, values: data.time ? clock : steps },
       { ...axis, size: 54, values: short },
       ...(right ? [{ ...axis, scale: "right", side: 1, size: 54, values: short, grid: { show: false } }] : []),
     ],

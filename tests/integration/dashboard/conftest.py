@@ -40,6 +40,11 @@ class FakeLearning(TrainingServiceServicer, MetricsServiceServicer, ModelService
         self.training.configuration.update({"environment": {"id": "CartPole-v1"}})
         self.models = [model_pb.Model(run_id="cart", version=version, promoted=version == 3) for version in (9, 3)]
         self.steered: list[str] = []
+        self.curves = {
+            "return/episodes": [1.0, 2.0, float("nan")],
+            "return/evaluation": [3.0, 4.0, 5.0],
+            "x/zero": [0.0] * 3,
+        }
         self.federation = federation_pb.Federation(
             federation_id="fed", state=federation_pb.FEDERATION_STATE_RUNNING, round=2, aggregated_rounds=1
         )
@@ -73,8 +78,8 @@ class FakeLearning(TrainingServiceServicer, MetricsServiceServicer, ModelService
         return training_pb.PauseTrainingResponse(training=self.training)
 
     async def QueryMetrics(self, request: Any, context: Any) -> metrics_pb.QueryMetricsResponse:
-        lines = {"return/episodes": [1.0, 2.0, float("nan")], "return/evaluation": [3.0, 4.0, 5.0], "x/zero": [0.0] * 3}
-        series = [metrics_pb.Series(name=name, steps=[1, 2, 3], values=values) for name, values in lines.items()]
+        lines = self.curves.items()
+        series = [metrics_pb.Series(name=name, steps=[1, 2, 3], values=values) for name, values in lines]
         return metrics_pb.QueryMetricsResponse(series=series)
 
     async def ListModels(self, request: Any, context: Any) -> model_pb.ListModelsResponse:

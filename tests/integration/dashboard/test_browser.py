@@ -22,7 +22,7 @@ FLAGS = [
     "--disable-component-update",
     "--no-first-run",
 ]
-MILLISECONDS = 15_000
+MILLISECONDS = 60_000
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM, reason="Chromium is not installed: apt-get install chromium"),
     pytest.mark.asyncio(loop_scope="module"),

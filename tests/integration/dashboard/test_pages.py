@@ -125,6 +125,23 @@ async def test_lists_are_exported_and_no_cell_is_a_formula(world: World, shown: 
     assert (await shown.get("export?what=secrets")).status == 400
 
 
+async def test_ratings_of_self_play_stand_beside_their_models_the_best_first(world: World, shown: PageClient) -> None:
+    assert ">rating<" not in (await shown.get("models")).text
+    assert "Ratings" not in (await shown.get("run?id=cart")).text
+    newest, best = world.learning.models
+    newest.metadata.update({"elo": 35.4, "elo_error": 21.0, "match_games": 64.0, "steps": 9000})
+    best.metadata.update({"elo": 1210.6, "elo_error": 18.2, "match_games": 1.0, "steps": 3000})
+    world.learning.curves["selfplay/elo"] = [0.0, 700.0, 1210.6]
+    shown.site.fleet.answers.forget()
+    text = (await shown.get("models?again=1")).text
+    assert "+35 ± 21 in 64 games" in text
+    assert "+1,211 ± 18 in 1 game<" in text
+    text = (await shown.get("run?id=cart&again=1")).text
+    rows = re.findall(r'<th scope="row" class="n">(\d+)</th><td class="n">([^<]*)</td>', text)
+    assert [version for version, _ in rows] == ["3", "9"]
+    assert 'id="chart-rating"' in text
+
+
 async def test_operators_cancel_pause_and_promote(world: World, shown: PageClient) -> None:
     await world.client.submit(*(noop(str(number)) for number in range(5)))
     await world.actor.take()

@@ -87,4 +87,4 @@ def test_it_ended(harness: Harness) -> None:
     harness.submit(Task("bad", "noop"))
     harness.fail(actor, harness.take(actor)[0], retryable=False)
     assert why(harness, "good") == 'attempt 1 succeeded on actor "a" after 1.500 s'
-    assert why(harness, "bad") == "FAILED after 1 attempts: HANDLER_ERROR: it broke"
+    assert why(harness, "bad") == "FAILED after 1 attempt: HANDLER_ERROR: it broke"
