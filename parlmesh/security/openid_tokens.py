@@ -80,7 +80,9 @@ class Keys:
             wanted = [key for key in json.loads(data)["keys"] if key["kty"] in ("RSA", "EC", "OKP")]
             return {str(key.get("kid", "")): jwt.PyJWK.from_dict(key) for key in wanted}
         except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError, PyJWTError) as error:
-            raise ConfigError(f"cannot read the issuer's keys from {where}: {error}", reason="SECURITY") from None
+            raise ConfigError(
+                f"cannot read the issuer's keys from {where}: {error!s:.200}", reason="SECURITY"
+            ) from None
 
 
 class IssuerVerifier:

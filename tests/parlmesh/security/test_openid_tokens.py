@@ -6,6 +6,7 @@ import hmac
 import json
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,7 +23,7 @@ from parlmesh.errors import ConfigError, Unauthenticated
 from parlmesh.security import Identity, Role, SecurityConfig
 from parlmesh.security.authorisation import build_guard
 from parlmesh.security.config import IssuerConfig
-from parlmesh.security.openid_tokens import IssuerVerifier
+from parlmesh.security.openid_tokens import IssuerVerifier, Keys
 from parlmesh.security.pem_files import write_authority, write_certificate
 from parlmesh.testing import wait_until
 
@@ -268,3 +269,12 @@ def test_a_guard_takes_tokens_of_the_issuer_until_they_expire(tmp_path: Path) ->
         guard.identify(LIST, (("authorization", f"Bearer {token()}"),))
     with pytest.raises(ConfigError, match="without TLS"):
         build_guard(security, "0.0.0.0")
+
+
+def test_a_damaged_key_set_is_refused_in_a_short_sentence(tmp_path: Path) -> None:
+    file = tmp_path / "keys.json"
+    file.write_text(json.dumps({"keys": [{"kty": "OKP", "crv": "x" * 5000, "x": "AAAA"}]}))
+    config = IssuerConfig(issuer="i", audience="a", keys=file, roles={"r": Role.READER})
+    with pytest.raises(ConfigError, match="cannot read the issuer's keys") as refused:
+        Keys(config, time.monotonic)._read()
+    assert len(refused.value.message) < 500
