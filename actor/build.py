@@ -4,9 +4,8 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,12 +30,7 @@ from .config import ActorConfig
 from .federation.federation_client import FederationLink
 from .federation.local_nodes import LearningTasks, Participants
 from .federation.privacy_floor import PrivacyFloor
-from .handlers.demo import Echo, Fail, Noop, Sleep
-from .handlers.evaluate import Evaluate
-from .handlers.federated import FederatedEvaluate, FederatedFit
-from .handlers.federated_mask import FederatedMask
-from .handlers.match import Match
-from .handlers.rollout import Rollout
+from .handlers.builtin import HANDLERS, HandlerResources
 from .learner.learner_client import LearnerLink
 from .learner.policy_cache import PolicyCache
 from .learner.site_relay import Relay
@@ -45,35 +39,6 @@ from .metrics import ActorMetrics
 from .worker.attendance import Attendance
 from .worker.scheduler_stream import Uplink
 from .worker.worker import ActorIdentity, Worker
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerResources:
-    """What a handler may need of its actor."""
-
-    identity: ActorIdentity
-    learner: LearnerLink
-    metrics: ActorMetrics
-    participants: Participants
-
-
-HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
-    "echo": lambda resources: Echo(),
-    "evaluate": lambda resources: Evaluate(resources.learner),
-    "fail": lambda resources: Fail(),
-    "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
-    "federated_fit": lambda resources: FederatedFit(resources.participants),
-    "federated_mask": lambda resources: FederatedMask(resources.participants),
-    "match": lambda resources: Match(resources.learner),
-    "noop": lambda resources: Noop(),
-    "rollout": lambda resources: Rollout(
-        resources.learner,
-        actor_id=resources.identity.actor_id,
-        incarnation=lambda: resources.identity.at_learner,
-        metrics=resources.metrics,
-    ),
-    "sleep": lambda resources: Sleep(),
-}
 
 
 def identities_of(config: ActorConfig) -> list[ActorIdentity]:

@@ -6,12 +6,10 @@ import os
 from contextlib import AsyncExitStack
 
 from parlmesh.addresses import host_of, is_loopback
-from parlmesh.config import MetricsConfig
-from parlmesh.errors import Unavailable
 from parlmesh.function_tasks import IMPORTING
 from parlmesh.rpc.task_group import first_of
 from parlmesh.telemetry import get_logger
-from parlmesh.telemetry.metrics_page import HEALTH_PATH, MetricsServer, Pages, health_page, serve_metrics
+from parlmesh.telemetry.metrics_page import HEALTH_PATH, MetricsServer, health_page, serve_metrics_nearby
 from parlmesh.telemetry.version_metric import tell_build
 
 from .build import build
@@ -22,8 +20,6 @@ from .worker.worker import Worker
 
 log = get_logger("parlmesh.actor")
 
-# So many actors of one host find a port for their metrics by themselves.
-_METRICS_PORTS = 100
 # How long an actor that leaves waits for a scheduler that is away.
 _AWAY_SECONDS = 2.0
 _LOOK_SECONDS = 1.0
@@ -38,7 +34,7 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     tell_build("actor")
     uplinks: list[Uplink] = []
     health = health_page(lambda: bool(uplinks) and all(uplink.connected for uplink in uplinks))
-    page = _metrics_page(config.metrics, {HEALTH_PATH: health})
+    page = serve_metrics_nearby(config.metrics, {HEALTH_PATH: health}, METRICS_PORT)
     try:
         async with AsyncExitStack() as stack:
             members = await build(config, stack, ActorMetrics(), _announced(config, page))
@@ -61,19 +57,6 @@ async def serve(config: ActorConfig, stop: asyncio.Event) -> None:
     finally:
         if page is not None:
             page.close()
-
-
-def _metrics_page(config: MetricsConfig, pages: Pages) -> MetricsServer | None:
-    """The page; of several actors on one host each takes the next free port, unless one was chosen."""
-    last = METRICS_PORT + _METRICS_PORTS if config.port == METRICS_PORT else config.port
-    while True:
-        try:
-            return serve_metrics(config, pages)
-        except Unavailable:
-            if config.port is None or config.port == last:
-                raise
-            log.warning("metrics_port_taken", port=config.port, next_port=config.port + 1)
-            config = config.model_copy(update={"port": config.port + 1})
 
 
 def _announced(config: ActorConfig, page: MetricsServer | None) -> int:

@@ -9,6 +9,8 @@ log = get_logger("parlmesh.learner")
 
 # So many trajectories refused in a row are no accident.
 _REFUSALS = 20
+# A wait this long for one batch is worth a line in the log.
+PATIENCE_SECONDS = 10.0
 
 
 class Obstacles:
@@ -31,6 +33,10 @@ class Obstacles:
     def sentence(self) -> str:
         """Why the run waits; empty when it does not."""
         return "; ".join(self._met.values())
+
+    def note_waiting(self, seconds: float, outstanding: int) -> None:
+        """Experience has not come for a while, whatever the reason."""
+        log.warning("waiting_for_experience", seconds=seconds, outstanding=outstanding)
 
     def meet(self, kind: str, sentence: str) -> None:
         """Notes what is in the way; logs it once for as long as it is the same."""

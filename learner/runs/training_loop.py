@@ -33,14 +33,11 @@ from .evaluation_result import Candidate, EvaluationResults
 from .evaluations import Evaluations
 from .progress import Progress, RunState
 from .run_end import RunEnd
-from .stalls import Obstacles
+from .stalls import PATIENCE_SECONDS, Obstacles
 from .update_accounting import Throughput
 
 log = get_logger("parlmesh.learner")
 T = TypeVar("T")
-
-# A wait this long for one batch is worth a line in the log.
-_PATIENCE_SECONDS = 10.0
 
 
 class TrainingRun:
@@ -273,12 +270,12 @@ class TrainingRun:
                     if batch is not None:
                         return batch
                 try:
-                    async with asyncio.timeout(_PATIENCE_SECONDS):
+                    async with asyncio.timeout(PATIENCE_SECONDS):
                         await self._wake.wait()
                 except TimeoutError:
                     waited = round(self._clock() - started, 1)
                     if self.progress.state is RunState.RUNNING:
-                        log.warning("waiting_for_experience", seconds=waited, outstanding=source.outstanding)
+                        self.obstacles.note_waiting(waited, source.outstanding)
         finally:
             self._waited_seconds = self._clock() - started
             metrics.IDLE_SECONDS.inc(self._waited_seconds)

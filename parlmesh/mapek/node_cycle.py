@@ -1,6 +1,5 @@
 """One node's way through a cycle: monitor, analyse, plan, execute, each as soon as the one before has answered."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -8,7 +7,6 @@ from typing import Any, Protocol
 
 from parlmesh.client import Outcome
 from parlmesh.errors import FleetError
-from parlmesh.exception_text import sentence_at
 from parlmesh.telemetry import get_logger
 
 from .answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
@@ -199,38 +197,6 @@ class Journey:
         return outcome.value
 
 
-async def pipelined(journeys: list[Journey]) -> None:
-    """Every node goes on as soon as it can."""
-    await asyncio.gather(*(_whole(journey) for journey in journeys))
-
-
-async def with_barriers(journeys: list[Journey]) -> None:
-    """No node begins a phase before all have ended the one before. For comparison."""
-    for stage in range(len(journeys[0].stages) if journeys else 0):
-        await asyncio.gather(*(_safely(journey, journey.stages[stage]) for journey in journeys))
-
-
-async def one_by_one(journeys: list[Journey]) -> None:
-    """One node after another. For comparison."""
-    for journey in journeys:
-        await _whole(journey)
-
-
-async def _whole(journey: Journey) -> None:
-    for stage in journey.stages:
-        await _safely(journey, stage)
-
-
-async def _safely(journey: Journey, stage: Callable[[], Awaitable[None]]) -> None:
-    """One node's trouble is its own: the others' cycle goes on."""
-    try:
-        await stage()
-    except Exception as error:
-        report = journey.report
-        report.health, report.why_unknown = Health.UNKNOWN, f"its cycle broke off: {sentence_at(error)}"[:LONGEST_TEXT]
-        log.error("journey_failed", node_id=report.node, error=sentence_at(error))
-
-
 def _id(*parts: object) -> str:
     """Short enough to type, and another for every decision of every loop."""
     return sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
@@ -239,10 +205,3 @@ def _id(*parts: object) -> str:
 def _seen(metrics: Mapping[str, float], first: str) -> dict[str, float]:
     names = sorted(metrics, key=lambda name: (name != first, name))[:_MOST_SEEN]
     return {name: metrics[name] for name in names}
-
-
-ORDERS: Mapping[str, Callable[[list[Journey]], Awaitable[None]]] = {
-    "pipelined": pipelined,
-    "barriers": with_barriers,
-    "sequential": one_by_one,
-}

@@ -9,7 +9,8 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 from .link_costs import MOST_COST, Metric, costs
-from .measured_mesh import MOST_LINKS, MOST_NODES, Mesh
+from .measured_mesh import Mesh
+from .mesh_limits import MOST_LINKS, MOST_NODES
 
 
 @dataclass(frozen=True, slots=True)

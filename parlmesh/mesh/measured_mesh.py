@@ -5,10 +5,7 @@ from dataclasses import dataclass
 
 from parlmesh.errors import InvalidInput
 
-MOST_NODES = 10_000
-MOST_LINKS = 200_000
-"""From one node to another; a cable that carries both ways counts twice."""
-LONGEST_NAME = 200
+from .mesh_limits import LONGEST_NAME, MOST_LINKS, MOST_NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@ import numpy as np
 
 from parlmesh.errors import InvalidInput
 
-from .measured_mesh import MOST_NODES, Edge, Mesh, mesh_of
+from .measured_mesh import Edge, Mesh, mesh_of
+from .mesh_limits import MOST_NODES
 
 _NEAREST = 4
 _MOST_LOSS = 0.5

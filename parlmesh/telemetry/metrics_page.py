@@ -13,6 +13,13 @@ from parlmesh.addresses import is_loopback, join_address
 from parlmesh.config import MetricsConfig
 from parlmesh.errors import ConfigError, Unavailable
 
+from .logging import get_logger
+
+log = get_logger("parlmesh.telemetry")
+
+# So many processes of one host find a port for their metrics by themselves.
+_PORTS_TRIED = 100
+
 MOST_CONNECTIONS = 32
 SILENCE_SECONDS = 10.0
 METRICS_PATH = "/metrics"
@@ -91,6 +98,19 @@ def serve_metrics(config: MetricsConfig, pages: Pages | None = None) -> MetricsS
     thread = Thread(target=server.serve_forever, name="metrics page", daemon=True)
     thread.start()
     return MetricsServer(server, thread)
+
+
+def serve_metrics_nearby(config: MetricsConfig, pages: Pages, first: int) -> MetricsServer | None:
+    """The same for one of several processes of a host: each takes the next free port, unless one was chosen."""
+    last = first + _PORTS_TRIED if config.port == first else config.port
+    while True:
+        try:
+            return serve_metrics(config, pages)
+        except Unavailable:
+            if config.port is None or config.port == last:
+                raise
+            log.warning("metrics_port_taken", port=config.port, next_port=config.port + 1)
+            config = config.model_copy(update={"port": config.port + 1})
 
 
 def _beside(metrics: Callable[..., Any], pages: Pages) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from parlmesh.errors import InvalidInput, NotFound
 from ..config import SchedulerConfig
 from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
-from ..journal.unreadable import UnreadableRecords
+from ..journal.skipped_records import UnreadableRecords
 from . import submission_limits
 from .actions import Action, Command, Standing
 from .lifecycle import Lifecycle

@@ -15,6 +15,7 @@ from .known_actors import Roster
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention
+from .retries import quarantined, retry_delay, was_last
 from .statistics import Statistics
 from .submission_limits import Allowances
 from .task import (
@@ -32,7 +33,7 @@ from .task import (
     Task,
     TaskState,
 )
-from .timers import Endings, Timers, retry_delay
+from .timers import Endings, Timers
 
 
 class Lifecycle:
@@ -191,11 +192,14 @@ class Lifecycle:
 
     def withdraw(self, task: Task) -> None:
         """Out of the queue again, before anybody has it."""
-        self._leave_queue(task)
+        if task.state is QUEUED:
+            # The queue tells live entries by the state.
+            self._move(task, WAITING)
+            self.queue.discard(task)
 
     def reclaim(self, task: Task, actor: Actor, now: float) -> None:
         """Gives a lease that was lost back to its actor; nobody else has had the task since."""
-        self._leave_queue(task)
+        self.withdraw(task)
         self._move(task, RUNNING)
         task.losses -= 1
         self._bind(task, actor, now)
@@ -230,9 +234,9 @@ class Lifecycle:
         self._unlease(task)
         task.losses += 1
         self.statistics.lost_leases += 1
-        if task.losses >= self.config.retries.quarantine_losses:
-            message = f'lost {task.losses} actors while they ran it, "{actor_id}" the last'
-            self.finish(task, TaskState.QUARANTINED, now, Failure("ACTOR_LOST", message))
+        failure = quarantined(task, actor_id, self.config.retries)
+        if failure is not None:
+            self.finish(task, TaskState.QUARANTINED, now, failure)
             return
         self.statistics.retried += 1
         self._note_return(task, now)
@@ -285,10 +289,7 @@ class Lifecycle:
             else:
                 self.fail_attempt(task, failure, now)
                 sender.failed += 1
-            if task.kind in runs:
-                runs[task.kind].append(ran)
-            else:
-                runs[task.kind] = [ran]
+            runs.setdefault(task.kind, []).append(ran)
         if plain:
             self._count_succeeded(plain, now)
             sender.completed += len(plain)
@@ -304,7 +305,7 @@ class Lifecycle:
         task.failures += 1
         task.end_time = now
         retries = self.config.retries
-        if not failure.retryable or task.failures >= (task.max_attempts or retries.max_attempts):
+        if was_last(task, failure, retries):
             self.finish(task, TaskState.FAILED, now, failure)
             return
         self._move(task, WAITING)
@@ -347,9 +348,8 @@ class Lifecycle:
             self._leave(task)
             task.failure = failure
             self._end(task, state, now)
-            ending.extend(
-                (child, TaskState.FAILED, dependencies.failure_of(task)) for child in dependencies.doomed(task)
-            )
+            why = dependencies.failure_of
+            ending.extend((child, TaskState.FAILED, why(task)) for child in dependencies.doomed(task))
 
     def revoke(self, actor: Actor, lease: LeaseName) -> None:
         if actor.session:
@@ -382,21 +382,15 @@ class Lifecycle:
         task.state = state
 
     def _note_return(self, task: Task, now: float) -> None:
-        time = now + self.journal_offset
-        self.decided.returned.append(Returned(task.number, task.attempts, task.failures, task.losses, time))
+        numbers = task.number, task.attempts, task.failures, task.losses
+        self.decided.returned.append(Returned(*numbers, now + self.journal_offset))
 
     def _leave(self, task: Task) -> None:
         """Out of the queue or off its actor, wherever it is."""
         if task.actor is not None:
             self._unlease(task)
         else:
-            self._leave_queue(task)
-
-    def _leave_queue(self, task: Task) -> None:
-        if task.state is QUEUED:
-            # The queue tells live entries by the state.
-            self._move(task, WAITING)
-            self.queue.discard(task)
+            self.withdraw(task)
 
     def _unlease(self, task: Task) -> None:
         actor = task.actor

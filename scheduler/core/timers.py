@@ -1,22 +1,12 @@
 """Moments that tasks wait for: ends of back-offs and queue timeouts, and when running tasks should end."""
 
 import math
-import random
 from heapq import heapify, heappop, heappush
 
-from ..config import RetryConfig
 from .placement import Actor
 from .task import Task, TaskState
 
 FEW = 1024
-
-
-def retry_delay(failures: int, config: RetryConfig, rng: random.Random) -> float:
-    """Seconds. Doubles with every failure up to a limit; half of it is random, so that a burst of failures spreads."""
-    longest = config.longest_delay_seconds
-    # The exponent is capped because a float overflows long before a patient task gives up.
-    whole = min(longest, config.first_delay_seconds * 2.0 ** min(failures - 1, 64))
-    return whole * (0.5 + 0.5 * rng.random())
 
 
 class Timers:

@@ -7,7 +7,7 @@ from ..core.actions import Dismissed, Introduced, Kinds, Paused, Persist, Standi
 from ..core.node_quarantine import MAX_NODES
 from .record_reader import decode, split
 from .records import DamagedJournal, Forgotten, Gap, RecordKind, encode, encode_gap
-from .unreadable import UnreadableRecords
+from .skipped_records import UnreadableRecords
 
 SUBMITTED, LEASED = int(RecordKind.SUBMITTED), int(RecordKind.LEASED)
 RETURNED, RETURNED_AT = int(RecordKind.RETURNED), int(RecordKind.RETURNED_AT)

@@ -12,8 +12,8 @@ from ..core.task import NO_LEASE, Failure, Task, TaskState
 from .compaction import Compactor, Trail
 from .record_reader import decode, peek_time, read_submitted
 from .records import UNREADABLE, Leased
+from .skipped_records import UnreadableRecords
 from .stored_task import StoredTask
-from .unreadable import UnreadableRecords
 
 
 class Recovery:

@@ -6,7 +6,7 @@ from typing import Any
 from ..core.task import SUCCEEDED, Failure, Task
 from .record_reader import decode, peek_finished, peek_task_id
 from .records import UNREADABLE, Ended, Submitted
-from .unreadable import UnreadableRecords
+from .skipped_records import UnreadableRecords
 
 
 class StoredTask(Task):

@@ -15,7 +15,7 @@ from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Compactor
 from ..journal.records import DamagedJournal, seal, unseal, unsealed_beginning
-from ..journal.unreadable import UnreadableRecords
+from ..journal.skipped_records import UnreadableRecords
 from .protocol import new_identity
 from .row_compaction import SNAPSHOT_BATCH_BYTES, UNKNOWN_PARTS, Place
 from .sqlite_tables import Tables

@@ -6,10 +6,11 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from actor.build import HANDLERS, HandlerResources, identities_of, make_handlers
+from actor.build import identities_of, make_handlers
 from actor.config import ActorConfig
 from actor.federation.federation_client import FederationLink
 from actor.federation.local_nodes import LearningTasks, Participants
+from actor.handlers.builtin import HANDLERS, HandlerResources
 from actor.learner.learner_client import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from actor.build import HANDLERS
 from actor.config import METRICS_PORT
+from actor.handlers.builtin import HANDLERS
 from parlmesh.errors import FailedPrecondition, Unavailable
 from parlmesh.testing import Process, serve, wait_until_async
 from parlmesh.testing.fleet import FakeLearner, FakeScheduler, random_policy

@@ -8,10 +8,11 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from actor.build import HandlerResources, make_handlers
+from actor.build import make_handlers
 from actor.config import ActorConfig
 from actor.federation.federation_client import FederationLink
 from actor.federation.local_nodes import LearningTasks, Participants
+from actor.handlers.builtin import HandlerResources
 from actor.learner.learner_client import LearnerLink
 from actor.metrics import ActorMetrics
 from actor.worker.worker import ActorIdentity

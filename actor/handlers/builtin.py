@@ -1,0 +1,46 @@
+"""The built-in kinds of tasks, by name, and what their handlers need of their actor."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from parlmesh.handlers import Handler
+
+from ..federation.local_nodes import Participants
+from ..learner.learner_client import LearnerLink
+from ..metrics import ActorMetrics
+from ..worker.worker import ActorIdentity
+from .demo import Echo, Fail, Noop, Sleep
+from .evaluate import Evaluate
+from .federated import FederatedEvaluate, FederatedFit
+from .federated_mask import FederatedMask
+from .match import Match
+from .rollout import Rollout
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerResources:
+    """What a handler may need of its actor."""
+
+    identity: ActorIdentity
+    learner: LearnerLink
+    metrics: ActorMetrics
+    participants: Participants
+
+
+HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
+    "echo": lambda resources: Echo(),
+    "evaluate": lambda resources: Evaluate(resources.learner),
+    "fail": lambda resources: Fail(),
+    "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
+    "federated_fit": lambda resources: FederatedFit(resources.participants),
+    "federated_mask": lambda resources: FederatedMask(resources.participants),
+    "match": lambda resources: Match(resources.learner),
+    "noop": lambda resources: Noop(),
+    "rollout": lambda resources: Rollout(
+        resources.learner,
+        actor_id=resources.identity.actor_id,
+        incarnation=lambda: resources.identity.at_learner,
+        metrics=resources.metrics,
+    ),
+    "sleep": lambda resources: Sleep(),
+}
