@@ -52,6 +52,11 @@ class Member:
         arguments = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         self.process = Process(self._module, *arguments, cwd=ROOT, environment=self._environment)
         self.starts += 1
+        await self.wait_until_started()
+
+    async def wait_until_started(self) -> None:
+        """As `start`, of one that takes its time."""
+        assert self.process is not None
         await asyncio.to_thread(self.process.wait_for, self._event, _START_SECONDS)
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import math
 import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -38,6 +39,7 @@ class Injector:
         self.performed: Counter[str] = Counter()
         self.findings: list[str] = []
         self.starved_seconds = 0.0
+        self._scheduler_back = 0.0
         self._database_busy = asyncio.Lock()
 
     async def run(self) -> None:
@@ -94,6 +96,8 @@ class Injector:
                 self.find(member, "was not running")
                 return
             start = now()
+            if fault.name in _AWAY:
+                self._scheduler_back = math.inf
             lingers = await self._on_member(member, fault, what)
             if fault.target != "scheduler":
                 self._record(fault, start, lingers)
@@ -101,6 +105,8 @@ class Injector:
                 await self._start(member)
             if fault.target == "scheduler":
                 # It is away until it serves again.
+                if fault.name in _AWAY:
+                    self._scheduler_back = now()
                 self._record(fault, start, lingers)
 
     async def _on_member(self, member: Member, fault: PlannedFault, what: str) -> float:
@@ -181,11 +187,25 @@ class Injector:
             await self._on_link(fault, what)
 
     async def _start(self, member: Member) -> None:
+        begun = now()
         try:
             await member.start()
         except AssertionError as error:
-            self.findings.append(f"{member.name} does not start: {error}")
+            late = error
+            while member.running and self._was_away(member, begun):
+                # It is there, and there was nobody to connect to.
+                begun = now()
+                try:
+                    await member.wait_until_started()
+                    return
+                except AssertionError as again:
+                    late = again
+            self.findings.append(f"{member.name} does not start: {late}")
             member.close()
+
+    def _was_away(self, member: Member, since: float) -> bool:
+        """Whether the scheduler was away meanwhile, for whom needs it."""
+        return member is not self._fleet.members["scheduler"] and self._scheduler_back > since
 
     def _note(self, fault: PlannedFault) -> None:
         """It took place."""
