@@ -135,8 +135,6 @@ async def test_a_stream_that_breaks_off_leaves_nothing_to_join(bench):
 
 
 async def test_an_update_that_stands_still_loses_its_place_and_may_come_again(bench, monkeypatch):
-    monkeypatch.setattr(servicer, "UPDATE_SECONDS", 0.2)
-    monkeypatch.setattr(servicer, "_DRAIN_SECONDS", 0.1)
     federation = await bench.start()
     asked = await bench.assignments(federation, 1)
     held = asyncio.Event()
@@ -147,7 +145,10 @@ async def test_an_update_that_stands_still_loses_its_place_and_may_come_again(be
         yield next(messages)
         await held.wait()
 
-    assert await refused(bench.stub.SubmitUpdate(half(), timeout=60.0)) == "UPDATE_TOO_SLOW"
+    with monkeypatch.context() as patched:
+        patched.setattr(servicer, "UPDATE_SECONDS", 0.2)
+        patched.setattr(servicer, "_DRAIN_SECONDS", 0.1)
+        assert await refused(bench.stub.SubmitUpdate(half(), timeout=60.0)) == "UPDATE_TOO_SLOW"
     held.set()
     assert not federation.reception.in_flight
     assert not federation.core.answers
