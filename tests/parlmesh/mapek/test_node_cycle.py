@@ -72,7 +72,7 @@ async def test_a_clock_that_goes_back_a_year_holds_nothing_for_a_year(notes, rea
 
 
 async def test_one_loop_goes_through_fault_after_fault(notes, readings, fleet, tmp_path) -> None:
-    clock, faults = HandClock(), 6
+    clock, faults = HandClock(), 3
     with Knowledge(tmp_path / "k.sqlite") as knowledge:
         loop = local_loop(fleet, knowledge, clock=clock)
         for number in range(faults):
