@@ -9,7 +9,7 @@ from google.rpc import status_pb2  # type: ignore[import-untyped]
 
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.rpc import caller, message_limit_metadata, status_from_error
-from parlmesh.rpc.server import metered
+from parlmesh.rpc.server import metered, opens_by_itself
 from parlmesh.security import Role
 from parlmesh.v1 import experience_service_pb2 as pb
 from parlmesh.v1.experience_service_pb2_grpc import ExperienceServiceServicer
@@ -34,6 +34,7 @@ class ExperienceServicer(ExperienceServiceServicer):
         self._stopping = stopping
         self._limits = TensorLimits(max_bytes=max_bytes)
 
+    @opens_by_itself
     async def UploadTrajectories(  # type: ignore[override]
         self, request_iterator: AsyncIterator[bytes], context: Context
     ) -> None:

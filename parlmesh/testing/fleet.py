@@ -13,7 +13,7 @@ import numpy as np
 from parlmesh.errors import FleetError
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.rpc import message_limit_metadata, status_from_error
-from parlmesh.rpc.server import Service
+from parlmesh.rpc.server import Service, opens_by_itself
 from parlmesh.rpc.task_group import first_of
 from parlmesh.types import ActionSpec, Array
 from parlmesh.v1 import experience_service_pb2 as experience_pb
@@ -241,13 +241,14 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
             assert told is not None
             yield policy_pb.WatchPolicyResponse(header=self._header(request.run_id, *told))
 
+    @opens_by_itself
     async def UploadTrajectories(
         self, request_iterator: AsyncIterator[experience_pb.UploadTrajectoriesRequest], context: _Context
     ) -> AsyncIterator[experience_pb.UploadTrajectoriesResponse]:
         """Keeps every trajectory and answers in order."""
         self.upload_streams += 1
-        if self.message_bytes:
-            await context.send_initial_metadata(message_limit_metadata(self.message_bytes))
+        terms = message_limit_metadata(self.message_bytes) if self.message_bytes else ()
+        await context.send_initial_metadata(terms)
         broken = self._broken
         requests = aiter(request_iterator)
         accepted: list[int] = []

@@ -21,7 +21,19 @@ from ..error_statuses import status_code
 from .audit import is_change, note_change
 from .element_count import check_density
 from .fair_share import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
-from .handlers import Behaviour, Context, Handler, Refused, Shape, forget_frames, handler_like, parser, pump, settled
+from .handlers import (
+    Behaviour,
+    Context,
+    Handler,
+    Refused,
+    Shape,
+    forget_frames,
+    handler_like,
+    opens,
+    parser,
+    pump,
+    settled,
+)
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
 from .quotas import Quotas
@@ -162,9 +174,10 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
         behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
         stream = pump(behaviour) if inspect.isasyncgenfunction(behaviour) else behaviour
         stream = _audited(stream, method, streaming=True)
+        opened = opens(behaviour)
 
         async def run(request: Any, context: Context) -> Any:
-            if handler.request_streaming:
+            if handler.request_streaming and not opened:
                 # A write that is cancelled goes on in gRPC. If it were the first, no status could be sent after it, and
                 # the stream would stay open until its client gave up.
                 await context.send_initial_metadata(())

@@ -5,7 +5,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple, Never
+from typing import Any, NamedTuple, Never, TypeVar
 
 import grpc
 import grpc.aio
@@ -27,6 +27,19 @@ Refused = Callable[[FleetError], None]
 _REFUSALS = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT)
 
 log = get_logger("parlmesh.rpc")
+
+_OPENS = "parlmesh_opens"
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def opens_by_itself(method: Method) -> Method:
+    """Says of a method that it sends initial metadata of its own before anything else: they can be sent only once."""
+    setattr(method, _OPENS, True)
+    return method
+
+
+def opens(method: Callable[..., Any]) -> bool:
+    return bool(getattr(method, _OPENS, False))
 
 
 class Shape(NamedTuple):
