@@ -36,8 +36,6 @@ ALLOWED = {
     "parlmesh/rpc/channel/leader_calls.py:__await__": "gRPC's interface of calls",
     "parlmesh/rpc/channel/leader_calls.py:code": "gRPC's interface of calls",
     "parlmesh/rpc/channel/leader_calls.py:details": "gRPC's interface of calls",
-    "parlmesh/rpc/channel/leader_channel.py:get_state": "gRPC's interface of channels",
-    "parlmesh/rpc/channel/leader_channel.py:wait_for_state_change": "gRPC's interface of channels",
     "parlmesh/rpc/server/server.py:set_serving": "health belongs to the server",
     "parlmesh/security/reloading_verifier.py:holds": "the interface of verifiers",
     "parlmesh/selfplay/search/search_policy.py:initial_state": "the interface of policies",
