@@ -20,6 +20,7 @@ from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.tokens import write_token
 from parlmesh.v1 import blob_service_pb2 as blob_pb
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.blob_service_pb2_grpc import BlobServiceStub
@@ -199,3 +200,16 @@ async def test_whoever_announces_a_blob_and_sends_nothing_gives_its_room_back(
     assert await reason(BlobServiceStub(node).PutBlob(silent(), timeout=SECONDS)) == "SLOW_BLOB"
     # The next one is taken as if nothing had been.
     assert await put(node, name, bytes(100)) == ""
+
+
+async def test_a_message_that_is_none_ends_an_actor_s_stream_with_its_status(as_: Any) -> None:
+    hello = fleet_pb.Hello(node_id="node-1", actor_id="node-1-1", incarnation=1, slots=1, kinds=["noop"])
+    stream = (await as_("node-1")).stream_stream("/parlmesh.v1.FleetService/Connect")(timeout=SECONDS)
+    await stream.write(fleet_pb.ConnectRequest(hello=hello).SerializeToString())
+    await stream.write(b"\xff" * 100)
+
+    async def read() -> None:
+        while await stream.read() is not grpc.aio.EOF:
+            pass
+
+    assert await reason(read()) == "MALFORMED_MESSAGE"
