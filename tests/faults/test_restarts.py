@@ -33,6 +33,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_1500_running_and_10000_queued_tasks_outlive_the_death_of_the_scheduler(open_fleet) -> None:
     running, queued = [f"r{number}" for number in range(1_500)], [f"q{number}" for number in range(10_000)]
     patient = {"leases.duration_seconds": 20.0, "leases.reconnect_seconds": 20.0}
