@@ -64,7 +64,7 @@ def test_importing_the_sdk_changes_no_setting_of_the_process() -> None:
 def test_a_binary_chooses_before_it_imports_grpc(module: str) -> None:
     program = (
         "import importlib, os, sys\n"
-        "from parlmesh import engine\n"
+        "from parlmesh import grpc_engine as engine\n"
         "def choose():\n"
         "    print('grpc' in sys.modules)\n"
         "    sys.exit()\n"
