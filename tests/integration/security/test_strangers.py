@@ -92,9 +92,10 @@ async def large_call(channel: Any, method: str) -> str:
     ("method", "statuses"),
     [
         (LIST, {"UNAUTHENTICATED"}),
-        # grpc.aio's client loses the status of a stream that ends while it writes.
-        (STREAM, {"UNAUTHENTICATED", "INTERNAL"}),
-        (CHECK, {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}),
+        # grpc.aio's client loses the status of a stream that ends while it writes. How much gRPC has read when it hears
+        # the refusal differs from run to run: 26 to 34 MiB as a rule, and past 50 in some.
+        pytest.param(STREAM, {"UNAUTHENTICATED", "INTERNAL"}, marks=pytest.mark.slow),
+        pytest.param(CHECK, {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}, marks=pytest.mark.slow),
     ],
 )
 async def test_200_large_calls_without_a_credential_cost_little_memory(
