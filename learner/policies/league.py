@@ -1,5 +1,5 @@
 """The past versions of a run that sit on the other side of its games: on disk before anybody meets them, and served as
-long as they are opponents. `learner.experience.opponent_choice` decides which those are.
+long as they are opponents. `opponent_pool` decides which those are.
 """
 
 import json
@@ -16,7 +16,7 @@ from parlmesh.telemetry import get_logger
 from parlmesh.training.settings.opponents import OpponentsConfig
 
 from .. import metrics
-from ..experience.opponent_choice import OpponentPool, Share
+from .opponent_pool import OpponentPool, Share
 from .registry import PolicyRegistry
 
 _RECORDS, _MATCHES = "records.json", "matches.json"

@@ -1,5 +1,6 @@
 """Environments by their id: many at once, as a collector steps them, with any spaces and one player or two."""
 
-from .vector import WRAPPERS, Environments, Seen, environment_spec, single_environment, spaces_of
+from .vector import Environments, Seen, environment_spec, single_environment, spaces_of
+from .wrappers import WRAPPERS
 
 __all__ = ["WRAPPERS", "Environments", "Seen", "environment_spec", "single_environment", "spaces_of"]

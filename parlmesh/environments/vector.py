@@ -7,8 +7,8 @@ one, so values can be bootstrapped from it, and the step that follows only reset
 import functools
 import importlib
 import importlib.metadata
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -21,28 +21,11 @@ from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec, Search
 from .environment_threads import SteppedEnvironments
 from .spaces import Layout, acted, mask_width, observed, refusal
 from .two_players import Finished, Opponent, Opposed, Searched
-
-# Gymnasium's wrappers that change what is seen or earned; others write files or open windows.
-WRAPPERS = (
-    "AtariPreprocessing",
-    "ClipReward",
-    "DelayObservation",
-    "FlattenObservation",
-    "GrayscaleObservation",
-    "MaxAndSkipObservation",
-    "RepeatAction",
-    "RescaleObservation",
-    "ResizeObservation",
-    "StickyAction",
-    "TimeAwareObservation",
-    "TimeLimit",
-)
+from .wrappers import Wrap, wrappers_of
 
 GROUP = "parlmesh.environments"
 """Entry points by which installed packages register the environments of a namespace, by the namespace's name. One by
 the name of another package answers for that package's module:id, and says under which id it has registered it."""
-
-_Wrap: TypeAlias = Callable[[gymnasium.Env[Any, Any]], gymnasium.Wrapper[Any, Any, Any, Any]]
 
 
 class Seen(NamedTuple):
@@ -174,7 +157,7 @@ class _Stack:
 def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymnasium.Env[Any, Any]:
     """One of them as gymnasium has it, its wrappers included; `arguments` come besides those of its constructor."""
     name, given = str(environment.get("id", "")), {**(environment.get("kwargs") or {}), **arguments}
-    wrappers = _wrappers(environment.get("wrappers") or {})
+    wrappers = wrappers_of(environment.get("wrappers") or {})
     try:
         return _single(_registered(name), wrappers, given)
     except (gymnasium.error.Error, TypeError, ValueError, ImportError) as error:
@@ -197,7 +180,7 @@ def spaces_of(environment: Mapping[str, Any]) -> tuple[gymnasium.Space[Any], gym
 
 def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     name, arguments = str(environment.get("id", "")), dict(environment.get("kwargs") or {})
-    wrappers = _wrappers(environment.get("wrappers") or {})
+    wrappers = wrappers_of(environment.get("wrappers") or {})
     try:
         known = _registered(name)
         if gymnasium.spec(known).vector_entry_point is not None and not wrappers:
@@ -214,7 +197,7 @@ def _make(environment: Mapping[str, Any], num_envs: int) -> VectorEnv:
     return envs
 
 
-def _single(name: str, wrappers: Iterable[_Wrap], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
+def _single(name: str, wrappers: Iterable[Wrap], arguments: Mapping[str, Any]) -> gymnasium.Env[Any, Any]:
     made: gymnasium.Env[Any, Any] = gymnasium.make(name, **arguments)
     for wrap in wrappers:
         made = wrap(made)
@@ -255,13 +238,6 @@ def _registered(name: str) -> str:
     if known not in gymnasium.registry and callable(register):
         register()
     return known
-
-
-def _wrappers(wanted: Mapping[str, Any]) -> list[_Wrap]:
-    for name in wanted:
-        if name not in WRAPPERS or not hasattr(gymnasium.wrappers, name):
-            raise refusal(f"environment.wrappers knows {', '.join(WRAPPERS)}, not {name!r}")
-    return [functools.partial(getattr(gymnasium.wrappers, name), **(given or {})) for name, given in wanted.items()]
 
 
 def _positions(wanted: Any, shape: tuple[int, ...], *, masked: bool) -> Array | None:

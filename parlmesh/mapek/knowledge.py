@@ -13,8 +13,8 @@ from typing import Any, Self, TextIO
 from parlmesh.errors import FailedPrecondition, NotFound
 
 from .config import BreakerConfig
-from .planning.arbiter import LastAction
 from .planning.circuit_breaker import Breaker
+from .planning.cooldown import LastAction
 from .types import Candidate, CycleReport, Decision, Health, Status, Symptom
 
 VERSION = 1

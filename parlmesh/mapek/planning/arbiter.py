@@ -6,17 +6,7 @@ from dataclasses import dataclass, field
 from ..config import MapekConfig, RuleConfig, matches
 from ..types import Symptom
 from .circuit_breaker import Breaker
-
-_MOST_DOUBLINGS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class LastAction:
-    """The newest action for a symptom of a node."""
-
-    time: float
-    failures: int
-    """In a row, this one included; the cool-down doubles with each."""
+from .cooldown import LastAction, after
 
 
 @dataclass(slots=True)
@@ -48,10 +38,10 @@ class Arbiter:
             return f"{symptom.metric} is on its way back"
         last = self.last.get((node, rule.symptom))
         if last is not None:
-            wait = last.time + rule.cooldown_seconds * 2 ** min(last.failures, _MOST_DOUBLINGS) - now
+            wait = last.free_at(rule.cooldown_seconds) - now
             if wait > 0:
-                after = f", doubled after {last.failures} failures" if last.failures else ""
-                return f"cooling down for another {wait:.0f} s{after}"
+                doubled = f", doubled after {last.failures} failures" if last.failures else ""
+                return f"cooling down for another {wait:.0f} s{doubled}"
             if not symptom.fresh and not symptom.steady:
                 return f"it was acted on; {symptom.metric} must stay past {symptom.limit:g} before it is acted on again"
         return ""
@@ -91,9 +81,7 @@ class Arbiter:
 
     def ended(self, node: str, rule: RuleConfig, action: str, success: bool, now: float) -> None:
         """Notes the end for cool-down and breaker."""
-        before = self.last.get((node, rule.symptom))
-        failures = 0 if success else (before.failures if before else 0) + 1
-        self.last[node, rule.symptom] = LastAction(now, failures)
+        self.last[node, rule.symptom] = after(self.last.get((node, rule.symptom)), success, now)
         self.breaker(action).end(success, now)
 
     def resource(self, node: str, action: str) -> str:

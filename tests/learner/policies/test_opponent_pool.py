@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from learner.experience.opponent_choice import OpponentPool, Record
+from learner.policies.opponent_pool import OpponentPool, Record
 from parlmesh.environments.two_players import NEWEST
 from parlmesh.training.settings.opponents import OpponentsConfig
 
