@@ -60,6 +60,11 @@ class Masking:
         """Nodes whose masks are in the update."""
         return len(self._shares)
 
+    @property
+    def threshold(self) -> int:
+        """Fewest updates of a sum that this node helps to unmask."""
+        return self._threshold
+
     def shares(self, keys: Mapping[str, PublicKeys], threshold: int) -> SealedShares:
         """Shares for all nodes of the list, which must have this node as it is."""
         self._check_list(keys, threshold)

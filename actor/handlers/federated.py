@@ -7,11 +7,12 @@ from typing import Any, Self
 import numpy as np
 from pydantic import Field, model_validator
 
+from parlmesh.errors import FailedPrecondition
 from parlmesh.exception_text import cut, sentence_at
 from parlmesh.federation.compression import INT8, NONE, TOP_K, ErrorFeedback
 from parlmesh.federation.learning_task import LearningTask, Part
 from parlmesh.federation.model_file import ModelFile
-from parlmesh.federation.privacy import clip, noise_stream
+from parlmesh.federation.privacy import clip, noise_stream, part_deviation
 from parlmesh.federation.secure.fixed_point import LARGEST_WEIGHT, MOST_NODES, FixedPoint
 from parlmesh.federation.update_digests import fast_digest
 from parlmesh.handlers import Cancelled, Context, Result, RunsIn, Tail
@@ -55,6 +56,15 @@ class Masks(Parameters):
     largest_value: float = Field(gt=0, lt=1e30)
     largest_weight: int = Field(ge=1, le=LARGEST_WEIGHT)
     clip_norm: float = Field(default=0.0, ge=0, lt=1e30)
+    # Of the sum's noise, of which every node adds a part.
+    noise_multiplier: float = Field(default=0.0, ge=0, le=1_000)
+    uncounted_nodes: int = Field(default=0, ge=0, lt=MOST_NODES)
+
+    @model_validator(mode="after")
+    def _noise_has_a_scale(self) -> Self:
+        if self.noise_multiplier and not self.clip_norm:
+            raise ValueError("noise_multiplier needs a clip_norm > 0")
+        return self
 
 
 class _Common(Parameters):
@@ -107,7 +117,8 @@ class FederatedFit:
         wanted = parse_parameters(FitParameters, self.kind, parameters)
         self._participants.check(member.node_id for member in wanted.members)
         floor = self._participants.floor
-        floor.check_fit(wanted.masks.clip_norm if wanted.masks else wanted.clip_norm, wanted.noise_multiplier)
+        asked = wanted.masks or wanted
+        floor.check_fit(asked.clip_norm, asked.noise_multiplier)
         if wanted.masks is None:
             floor.check_sum(1)
         task = self._participants.tasks.get(wanted.task, wanted.settings)
@@ -170,12 +181,18 @@ class FederatedFit:
             fitted = task.fit({**model.tensors, **kept.local}, part)
             kept.local = model.schema.local(fitted.tensors)
             vector = model.schema.difference(fitted.tensors, model.tensors)
-            numbers = FixedPoint(masking.summed, masks.largest_value, masks.largest_weight)
+            numbers = FixedPoint(
+                masking.summed, masks.largest_value, masks.largest_weight, _noise_part(masks, masking.threshold)
+            )
             if masks.clip_norm:
                 finite = np.nan_to_num(vector, nan=0.0, posinf=0.0, neginf=0.0)
                 # Rounding must not make it longer than the guarantee allows.
-                vector = clip(finite, masks.clip_norm - numbers.longer(len(finite)))
-            masking.mask(numbers.words(vector, fitted.samples))
+                vector = clip(finite, numbers.room(masks.clip_norm, len(finite)))
+            noise = None
+            if masks.noise_multiplier:
+                self._participants.floor.spend(member.node_id, masks.noise_multiplier, in_parts=True)
+                noise = _whole_noise(numbers, len(vector))
+            masking.mask(numbers.words(vector, fitted.samples, noise))
         assert masking.masked is not None
         return masking.masked.view(np.uint8).data
 
@@ -223,6 +240,23 @@ def noised(vector: Array, clip_norm: float, noise_multiplier: float) -> Array:
     deviation = np.float32(noise_multiplier * clip_norm)
     noise = noise_stream(secrets.token_bytes(32)).standard_normal(len(vector), np.float32)
     return np.asarray(shortened + deviation * noise)
+
+
+def _noise_part(masks: Masks, threshold: int) -> float:
+    """Deviation of this node's noise: sums of fewer than the threshold are never unmasked, since nodes refuse to."""
+    if not masks.noise_multiplier:
+        return 0.0
+    if masks.uncounted_nodes >= threshold:
+        raise FailedPrecondition(
+            f"a sum of {threshold} nodes cannot do without the noise of {masks.uncounted_nodes}", reason="SECURE_SUM"
+        )
+    return part_deviation(masks.noise_multiplier, masks.clip_norm, threshold - masks.uncounted_nodes)
+
+
+def _whole_noise(numbers: FixedPoint, size: int) -> Array:
+    from parlmesh.federation.secure.discrete_gaussian import KEY_BYTES, DiscreteGaussian
+
+    return DiscreteGaussian(numbers.noise_bits, secrets.token_bytes(KEY_BYTES)).draw(size)
 
 
 def _packed(vector: Array, wanted: FitParameters, kept: Kept) -> bytes | memoryview:

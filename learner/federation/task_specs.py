@@ -7,6 +7,8 @@ from typing import Any
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.config import FederationConfig
+from parlmesh.federation.privacy import part_deviation
+from parlmesh.federation.secure.fixed_point import FixedPoint
 from parlmesh.federation.virtual_nodes import host_of
 from parlmesh.v1 import task_pb2 as pb
 from parlmesh.wire import payload_to_proto, struct_from_proto, struct_to_proto
@@ -96,14 +98,30 @@ def grouped_tasks(
 
 
 def masks_of(config: FederationConfig, masking: MaskedRound) -> dict[str, Any]:
-    """How the numbers of a secure round are written. With central privacy nodes clip, and all weigh the same."""
-    central = config.privacy.mode == "central"
-    return {
+    """How the numbers of a secure round are written. In a private federation nodes clip, and all weigh the same."""
+    privacy = config.privacy
+    if privacy.mode == "none":
+        value, weight = config.secure.largest_value, config.gate.max_samples
+        return {"nodes": len(masking.shares), "largest_value": value, "largest_weight": weight, "clip_norm": 0.0}
+    found: dict[str, Any] = {
         "nodes": len(masking.shares),
-        "largest_value": config.privacy.clip_norm if central else config.secure.largest_value,
-        "largest_weight": 1 if central else config.gate.max_samples,
-        "clip_norm": config.privacy.clip_norm if central else 0.0,
+        "largest_value": privacy.clip_norm,
+        "largest_weight": 1,
+        "clip_norm": privacy.clip_norm,
     }
+    if privacy.mode == "distributed":
+        found |= {"noise_multiplier": privacy.noise_multiplier, "uncounted_nodes": privacy.uncounted_nodes}
+    return found
+
+
+def numbers_of(config: FederationConfig, masking: MaskedRound) -> FixedPoint:
+    """The same for whoever reads the sum."""
+    masks, privacy = masks_of(config, masking), config.privacy
+    deviation = 0.0
+    if privacy.mode == "distributed":
+        counted = masking.threshold - privacy.uncounted_nodes
+        deviation = part_deviation(privacy.noise_multiplier, privacy.clip_norm, counted)
+    return FixedPoint(masks["nodes"], masks["largest_value"], masks["largest_weight"], deviation)
 
 
 def evaluation_tasks(

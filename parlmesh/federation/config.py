@@ -3,14 +3,14 @@
 import math
 from typing import Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from parlmesh.config import Config
 from parlmesh.errors import InvalidInput
 
 from .aggregators import check_krum, check_trim
 from .privacy import check_budget
-from .secure.fixed_point import LARGEST_WEIGHT
+from .secure.fixed_point import LARGEST_WEIGHT, LEAST_NOISE_MULTIPLIER
 
 _FEWEST_SUMMED = 3
 # What looks at a single update, and is off in a secure federation unless it is asked for.
@@ -109,8 +109,9 @@ class GateConfig(Config):
 class PrivacyConfig(Config):
     """Differential privacy of nodes."""
 
-    mode: Literal["none", "central", "local"] = "none"
-    """central: the learner clips and adds noise to the mean; local: every node does so before it sends."""
+    mode: Literal["none", "central", "local", "distributed"] = "none"
+    """central: the learner clips and adds noise to the mean; local: every node does so before it sends. distributed:
+    nodes clip and add a part of the noise each, which only a secure sum shows, as a whole."""
     clip_norm: float = Field(default=1.0, ge=1e-9)
     """Longest update that counts; a longer one is shortened to it."""
     noise_multiplier: float = Field(default=1.0, gt=0.0, le=1_000.0)
@@ -119,17 +120,18 @@ class PrivacyConfig(Config):
     """Probability that the guarantee does not hold."""
     epsilon_budget: float = Field(default=0.0, ge=0.0)
     """The federation ends before it gives away more; 0 = no budget."""
+    uncounted_nodes: int = Field(default=1, ge=0, le=199)
+    """Nodes of a distributed round whose part of the noise is not counted on: they may know it, tell it or leave it
+    out. A node that gets the model knows its own."""
 
-    @field_validator("mode", mode="before")
-    @classmethod
-    def _offered(cls, mode: object) -> object:
-        if mode == "distributed":
+    @model_validator(mode="after")
+    def _fine_enough(self) -> Self:
+        if self.mode == "distributed" and self.noise_multiplier < LEAST_NOISE_MULTIPLIER:
             raise ValueError(
-                "distributed noise (discrete Gaussian or Skellam, each node a part of it) is not offered: what it"
-                " promises would rest on the nodes that stay and on none of them leaving its part out; with a secure"
-                " sum choose central, where the learner adds the noise to the sum, or local without one"
+                f"noise_multiplier of distributed noise must be >= {LEAST_NOISE_MULTIPLIER:g},"
+                f" got {self.noise_multiplier:g}"
             )
-        return mode
+        return self
 
 
 class SecureConfig(Config):
@@ -143,6 +145,10 @@ class SecureConfig(Config):
     """Largest number in an update; the smaller it is, the finer the fixed-point numbers are."""
     step_seconds: float = Field(default=10.0, gt=0.0, le=3_600.0)
     """Longest wait for nodes' keys, for their shares, and for what unmasks the sum."""
+
+    def staying(self, nodes: int) -> int:
+        """Nodes that must stay to the end: above half of them, so that nobody gets two kinds of shares of one node."""
+        return max(nodes // 2 + 1, math.ceil(self.threshold * nodes - 1e-9))
 
 
 class CompressionConfig(Config):
@@ -217,6 +223,8 @@ class FederationConfig(Config):
     def _summable(self) -> Self:
         """What a secure sum allows: nothing that needs a single update, and nothing that is not a sum."""
         if not self.secure.enabled:
+            if self.privacy.mode == "distributed":
+                raise ValueError("distributed noise is hidden by a secure sum alone; secure.enabled must be true")
             return self
         if self.buffer_size:
             raise ValueError(f"a secure sum needs rounds; buffer_size must be 0, got {self.buffer_size}")
@@ -238,6 +246,12 @@ class FederationConfig(Config):
             )
         if self.quorum < _FEWEST_SUMMED:
             raise ValueError(f"a secure sum of fewer than three tells too much; quorum must be >= 3, got {self.quorum}")
+        staying = self.secure.staying(self.quorum)
+        if self.privacy.mode == "distributed" and self.privacy.uncounted_nodes >= staying:
+            raise ValueError(
+                f"a sum may be of {staying} nodes (quorum and secure.threshold); privacy.uncounted_nodes must be"
+                f" < {staying}, got {self.privacy.uncounted_nodes}"
+            )
         if self.selection.over_selection * self.secure.threshold > 1.0:
             raise ValueError(
                 f"selection.over_selection must be <= 1 / secure.threshold = {1.0 / self.secure.threshold:.4g},"
@@ -277,7 +291,12 @@ class FederationConfig(Config):
             raise ValueError("central privacy needs rounds, in which a node counts once; buffer_size must be 0")
         if self.privacy.mode != "none" and self.privacy.epsilon_budget:
             try:
-                check_budget(self.privacy.noise_multiplier, self.privacy.delta, self.privacy.epsilon_budget)
+                check_budget(
+                    self.privacy.noise_multiplier,
+                    self.privacy.delta,
+                    self.privacy.epsilon_budget,
+                    in_parts=self.privacy.mode == "distributed",
+                )
             except InvalidInput as error:
                 raise ValueError(error.message) from error
         if self.privacy.mode != "none" and self.compression.encoding != "none":

@@ -6,6 +6,11 @@ modes. Nothing is gained by sampling: rounds choose a number of nodes, not each 
 
 Releases with noise of deviation z C compose to one Gaussian mechanism with μ = 2 √T / z, exactly (Dong, Roth and Su
 2022, arXiv:1905.02383); its δ(ε) has a closed form (Balle and Wang 2018, arXiv:1805.06530).
+
+Noise that nodes add in parts is discrete: a sum of h discrete Gaussians, each of z C / √h. Such sums are known to be
+concentrated (Kairouz et al. 2021, arXiv:2102.06387): T releases have ρ = 2 T / z², from which ε follows
+(Canonne et al. 2020, arXiv:2004.00010, proposition 12). The term by which a sum differs from one discrete Gaussian is
+below 10 n exp(-π² σ²), which is 0 in floating point for the 256 steps and more that a node's noise has.
 """
 
 import math
@@ -20,6 +25,7 @@ SENSITIVITY = 2.0
 """Sensitivity of a clipped update, in units of the clip norm."""
 
 _BISECTIONS = 60
+_ALPHAS = 400
 _STRETCH = 1 << 16
 _ROOT_TWO = math.sqrt(2.0)
 
@@ -55,44 +61,70 @@ def noise_stream(seed: bytes) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(seed[:16], "little")))
 
 
-def epsilon(noise_multiplier: float, releases: int, delta: float) -> float:
-    """ε at δ of this many releases with noise of z times the clip norm; infinite without noise."""
+def part_deviation(noise_multiplier: float, clip_norm: float, counted: int) -> float:
+    """Deviation of each node's part of the noise, if those of so many nodes must suffice: z C / √h."""
+    return noise_multiplier * clip_norm / math.sqrt(counted)
+
+
+def epsilon(noise_multiplier: float, releases: int, delta: float, *, in_parts: bool = False) -> float:
+    """ε at δ of this many releases with noise of z times the clip norm; infinite without noise.
+
+    `in_parts`: the noise is a sum of discrete parts.
+    """
     if releases == 0:
         return 0.0
     if noise_multiplier <= 0.0:
         return math.inf
+    if in_parts:
+        return concentrated_epsilon(releases * (SENSITIVITY / noise_multiplier) ** 2 / 2.0, delta)
     return gaussian_epsilon(SENSITIVITY * math.sqrt(releases) / noise_multiplier, delta)
 
 
 @lru_cache(maxsize=16)
-def releases_within(noise_multiplier: float, delta: float, budget: float, most: int) -> int:
+def releases_within(noise_multiplier: float, delta: float, budget: float, most: int, *, in_parts: bool = False) -> int:
     """How many releases stay within ε = `budget`, at most `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
-        if epsilon(noise_multiplier, middle, delta) <= budget:
+        if epsilon(noise_multiplier, middle, delta, in_parts=in_parts) <= budget:
             low = middle
         else:
             high = middle - 1
     return low
 
 
-def check_budget(noise_multiplier: float, delta: float, budget: float) -> None:
+def check_budget(noise_multiplier: float, delta: float, budget: float, *, in_parts: bool = False) -> None:
     """InvalidInput when not even one release is within it."""
-    first = epsilon(noise_multiplier, 1, delta)
+    first = epsilon(noise_multiplier, 1, delta, in_parts=in_parts)
     if first <= budget:
         return
     low, high = noise_multiplier, noise_multiplier
-    while epsilon(high, 1, delta) > budget:
+    while epsilon(high, 1, delta, in_parts=in_parts) > budget:
         low, high = high, 2.0 * high
     for _ in range(_BISECTIONS):
         middle = 0.5 * (low + high)
-        low, high = (middle, high) if epsilon(middle, 1, delta) > budget else (low, middle)
+        too_much = epsilon(middle, 1, delta, in_parts=in_parts) > budget
+        low, high = (middle, high) if too_much else (low, middle)
     raise InvalidInput(
         f"the first round would give away epsilon {first:.4g} of a budget of {budget:g};"
         f" noise_multiplier must be at least {high:.4g}, got {noise_multiplier:g}",
         reason="PRIVACY",
     )
+
+
+def concentrated_epsilon(rho: float, delta: float) -> float:
+    """An ε of ρ-concentrated privacy at δ. Every α gives one that holds, so that the least is never too small."""
+    if rho <= 0.0:
+        return 0.0
+    # The best α is near 1 + √(ln(1/δ) / ρ), and never farther from it than this looks.
+    middle = math.sqrt(max(math.log(1.0 / delta), 1e-9) / rho)
+    best = math.inf
+    for step in range(-_ALPHAS, _ALPHAS + 1):
+        more = middle * 1.01**step
+        alpha = 1.0 + more
+        gain = (math.log(1.0 / delta) - math.log(alpha)) / more + math.log1p(-1.0 / alpha)
+        best = min(best, alpha * rho + gain)
+    return max(best, 0.0)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

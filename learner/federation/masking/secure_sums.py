@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 from parlmesh.errors import InvalidInput
 from parlmesh.exception_text import told_in_one_line
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.secure.fixed_point import FixedPoint
 from parlmesh.telemetry import get_logger
 from parlmesh.v1 import task_pb2 as pb
 
@@ -15,7 +14,7 @@ from ..rules.masked_round import REVEAL
 from ..rules.phase import Phase
 from ..rules.records import LONGEST_MESSAGE, Assignment, Counted
 from ..rules.rounds import Rounds
-from ..task_specs import NodesTask, failures_in, masks_of
+from ..task_specs import NodesTask, failures_in, numbers_of
 from .task_specs import answer_of, answers_in, revealed_in, step_tasks
 from .unmasking import Unmasking
 
@@ -50,8 +49,7 @@ class SecureSums:
     def unmask(self, number: int, counted: Sequence[Counted]) -> None:
         """Asks all whose updates came for what unmasks their sum."""
         survivors = sorted(each.node_id for each in counted)
-        masks = masks_of(self._config, self._core.masking)
-        numbers = FixedPoint(masks["nodes"], masks["largest_value"], masks["largest_weight"])
+        numbers = numbers_of(self._config, self._core.masking)
         self._unmasking = Unmasking(self._federation_id, number, self._core.masking, numbers, survivors)
         self._counted, self._waiting = tuple(counted), set(survivors)
         self.making = self._doubted = False

@@ -84,7 +84,7 @@ def _close_unseen(ordered: Sequence[Answer], config: FederationConfig) -> Closin
     """
     notes = ["MASKED"] if config.secure.enabled else []
     weight = 1.0 / max(1, len(ordered))
-    shown = weight if config.privacy.mode == "central" else 0.0
+    shown = weight if config.privacy.mode != "none" else 0.0
     counted = tuple(
         Counted(each.node_id, each.slot, weight, each.norm, voter=voter_of(each.node_id, config)) for each in ordered
     )

@@ -3,7 +3,6 @@
 keys -> shares -> (collecting) -> (unmasking). A node that is silent in one step is not in the next.
 """
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +60,7 @@ class MaskedRound:
 
     def ask_shares(self, config: SecureConfig) -> None:
         """The list of nodes is closed."""
-        self.step, self.threshold = SHARES, threshold_of(len(self.keys), config)
+        self.step, self.threshold = SHARES, config.staying(len(self.keys))
 
     def sealed_for(self, node: str) -> dict[str, str]:
         """The others' shares for a node, by who gave them."""
@@ -71,8 +70,3 @@ class MaskedRound:
         """Nodes of which more than half of those that got shares say that they cannot open theirs. Fewer may lie."""
         accusers = Counter(accused_in(why) for node, why in failed.items() if node in self.shares)
         return [node for node, count in accusers.items() if node in self.shares and 2 * count > len(self.shares)]
-
-
-def threshold_of(nodes: int, config: SecureConfig) -> int:
-    """Nodes that must stay to the end: above half of them, so that nobody gets two kinds of shares of one node."""
-    return max(nodes // 2 + 1, math.ceil(config.threshold * nodes - 1e-9))

@@ -46,6 +46,15 @@ def test_a_node_can_ask_for_secure_sums_of_many():
     PrivacyFloor(PrivacyFloorConfig()).check_sum(1)
 
 
+def test_noise_that_is_a_part_of_a_sums_is_accounted_as_such(tmp_path):
+    config = PrivacyFloorConfig(epsilon_budget=8.0, ledger=tmp_path / "ledger.json")
+    allowed = releases_within(4.0, 1e-5, 8.0, 100, in_parts=True)
+    for _ in range(allowed):
+        PrivacyFloor(config).spend("a", 4.0, in_parts=True)
+    with pytest.raises(FailedPrecondition, match="would give away epsilon"):
+        PrivacyFloor(config).spend("a", 4.0, in_parts=True)
+
+
 def test_a_budget_holds_over_restarts_and_federations_and_is_never_passed(tmp_path):
     config = PrivacyFloorConfig(epsilon_budget=8.0, ledger=tmp_path / "ledger.json")
     allowed = releases_within(4.0, 1e-5, 8.0, 100)

@@ -56,7 +56,15 @@ SECURE = {"secure": {"enabled": True}, "gate": {"max_samples": 100}, "quorum": 3
         ({"privacy": {"mode": "local"}}, "privacy.mode must not be local"),
         ({"quorum": 2}, "quorum must be >= 3, got 2"),
         ({"selection": {"min_nodes": 10, "over_selection": 2.0}}, "over_selection must be <= 1 / secure.threshold"),
-        ({"privacy": {"mode": "distributed"}}, "distributed noise .* is not offered"),
+        (
+            {"privacy": {"mode": "distributed", "uncounted_nodes": 2}},
+            r"a sum may be of 2 nodes .* privacy.uncounted_nodes must be < 2, got 2",
+        ),
+        (
+            {"privacy": {"mode": "distributed", "noise_multiplier": 1e-4}},
+            "noise_multiplier of distributed noise must be >= 0.001, got 0.0001",
+        ),
+        ({"privacy": {"mode": "distributed"}, "secure": {}}, "secure.enabled must be true"),
     ],
 )
 def test_what_a_secure_sum_cannot_do_is_refused_in_one_sentence(changes, sentence):

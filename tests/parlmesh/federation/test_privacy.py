@@ -9,6 +9,7 @@ from scipy.special import ndtr
 from parlmesh.federation.privacy import (
     SENSITIVITY,
     clip,
+    concentrated_epsilon,
     epsilon,
     gaussian_epsilon,
     mean_noise_deviation,
@@ -105,3 +106,50 @@ def test_the_mean_s_noise_hides_one_node_with_other_data():
     # What is reported is what that distance and the noise in truth give.
     mu = float(apart) / mean_noise_deviation(multiplier, clip_norm, count)
     assert epsilon(multiplier, 1, 1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-4)
+
+
+def delta_of_parts(loss_epsilon, distance, bits, counted, releases):
+    """δ(ε) of sums of whole noise from their chances alone: the noise of one node, convolved with itself.
+
+    Losses are rounded up to a grid, so that what is found is never too small.
+    """
+    reach = np.arange(-12 << bits, (12 << bits) + 1)
+    one = np.exp(-0.5 * (reach / 2.0**bits) ** 2)
+    chances = np.ones(1)
+    for _ in range(counted):
+        chances = np.convolve(chances, one / one.sum())
+    here, there = chances[distance:], chances[:-distance]
+    seen = (here > 1e-200) & (there > 1e-200)
+    lost = float(chances[:distance].sum() + here[~seen].sum())
+    step = 1e-3
+    losses = np.ceil(np.log(here[seen] / there[seen]) / step).astype(int)
+    width = int(np.abs(losses).max())
+    size = 1 << math.ceil(math.log2(2 * releases * width + 2))
+    masses = np.bincount(losses % size, weights=here[seen], minlength=size)
+    composed = np.maximum(np.fft.irfft(np.fft.rfft(masses) ** releases, size), 0.0)
+    grid = np.fft.fftfreq(size, 1.0 / size) * step
+    above = grid > loss_epsilon
+    return releases * lost + float(np.sum(composed[above] * -np.expm1(loss_epsilon - grid[above])))
+
+
+@pytest.mark.parametrize(("distance", "counted", "releases"), [(6, 5, 1), (6, 5, 20), (12, 3, 4)])
+def test_epsilon_of_noise_in_parts_is_no_less_than_the_chances_of_the_sum_say_and_not_much_more(
+    distance, counted, releases
+):
+    bits, delta = 2, 1e-5
+    # Two updates are 2 C apart, and the noise of all counted nodes has deviation z C.
+    noise = 2.0 * math.sqrt(counted) * 2.0**bits / distance
+    told = epsilon(noise, releases, delta, in_parts=True)
+    assert delta_of_parts(told, distance, bits, counted, releases) <= delta
+    assert delta_of_parts(0.85 * told, distance, bits, counted, releases) > delta
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1e-12, 0.5))
+def test_concentrated_epsilon_is_above_the_gaussian_of_the_same_noise(rho, delta):
+    assert concentrated_epsilon(rho, delta) >= gaussian_epsilon(math.sqrt(2.0 * rho), delta) - 1e-9
+
+
+def test_noise_in_parts_has_its_own_number_of_releases_within_a_budget():
+    found = releases_within(4.0, 1e-5, 10.0, 10_000, in_parts=True)
+    assert epsilon(4.0, found, 1e-5, in_parts=True) <= 10.0 < epsilon(4.0, found + 1, 1e-5, in_parts=True)
+    assert found <= releases_within(4.0, 1e-5, 10.0, 10_000)

@@ -1,7 +1,7 @@
 """What a private federation has given away, and whether it may give away more. Pure.
 
-Central: every version is a release in which each node counts at most once. Local: every update that a node was asked
-for is one, whether it came, counted, or was left behind by a round that was abandoned.
+Central: every version is a release in which each node counts at most once. Local and distributed: every update that a
+node was asked for is one, whether it came, counted, or was left behind by a round that was abandoned.
 """
 
 from dataclasses import dataclass, field
@@ -11,11 +11,12 @@ from parlmesh.federation.privacy import epsilon, releases_within
 
 # More than any federation asks of a node.
 _MOST = 1 << 40
+_BY_NODE = ("local", "distributed")
 
 
 @dataclass(slots=True)
 class Spending:
-    """`by_node` counts what local nodes were asked for."""
+    """`by_node` counts what nodes that add noise themselves were asked for."""
 
     config: PrivacyConfig
     by_node: dict[str, int] = field(default_factory=dict)
@@ -24,11 +25,17 @@ class Spending:
     def __post_init__(self) -> None:
         config = self.config
         if config.mode != "none" and config.epsilon_budget:
-            self._allowed = releases_within(config.noise_multiplier, config.delta, config.epsilon_budget, _MOST)
+            self._allowed = releases_within(
+                config.noise_multiplier, config.delta, config.epsilon_budget, _MOST, in_parts=self._in_parts
+            )
+
+    @property
+    def _in_parts(self) -> bool:
+        return self.config.mode == "distributed"
 
     def affords(self, node_id: str) -> bool:
         """Whether a node may be asked for one more update."""
-        return self.config.mode != "local" or self.by_node.get(node_id, 0) < self._allowed
+        return self.config.mode not in _BY_NODE or self.by_node.get(node_id, 0) < self._allowed
 
     def affords_round(self, versions: int) -> bool:
         """Whether another version may follow this many."""
@@ -36,7 +43,7 @@ class Spending:
 
     def ask(self, node_id: str) -> None:
         """One more release of a node."""
-        if self.config.mode == "local":
+        if self.config.mode in _BY_NODE:
             self.by_node[node_id] = self.by_node.get(node_id, 0) + 1
 
     def reason(self) -> str:
@@ -50,7 +57,7 @@ class Spending:
         releases = versions if self.config.mode == "central" else max(self.by_node.values(), default=0)
         noise, delta = self.config.noise_multiplier, self.config.delta
         return {
-            "privacy/epsilon": epsilon(noise, releases, delta),
+            "privacy/epsilon": epsilon(noise, releases, delta, in_parts=self._in_parts),
             "privacy/delta": delta,
-            "privacy/next_epsilon": epsilon(noise, releases + 1, delta),
+            "privacy/next_epsilon": epsilon(noise, releases + 1, delta, in_parts=self._in_parts),
         }

@@ -14,6 +14,7 @@ from learner.federation.rules.records import FederationState, RoundState
 from parlmesh.config import ListenConfig
 from parlmesh.errors import FleetError
 from parlmesh.federation.model_file import read_model
+from parlmesh.federation.privacy import epsilon
 from parlmesh.handlers import Context
 from parlmesh.rpc.server import FleetServer
 from parlmesh.security import SecurityConfig
@@ -265,3 +266,37 @@ async def test_one_liar_costs_itself_and_no_secure_round(tmp_path, lie):
         states = [record.state for record in federation.core.history]
         assert states.count(RoundState.AGGREGATED) == 2
         assert (step, "n0") in nodes.seen
+
+
+@pytest.mark.parametrize("left", [set(), {"n1", "n4", "n6", "n8"}], ids=["all stay", "the threshold stays"])
+async def test_nodes_that_stay_have_added_noise_enough_for_what_is_told(tmp_path, left):
+    privacy = {"mode": "distributed", "clip_norm": 1.0, "noise_multiplier": 3.0, "uncounted_nodes": 2}
+    async with fleet(tmp_path) as (bench, nodes):
+        nodes.left["fit"] = left
+        settings = {"parameters": 4_000, "step": 0.01, "samples": 30}
+        federation = await start(bench, privacy=privacy, gate={}, quorum=6, settings=settings)
+        record = federation.core.history[-1]
+        assert record.state is RoundState.AGGREGATED, record
+        assert ("fit", "n1") in nodes.seen
+    summed = [k for k, name in enumerate(NAMES) if name not in left]
+    assert record.metrics["update/nodes"] == len(summed)
+    # Node k would move every number by (k + 1) · 0.01 and is cut to the length 1.
+    expected = np.mean([min((k + 1) * 0.01, 1.0 / np.sqrt(4_000)) for k in summed])
+    noise = (weights(federation) - expected) * len(summed)
+    # Six of ten must stay, of which two are not counted on: the noise of any four suffices.
+    assert noise.std() == pytest.approx(3.0 * np.sqrt(len(summed) / 4), rel=0.06)
+    assert abs(noise.mean()) < 5 * noise.std() / np.sqrt(len(noise))
+    assert record.metrics["privacy/epsilon"] == epsilon(3.0, 1, 1e-5, in_parts=True)
+    assert all(update.samples == 0 for update in record.updates)
+
+
+async def test_distributed_noise_ends_with_its_budget_and_rounds_that_fail_count(tmp_path):
+    budget = epsilon(3.0, 2, 1e-5, in_parts=True)
+    privacy = {"mode": "distributed", "noise_multiplier": 3.0, "epsilon_budget": budget}
+    async with fleet(tmp_path) as (bench, nodes):
+        nodes.left["reveal"] = set(NAMES[:5])
+        federation = await start(bench, privacy=privacy, gate={}, rounds=9, max_abandoned=9)
+        states = [record.state for record in federation.core.history]
+    assert states == [RoundState.ABANDONED] * 2
+    assert federation.core.state is FederationState.STOPPED
+    assert "more than the budget of epsilon" in federation.core.reason
