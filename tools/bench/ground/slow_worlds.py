@@ -21,10 +21,14 @@ class Computing(CartPoleEnv):
 
 
 class Waiting(CartPoleEnv):
-    """Two milliseconds in which the processor is free for others."""
+    """Two milliseconds, or as many seconds as given, in which the processor is free for others."""
+
+    def __init__(self, seconds=STEP_SECONDS, **arguments):
+        super().__init__(**arguments)
+        self._seconds = seconds
 
     def step(self, action):
-        time.sleep(STEP_SECONDS)
+        time.sleep(self._seconds)
         return super().step(action)
 
 

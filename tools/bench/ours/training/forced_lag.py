@@ -51,7 +51,12 @@ def train(preset: str, settings: dict[str, Any], *, lag: int, seed: int, steps: 
     environment = config.environment.model_dump()
     shapes = environment_spec(environment)
     trainer = trainer_for(config, policy_for(config, shapes), shapes)
-    collector = Collector(environment, config.num_envs, collector_seed(seed, "actor-0", 1))
+    collector = Collector(
+        environment,
+        config.num_envs,
+        collector_seed(seed, "actor-0", 1),
+        reward_discount=config.reward_discount,
+    )
     blobs = deque([trainer.policy_blob()], maxlen=lag + 1)
     course, done, updates = Course(steps), 0, 0
     while done < steps:
