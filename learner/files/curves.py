@@ -78,9 +78,9 @@ def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | 
 
     labels = (
         ("return/episodes", "training, mean of 100 episodes", "#4c78a8", ""),
-        ("return/evaluation", "evaluation, greedy", "#e45756", "o"),
+        ("return/evaluation", "evaluation, and its worst and best episode", "#e45756", "o"),
     )
-    curves = read_curves(metrics, [name for name, *_ in labels])
+    curves = read_curves(metrics, [*(name for name, *_ in labels), "return/evaluation_worst", "return/evaluation_best"])
     figure = Figure(figsize=(8, 4.5), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -88,6 +88,9 @@ def draw_learning_curve(metrics: Path, picture: Path, title: str, goal: float | 
         curve = curves[name].thinned(_MOST_POINTS)
         if curve.steps:
             axes.plot(curve.steps, curve.values, label=label, color=color, marker=marker, markersize=4)
+    worst, best = (curves[f"return/evaluation_{end}"].thinned(_MOST_POINTS) for end in ("worst", "best"))
+    if worst.steps == best.steps:
+        axes.fill_between(worst.steps, worst.values, best.values, color="#e45756", alpha=0.15, linewidth=0)
     if goal is not None:
         axes.axhline(goal, color="#999999", linestyle="--", linewidth=1, label=f"goal {goal:g}")
     axes.set(title=title, xlabel="environment steps", ylabel="return")

@@ -92,7 +92,14 @@ class Evaluations:
         metrics.EVALUATIONS.labels("done").inc()
         metrics.EVALUATION_RETURN.set(evaluation.mean_return)
         steps = self._progress.steps
-        self._recorder.record(steps, {"return/evaluation": evaluation.mean_return})
+        self._recorder.record(
+            steps,
+            {
+                "return/evaluation": evaluation.mean_return,
+                "return/evaluation_worst": evaluation.min_return,
+                "return/evaluation_best": evaluation.max_return,
+            },
+        )
         log.info("evaluated", version=evaluation.version, mean_return=evaluation.mean_return, steps=steps)
         training, play = self._progress.episode_return, self._config.evaluation_play
         if training is not None and differ_much(evaluation, training):

@@ -51,7 +51,13 @@ async def ask(folder, *, train, **request):
 async def test_curves_are_asked_for_by_run_and_range_also_after_a_restart(tmp_path):
     everything = await ask(tmp_path, train=True)
     names = [series.name for series in everything.series]
-    assert {"return/evaluation", "loss/policy", "throughput/steps_per_second", "policy/lag"} <= set(names)
+    assert {
+        "return/evaluation",
+        "return/evaluation_best",
+        "loss/policy",
+        "throughput/steps_per_second",
+        "policy/lag",
+    } <= set(names)
     assert names == sorted(names)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     expected = [(row["step"], row["loss/policy"]) for row in rows if "loss/policy" in row]

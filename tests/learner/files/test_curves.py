@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.files.curves import Curve, read_curves
+from learner.files.curves import Curve, draw_learning_curve, read_curves
 
 
 def write(path, *rows):
@@ -54,3 +54,13 @@ def test_a_thinned_curve_is_even_and_keeps_its_ends(count, most):
         assert thin.steps[-1] == count - 1
         gaps = {b - a for a, b in zip(thin.steps, list(thin.steps)[1:], strict=False)}
         assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+def test_the_picture_shows_how_far_the_episodes_of_an_evaluation_lie_apart(tmp_path):
+    means = [{"time": 1.0, "step": step, "return/evaluation": float(step)} for step in (10, 20, 30)]
+    spread = [{**row, "return/evaluation_worst": 5.0, "return/evaluation_best": 25.0} for row in means]
+    pictures = []
+    for name, rows in (("without", means), ("with", spread)):
+        draw_learning_curve(write(tmp_path / name, *rows), tmp_path / f"{name}.png", "a run", None)
+        pictures.append((tmp_path / f"{name}.png").read_bytes())
+    assert pictures[0] != pictures[1]

@@ -109,6 +109,13 @@ def test_the_next_commands_name_this_run(tmp_path: Path) -> None:
     assert commands[-1] == f".venv/bin/tensorboard --logdir {tmp_path}/tensorboard"
 
 
+def test_the_next_commands_take_the_options_of_this_run_along(tmp_path: Path) -> None:
+    commands = [
+        command for command, _ in next_commands(ended(), RunPaths(tmp_path), "parlmesh", ("--config", "a b.yaml"))
+    ]
+    assert "parlmesh up --config 'a b.yaml' --seed 1 --actors 4" in commands
+
+
 def test_a_run_that_never_started_is_offered_again_and_nothing_else(tmp_path: Path) -> None:
     ending = Ending(None, "learner refused its configuration: environment 'CartPol-v1' cannot be made")
     again = ("--environment", "CartPol-v1")
