@@ -8,6 +8,8 @@ import typer
 from parlmesh.cli.connection import AsJson
 
 if TYPE_CHECKING:
+    from gymnasium import Space
+
     from parlmesh.policies import Policy
     from parlmesh.types import Array
     from parlmesh.worlds.cluster.live_environment import LiveCluster
@@ -26,6 +28,7 @@ Model = Annotated[
 Plugins = Annotated[
     list[str] | None, typer.Option("--plugin", metavar="SOURCE", help="of the model's network; repeatable")
 ]
+_POOR_FIT = 0.3
 _BASELINE_TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7)
 
 
@@ -46,12 +49,15 @@ def evaluate(
 
     from parlmesh.cli.screen.output_tables import print_table
     from parlmesh.worlds.placement.baselines import BASELINES, Scaled
+    from parlmesh.worlds.placement.environment import PlacementVectorEnv
     from parlmesh.worlds.placement.evaluation import evaluate_baseline, evaluate_policy
 
     version, world = _world(config)
     found: dict[str, Evaluation] = {}
     if model is not None:
-        found["model"] = evaluate_policy(_policy(model, plugins), version, world, episodes, seed)
+        envs = PlacementVectorEnv(1, version=version, **world)  # type: ignore[arg-type]
+        policy = _policy(model, plugins, envs.single_observation_space, envs.single_action_space)
+        found["model"] = evaluate_policy(policy, version, world, episodes, seed)
     for name, kind in BASELINES.items():
         targets = _BASELINE_TARGETS if issubclass(kind, Scaled) else (0.6,)
         tried = {target: evaluate_baseline(name, version, world, episodes, seed, target=target) for target in targets}
@@ -165,8 +171,15 @@ def fit(
     missing = [name for name in known if name not in found]
     if missing:
         raise InvalidInput(f"there are no metrics of {', '.join(missing)}; they have {', '.join(found) or 'none'}")
-    fits = {name: fitted(found[name], settings.queue) for name in known}
+    fits = {name: fitted(found[name], settings.queue, name) for name in known}
     _write_world(output, version, world, cluster.model_dump(mode="json"), fits)
+    poor = [name for name, one in fits.items() if one.explained < _POOR_FIT]
+    if poor:
+        typer.echo(
+            f"the latency of {', '.join(poor)} does not follow its load and replicas (R² below {_POOR_FIT}): "
+            "a policy trained on this world is not to be trusted with the cluster",
+            err=True,
+        )
     if as_json:
         typer.echo(json.dumps({name: asdict(one) for name, one in fits.items()}))
         return
@@ -222,12 +235,34 @@ def _world(config: Path | None) -> "tuple[int, dict[str, Any]]":
     return int(version), dict(environment.get("kwargs") or {})
 
 
-def _policy(model: Path, plugins: list[str] | None) -> "Policy":
+def _policy(model: Path, plugins: list[str] | None, observation_space: "Space[Any]", action_space: Any) -> "Policy":
+    """A saved policy that was trained with these spaces."""
+    from parlmesh.environments.spaces import acted, observed
+    from parlmesh.errors import InvalidInput
     from parlmesh.plugins import load_plugins
-    from parlmesh.policies import load_policy
+    from parlmesh.policies import load_policy, unpack_policy
 
     load_plugins(("parlmesh.worlds.plugin:plugin", *(plugins or ())))
-    return load_policy(model.read_bytes())
+    try:
+        blob = model.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{model} cannot be read: {error.strerror}", reason="MODEL") from error
+    spec, _ = unpack_policy(blob)
+    seen, sizes = observed(observation_space), acted(action_space).spec.sizes
+    if (spec.observation_shape, spec.observation_states, spec.action.sizes) != (seen.shape, seen.states, sizes):
+        theirs, ours = (
+            f"{states or shape[0]} {'states' if states else 'numbers'} and choices of {'+'.join(map(str, chosen))}"
+            for shape, states, chosen in (
+                (spec.observation_shape or (0,), spec.observation_states, spec.action.sizes),
+                (seen.shape or (0,), seen.states, sizes),
+            )
+        )
+        raise InvalidInput(
+            f"{model} was trained on another world: it has {theirs}, this one {ours}; nodes and deployments must be as "
+            "many as in training",
+            reason="MODEL",
+        )
+    return load_policy(blob)
 
 
 def _live(live: Path, config: Path | None) -> "LiveCluster":
@@ -267,7 +302,7 @@ def _wanted(cluster: "LiveCluster", model: Path | None, baseline: str, plugins: 
         found: Array = BASELINES[baseline](world, np.random.default_rng(0)).wanted()[0]
         return found
     read, seen = observed(cluster.view.observation_space), cluster.view.observe(world)
-    policy = _policy(model, plugins)
+    policy = _policy(model, plugins, cluster.view.observation_space, cluster.view.action_space)
     mask = read.mask(seen) if read.mask is not None else None
     choice = policy.greedy(read.take(seen), mask, policy.initial_state(1))
     chosen: Array = apply_operations(world, policy.to_environment(choice.action))[0][0]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import urllib3
+import yaml
 from kubernetes import client, config, watch
 from kubernetes.client.exceptions import ApiException
 
@@ -26,12 +27,16 @@ _DEADLINE = (3.0, 10.0)
 """Seconds to connect and to read."""
 _LISTINGS = 3
 """How often a list that expired between two pages, or a watch that did, is begun anew."""
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
+"""What the official client stumbles into when a file or an answer is of another kind."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, server: str = "") -> "Gateway":
     """By a kubeconfig file, from inside the cluster, or at an address without credentials (for `kubectl proxy`)."""
     if server:
+        if not server.startswith(("http://", "https://")):
+            raise InvalidInput(f"server must be an http or https address, got {server!r}", reason="KUBECONFIG")
         settings = client.Configuration(host=server)
     else:
         settings = client.Configuration()
@@ -43,8 +48,9 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, server: 
                     config.load_kube_config(client_configuration=settings)
             else:
                 config.load_kube_config(str(kubeconfig) if kubeconfig else None, context, settings)
-        except (config.ConfigException, OSError, ValueError) as error:
-            raise InvalidInput(f"there is no usable kubeconfig: {error}", reason="KUBECONFIG") from error
+        except (config.ConfigException, yaml.YAMLError, OSError, *_UNREADABLE) as error:
+            which = f"kubeconfig {kubeconfig} cannot be used" if kubeconfig else "there is no usable kubeconfig"
+            raise InvalidInput(f"{which}: {_one_line(error)}", reason="KUBECONFIG") from error
     # What is not answered is said at once; whether to try again is for whoever asked.
     settings.retries = False
     return Gateway(client.ApiClient(settings))
@@ -76,7 +82,7 @@ class Gateway:
             found = self._custom.list_cluster_custom_object(
                 "metrics.k8s.io", "v1beta1", "nodes", _request_timeout=_DEADLINE
             )
-        return {item["metadata"]["name"]: dict(item["usage"]) for item in found.get("items", [])}
+            return {item["metadata"]["name"]: dict(item["usage"]) for item in found.get("items", [])}
 
     # Writes take `trial`: the server checks all and changes nothing. They answer with the version they leave.
 
@@ -189,9 +195,13 @@ def _told(what: str) -> Iterator[None]:
         raise _error(what, error) from error
     except urllib3.exceptions.HTTPError as error:
         raise Unavailable(f"{what}: the API server does not answer: {error}", reason="API_SERVER") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise FailedPrecondition(f"{what}: the API server's answer cannot be read: {said}") from error
+    except _UNREADABLE as error:
+        said = f"{what}: the API server's answer cannot be read: {_one_line(error)}"
+        raise FailedPrecondition(said, reason="API_SERVER") from error
+
+
+def _one_line(said: object) -> str:
+    return " ".join(str(said).split())[:200]
 
 
 def _error(what: str, error: Any) -> FleetError:

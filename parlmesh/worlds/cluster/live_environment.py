@@ -8,9 +8,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from parlmesh.errors import FleetError
+from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.types import Array
 
+from ..placement.cluster_model import Cluster
 from ..placement.operations import apply_operations
 from ..placement.settings import PlacementSettings, read_settings
 from ..placement.simulation import Served, Simulation
@@ -45,6 +46,7 @@ class LiveCluster:
         self.settings: PlacementSettings = read_settings(world)
         self.simulation = Simulation(self.settings.build_cluster(3), self.settings, 1)
         self.view = FullView(self.simulation)
+        self._sites = _sites(config, self.simulation.cluster)
         self._guard, self._log = Guard(config), WriteLog(config)
         self.snapshot: Snapshot
 
@@ -52,8 +54,7 @@ class LiveCluster:
         """The cluster as it is, and what it costs."""
         cluster = self.simulation.cluster
         self.snapshot = seen = read_snapshot(self._gateway, self.config, cluster)
-        site = np.array([self.config.users_at.get(each.name, 0) for each in cluster.deployments])
-        return self.simulation.show(seen.pods, seen.alive, seen.load, seen.latency_ms, site)
+        return self.simulation.show(seen.pods, seen.alive, seen.load, seen.latency_ms, self._sites)
 
     def plan(self, wanted: Array) -> list[Write]:
         """What would be written to bring pods to where they are wanted [N, D]."""
@@ -131,6 +132,17 @@ class LiveCluster:
         if write.verb == "mark":
             return gateway.mark_for_removal(*place, version, trial=trial)
         return gateway.evict(*place, version, trial=trial)
+
+
+def _sites(config: LiveConfig, cluster: Cluster) -> Array:
+    """Where the users of each deployment gather [D]."""
+    names, count = [each.name for each in cluster.deployments], len(cluster.distance_ms)
+    for name, site in config.users_at.items():
+        if name not in names:
+            raise InvalidInput(f"users_at names {name}; the world's deployments are {', '.join(names)}")
+        if not 0 <= site < count:
+            raise InvalidInput(f"users_at of {name} must be a row of distance_ms, 0 to {count - 1}, got {site}")
+    return np.array([config.users_at.get(name, 0) for name in names])
 
 
 class LiveEnv(gymnasium.Env[Any, Any]):

@@ -47,14 +47,15 @@ class Fit:
     """Share of the variance that the model explains (R²); 0 is no better than a constant."""
 
 
-def fitted(record: Record, queue: str) -> Fit:
+def fitted(record: Record, queue: str, name: str = "a deployment") -> Fit:
     """The service rate and a constant for the network that give the least squared error, by search over the rate."""
     known = np.isfinite(record.load) & np.isfinite(record.latency_ms) & (record.replicas >= 1) & (record.load >= 0)
     known &= record.latency_ms > 0
     replicas, load, latency = (part[known] for part in (record.replicas, record.load, record.latency_ms))
     if len(latency) < _LEAST_ROWS:
         raise InvalidInput(
-            f"a fit needs at least {_LEAST_ROWS} rows with replicas, load and latency, got {len(latency)}"
+            f"a fit of {name} needs at least {_LEAST_ROWS} rows with replicas >= 1, load >= 0 and latency > 0, "
+            f"got {len(latency)} of {len(known)}"
         )
     share = load / replicas
     # No pod answers faster than it serves, and the latency of the calmest rows holds a whole service.
@@ -98,21 +99,32 @@ def read_records(file: Path) -> dict[str, Record]:
     try:
         if file.stat().st_size > _LARGEST_BYTES:
             raise InvalidInput(f"{file} is larger than {_LARGEST_BYTES} bytes")
-        with file.open(newline="", encoding="utf-8") as opened:
-            rows = list(csv.DictReader(opened))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"{file} cannot be read: {error}") from error
-    missing = [name for name in COLUMNS[1:] if not rows or name not in rows[0]]
+        # Spreadsheets begin their files with a mark of the encoding.
+        with file.open(newline="", encoding="utf-8-sig") as opened:
+            reader = csv.DictReader(opened)
+            heads = reader.fieldnames or ()
+            rows = list(reader)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"{file} cannot be read: {said}") from error
+    missing = [name for name in COLUMNS[1:] if name not in heads]
     if missing:
         raise InvalidInput(f"{file} needs the columns {', '.join(COLUMNS[1:])}; it has no {', '.join(missing)}")
+    if not rows:
+        raise InvalidInput(f"{file} has no rows under its head")
     by_name: dict[str, list[tuple[float, float, float]]] = {}
     for number, row in enumerate(rows, start=2):
-        try:
-            values = tuple(float(row[name] or "nan") for name in COLUMNS[2:])
-        except (TypeError, ValueError):
-            raise InvalidInput(f"{file} line {number} has something else than numbers in it") from None
+        values = tuple(_number(row[name], f"{file} line {number}: {name}") for name in COLUMNS[2:])
         by_name.setdefault(str(row["deployment"]), []).append(values)  # type: ignore[arg-type]
     return {name: _record(values) for name, values in sorted(by_name.items())}
+
+
+def _number(given: str | None, where: str) -> float:
+    """NaN where nothing was measured."""
+    try:
+        return float(given or "nan")
+    except ValueError:
+        raise InvalidInput(f"{where} must be a number, got {given!r}") from None
 
 
 def joined_records(series: Sequence[Mapping[str, Mapping[float, float]]]) -> dict[str, Record]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.errors import FailedPrecondition, NotFound, Unavailable
 from parlmesh.types import Array
 
 from ..placement.cluster_model import Cluster
@@ -69,6 +69,8 @@ def read_snapshot(gateway: Gateway, config: LiveConfig, cluster: Cluster) -> Sna
     if missing:
         raise NotFound(f"the cluster has no node {', '.join(missing)}; the world's nodes must be those of the cluster")
     alive = np.array([_ready(seen[name]) and not seen[name].spec.unschedulable for name in nodes], np.bool_)
+    if not alive.any():
+        raise FailedPrecondition(f"none of the world's {len(nodes)} nodes is ready and schedulable", reason="NO_NODES")
     found = [gateway.deployment(config.namespace, each.name) for each in cluster.deployments]
     members = _members(gateway, config, found, nodes)
     pods = np.zeros((len(nodes), len(found)), np.int64)
@@ -131,7 +133,12 @@ def _measured(config: LiveConfig, query: str, name: str, deployments: list[str])
 
 
 def _usage(gateway: Gateway) -> Mapping[str, Mapping[str, str]]:
+    """Nothing where metrics.k8s.io is not served, or its server is away (503): no decision rests on it."""
     try:
         return gateway.node_usage()
     except NotFound:
+        return {}
+    except Unavailable as error:
+        if error.reason != "API_503":
+            raise
         return {}

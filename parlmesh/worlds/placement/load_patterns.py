@@ -75,10 +75,12 @@ def _numbers(file: Path) -> Array:
     try:
         if file.stat().st_size > _LARGEST_TRACE_BYTES:
             raise InvalidInput(f"trace {file} is larger than {_LARGEST_TRACE_BYTES} bytes", reason="TRACE")
-        with file.open(newline="", encoding="utf-8") as opened:
+        # A mark of the encoding, as spreadsheets write it, would make the first number a heading.
+        with file.open(newline="", encoding="utf-8-sig") as opened:
             rows = [row for row in csv.reader(opened) if row]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput(f"trace {file} cannot be read: {error}", reason="TRACE") from error
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        said = error.strerror if isinstance(error, OSError) else error
+        raise InvalidInput(f"trace {file} cannot be read: {said}", reason="TRACE") from error
     found = []
     for number, row in enumerate(rows):
         try:

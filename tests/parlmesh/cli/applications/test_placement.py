@@ -1,6 +1,8 @@
 """`parlmesh placement` from its files to what it prints."""
 
 import json
+import re
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ import yaml
 from typer.testing import CliRunner
 
 from parlmesh.cli.__main__ import app
-from parlmesh.errors import FleetError
+from parlmesh.environments import environment_spec
+from parlmesh.errors import FleetError, InvalidInput
+from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.testing.kubernetes_api import KubernetesState, kubernetes_api
 from parlmesh.worlds.placement.response_times import per_pod_response
 
@@ -63,6 +67,44 @@ def test_metrics_of_other_deployments_are_refused(world, tmp_path):
     assert isinstance(answer.exception, FleetError)
     assert "no metrics of web; they have shop" in answer.exception.message
     assert not (tmp_path / "fitted.yaml").exists()
+
+
+def test_a_fit_that_explains_nothing_warns(world, tmp_path):
+    rows = "web,2,10,50\n" * 20
+    (tmp_path / "m.csv").write_text(f"deployment,replicas,requests_per_second,latency_ms\n{rows}")
+    answer = run("fit", tmp_path / "fitted.yaml", "--config", world, "--csv", tmp_path / "m.csv", "--json")
+    assert answer.exit_code == 0
+    assert "the latency of web does not follow its load" in answer.stderr
+
+
+def saved_policy(file, **kwargs):
+    environment = environment_spec({"id": "parlmesh/Placement-v3", "kwargs": kwargs})
+    spec = PolicySpec.for_environment(environment, hidden=(4,))
+    sizes = spec.layer_sizes
+    weights = {}
+    for head, outputs in (("policy", sizes[-1]), ("value", 1)):
+        for layer, (inputs, width) in enumerate(pairwise((*sizes[:-1], outputs))):
+            weights[f"{head}.{layer}.weight"] = np.zeros((width, inputs), np.float32)
+            weights[f"{head}.{layer}.bias"] = np.zeros(width, np.float32)
+    file.write_bytes(pack_policy(spec, weights))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda file: None, "cannot be read: No such file"),
+        (lambda file: file.mkdir(), "cannot be read: Is a directory"),
+        (lambda file: file.write_bytes(b"nothing of the kind"), "not a safetensors file"),
+        (lambda file: saved_policy(file, nodes=8), "choices of 25+25+25+25, this one .* choices of 7;"),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_one_sentence_and_a_wrong_input(world, tmp_path, made, said):
+    file = tmp_path / "policy.safetensors"
+    made(file)
+    answer = run("evaluate", "--config", world, "--model", file, "--episodes", 1)
+    assert isinstance(answer.exception, InvalidInput)
+    assert re.search(said.replace("+", r"\+"), answer.exception.message)
+    assert "\n" not in answer.exception.message
 
 
 def test_a_recommendation_names_changes_and_latency_and_touches_nothing(world, tmp_path):

@@ -10,6 +10,7 @@ pytest.importorskip("kubernetes")
 from parlmesh.errors import (
     DeadlineExceeded,
     FailedPrecondition,
+    InvalidInput,
     NotFound,
     PermissionDenied,
     ResourceExhausted,
@@ -163,6 +164,8 @@ def test_a_move_to_a_node_that_is_preferred_already_evicts_one_pod(env, state):
         (Fault("GET", "/nodes$", 200, times=9, body=b"<html>no</html>"), FailedPrecondition, "cannot be read"),
         (Fault("GET", "/nodes$", 200, times=9, body=b'{"items": null}'), FailedPrecondition, "list nodes"),
         (Fault("GET", "/api/v1/query$", 200, times=9, body=b"[]"), FailedPrecondition, "Prometheus"),
+        (Fault("GET", "metrics.k8s.io", 403, times=9), PermissionDenied, "metrics.k8s.io"),
+        (Fault("GET", "metrics.k8s.io", 200, times=9, body=b'{"items": [1]}'), FailedPrecondition, "metrics.k8s.io"),
     ],
 )
 def test_a_server_that_refuses_or_lies_ends_in_one_sentence_with_the_cluster_unchanged(env, state, fault, kind, said):
@@ -280,6 +283,50 @@ def test_a_node_or_a_metric_that_is_missing_is_named(env, state):
     del state.nodes["edge-b"]
     with pytest.raises(NotFound, match="no node edge-b"):
         env().reset()
+
+
+@pytest.mark.parametrize("status", [404, 503])
+def test_a_cluster_without_measured_use_of_its_nodes_can_be_read(env, state, status):
+    state.faults.append(Fault("GET", "metrics.k8s.io", status))
+    live = env()
+    live.reset()
+    assert live.live.snapshot.usage == {}
+    assert not state.faults
+
+
+def test_a_cluster_without_a_ready_node_is_refused(env, state):
+    for name in NODES:
+        state.add_node(name, ready=False)
+    with pytest.raises(FailedPrecondition, match="none of the world's 3 nodes is ready"):
+        env().reset()
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"web": 1}, "0 to 0, got 1"),
+        ({"web": -1}, "0 to 0, got -1"),
+        ({"shop": 0}, "users_at names shop; the world's deployments are web, api"),
+    ],
+)
+def test_users_that_are_nowhere_or_of_nothing_are_refused(env, given, said):
+    with pytest.raises(InvalidInput, match=said):
+        env(users_at=given)
+
+
+@pytest.mark.parametrize("text", [None, "", "a: [1\nb: }", "- 1\n- 2\n", "just words", "clusters: 7\ncontexts: 8\n"])
+def test_a_kubeconfig_that_cannot_be_used_is_named_in_one_sentence(tmp_path, text):
+    file = tmp_path / "kubeconfig"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InvalidInput, match=f"kubeconfig {file} cannot be used") as raised:
+        connect(file)
+    assert "\n" not in raised.value.message
+
+
+def test_an_address_without_a_scheme_is_refused():
+    with pytest.raises(InvalidInput, match="http or https address, got 'cluster:6443'"):
+        connect(server="cluster:6443")
 
 
 def test_a_node_that_is_not_ready_takes_no_pod(env, state):

@@ -44,8 +44,8 @@ def test_rows_that_say_nothing_are_left_out_and_too_few_are_refused():
     record.latency_ms[:3] = np.nan
     record.replicas[3] = 0
     assert fitted(record, "per_pod").left_out == 4
-    with pytest.raises(InvalidInput, match="at least 5 rows"):
-        fitted(recorded("per_pod", rows=4), "per_pod")
+    with pytest.raises(InvalidInput, match=r"a fit of web needs at least 5 rows .* got 4 of 4"):
+        fitted(recorded("per_pod", rows=4), "per_pod", "web")
 
 
 def test_a_file_is_read_by_its_columns(tmp_path):
@@ -61,8 +61,20 @@ def test_a_file_is_read_by_its_columns(tmp_path):
     with pytest.raises(InvalidInput, match="it has no requests_per_second, latency_ms"):
         read_records(file)
     file.write_text("deployment,replicas,requests_per_second,latency_ms\nweb,two,1,1\n")
-    with pytest.raises(InvalidInput, match="line 2"):
+    with pytest.raises(InvalidInput, match="line 2: replicas must be a number, got 'two'"):
         read_records(file)
+
+
+def test_a_file_of_a_spreadsheet_is_read_and_one_without_rows_says_so(tmp_path):
+    file = tmp_path / "metrics.csv"
+    head = "deployment,replicas,requests_per_second,latency_ms"
+    file.write_bytes(f"{head}\r\nweb,2,10,30\r\n".encode("utf-8-sig"))
+    assert read_records(file)["web"].load.tolist() == [10.0]
+    file.write_text(f"{head}\n")
+    with pytest.raises(InvalidInput, match="has no rows under its head"):
+        read_records(file)
+    with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
+        read_records(tmp_path)
 
 
 def test_series_are_joined_where_all_are_known():

@@ -15,6 +15,7 @@ import parlmesh.worlds  # noqa: F401 (registers the ids)
 from parlmesh.environments import Environments, environment_spec
 from parlmesh.errors import InvalidInput
 from parlmesh.worlds.placement.environment import PlacementEnv, PlacementVectorEnv
+from parlmesh.worlds.placement.load_patterns import read_trace
 
 VERSIONS = [1, 2, 3]
 TERMS = ("latency", "resource", "balance", "refused")
@@ -204,6 +205,12 @@ def test_a_trace_is_replayed_from_its_part_and_keeps_the_mean_rate(tmp_path):
         loads[part] = envs.simulation.coming(0).load / envs.simulation.cluster.request_rate
     assert np.allclose(loads["first"], 0.5)
     assert np.allclose(loads["last"], 2.0)
+
+
+def test_a_trace_that_a_spreadsheet_wrote_keeps_its_first_number(tmp_path):
+    file = tmp_path / "load.csv"
+    file.write_bytes("3\r\n1\r\n2\r\n".encode("utf-8-sig"))
+    assert read_trace(file, "all").tolist() == [1.5, 0.5, 1.0]
 
 
 NAB = Path(os.environ.get("PARLMESH_DATA", "data")) / "nab"
