@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
+import numpy as np
+
 from parlmesh.errors import DeadlineExceeded, InvalidInput
 
 from .connection import Connection
@@ -49,6 +51,8 @@ def _parents(request: object, names: dict[str, int]) -> set[int]:
 
 _SLICE = 256
 """Tasks that are encoded at once before those that wait to be written get their turn."""
+_SLICE_BYTES = 4 << 20
+"""The same of their arrays: while the next are written, actors have the first."""
 
 
 class Submits(Protocol):
@@ -88,11 +92,11 @@ class Window:
 
         TimeoutError when the loop's time passes the deadline; `close` must follow.
         """
-        more = self._fill() == _SLICE
+        more = self._fill()
         while more:
             # The first are on their way while the next are encoded.
             await asyncio.sleep(0)
-            more = self._fill() == _SLICE
+            more = self._fill()
         if not self._ready and self.unanswered:
             await self._settled()
         ready, self._ready = self._ready, []
@@ -123,14 +127,27 @@ class Window:
         if self._room >= self._enough:
             self._fill()
 
-    def _fill(self) -> int:
-        """Submits what there is room for, at most a slice; how many."""
-        requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
+    def _fill(self) -> bool:
+        """Submits what there is room for, at most a slice; whether there may be more."""
+        requests: list[tuple[int, TaskRequest]] = []
+        size = 0
+        for each in islice(self._requests, min(self._room, _SLICE)) if self._room > 0 else ():
+            requests.append(each)
+            size += _array_bytes(each[1])
+            if size >= _SLICE_BYTES:
+                break
         self._room -= len(requests)
         self.unanswered += len(requests)
         if requests:
             self._submissions.each(requests, self)
-        return len(requests)
+        return len(requests) == _SLICE or size >= _SLICE_BYTES
+
+
+def _array_bytes(request: object) -> int:
+    """What is no request is refused later, by name."""
+    if not isinstance(request, TaskRequest) or not request.tensors:
+        return 0
+    return sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
 
 
 MOST_IN_FLIGHT = 1_000_000

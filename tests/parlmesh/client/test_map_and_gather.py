@@ -2,6 +2,7 @@ import asyncio
 import random
 from collections.abc import Iterable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -69,6 +70,18 @@ async def test_a_straggler_holds_up_nothing_but_itself() -> None:
         ended += len(await taking)
         window.release(1)
     assert window.unanswered == 1
+
+
+async def test_the_first_of_many_large_arrays_is_on_its_way_while_the_next_are_written() -> None:
+    fleet = Fleet()
+    large = TaskRequest("noop", tensors={"x": np.zeros(3 << 20, np.uint8)})
+    window = Window(fleet, enumerate([large] * 9), 100, FAR)
+    taking = asyncio.ensure_future(window.take())
+    await asyncio.sleep(0)
+    assert fleet.batches == [2], "two arrays of 3 MiB are a slice of 4 MiB"
+    fleet.end(window, 0)
+    assert [outcome.index for outcome in await taking] == [0]
+    assert fleet.batches == [2, 2, 2, 2, 1]
 
 
 async def test_a_reader_that_is_still_busy_gets_the_next_tasks_out() -> None:
