@@ -37,7 +37,6 @@ def main():
     parser.add_argument("--parameters", type=int, default=100_000)
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--secure", action="store_true", help="with SecAgg+")
     arguments = parser.parse_args()
     programs = pathlib.Path(sys.executable).parent
     # The port of the link is the control's; those of its other doors are its defaults.
@@ -53,7 +52,6 @@ def main():
             FLWR_TELEMETRY_ENABLED="0",
             GRPC_VERBOSITY="NONE",
             FLOWER_ROUNDS=str(found),
-            FLOWER_SECURE="1" if arguments.secure else "",
             PATH=f"{programs}:{os.environ['PATH']}",
         )
         with open(home / "log", "w") as log:

@@ -2,11 +2,8 @@
 
 # mypy: ignore-errors
 
-import os
-
 import numpy as np
 from flwr.client import ClientApp, NumPyClient
-from flwr.client.mod import secaggplus_mod
 
 
 class Node(NumPyClient):
@@ -21,4 +18,4 @@ def make(context):
     return Node().to_client()
 
 
-app = ClientApp(client_fn=make, mods=[secaggplus_mod] if os.environ.get("FLOWER_SECURE") else [])
+app = ClientApp(client_fn=make)

@@ -8,9 +8,8 @@ import time
 
 import numpy as np
 from flwr.common import ndarrays_to_parameters
-from flwr.server import LegacyContext, ServerApp, ServerAppComponents, ServerConfig
+from flwr.server import ServerApp, ServerAppComponents, ServerConfig
 from flwr.server.strategy import FedAvg
-from flwr.server.workflow import DefaultWorkflow, SecAggPlusWorkflow
 
 
 class Timed(FedAvg):
@@ -37,15 +36,4 @@ def make(context):
     return ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=int(context.run_config["rounds"])))
 
 
-def secure(grid, context):
-    """All nodes are neighbours, and four of ten may leave."""
-    parts = make(context)
-    legacy = LegacyContext(context=context, config=parts.config, strategy=parts.strategy)
-    DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=1.0, reconstruction_threshold=0.6))(grid, legacy)
-
-
-if os.environ.get("FLOWER_SECURE"):
-    app = ServerApp()
-    app.main()(secure)
-else:
-    app = ServerApp(server_fn=make)
+app = ServerApp(server_fn=make)
