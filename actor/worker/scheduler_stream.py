@@ -30,6 +30,8 @@ OLD_INCARNATION = "OLD_INCARNATION"
 _RENEWAL_SECONDS = 60.0
 # So often an actor that never got through asks why.
 _LOOK_SECONDS = 5.0
+# A scheduler is waited for no longer than this to miss an earlier start.
+_LONGEST_LAPSE_SECONDS = 600.0
 # The interval when the scheduler names none.
 _DEFAULT_HEARTBEAT_SECONDS = 1.0
 
@@ -52,6 +54,7 @@ class Uplink:
         self._refusal = refusal
         self._refused_since: float | None = None
         self._next_look = 0.0
+        self._rival_until: float | None = None
         self._was_connected = False
         self._joined, self._apart = asyncio.Event(), asyncio.Event()
         self._apart.set()
@@ -95,8 +98,10 @@ class Uplink:
 
     async def _check(self, cause: FleetError) -> None:
         """Raises what will not pass. Credentials of an actor that was connected may be about to be renewed."""
-        if cause.reason == OLD_INCARNATION and self._succeeds(int(cause.metadata.get("newest_incarnation", 0))):
-            return
+        if cause.reason == OLD_INCARNATION:
+            newest = int(cause.metadata.get("newest_incarnation", 0))
+            if self._succeeds(newest) or self._outwaits(float(cause.metadata.get("lapse_seconds", 0.0))):
+                return
         if cause.reason == OLD_INCARNATION or isinstance(cause, InvalidInput):
             raise cause
         refused: FleetError | None = cause if isinstance(cause, (Unauthenticated, PermissionDenied)) else None
@@ -176,6 +181,22 @@ class Uplink:
     def _succeeds(self, newest: int) -> bool:
         """Whether this start, before it was ever welcomed, comes again as the one after the newest that is known."""
         return not self._was_connected and self._worker.identity.succeed(newest)
+
+    def _outwaits(self, lapse_seconds: float) -> bool:
+        """Whether the later start that is connected may be dead, and the scheduler has not missed it yet. One that is
+        still heard after that time lives."""
+        if self._was_connected or not self._worker.identity.from_clock or not lapse_seconds > 0:
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._rival_until is None:
+            self._rival_until = now + min(lapse_seconds, _LONGEST_LAPSE_SECONDS) + _DEFAULT_HEARTBEAT_SECONDS
+            log.warning(
+                "later_start_is_connected",
+                actor_id=self._worker.identity.actor_id,
+                advice="this one goes on if the other is dead, and ends if it is not",
+                wait_seconds=round(self._rival_until - now, 1),
+            )
+        return now < self._rival_until
 
     async def _read(self, call: _Call) -> None:
         while isinstance(response := await call.read(), ConnectResponse):

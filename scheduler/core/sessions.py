@@ -64,7 +64,7 @@ class Sessions:
         known = fleet.actors.get(hello.actor_id)
         actions: list[Action] = []
         if known is not None:
-            _check_claim(known, hello)
+            _check_claim(known, hello, known.last_seen + self._config.duration_seconds - now)
             if known.session:
                 actions.append(Close(known.session))
             if hello.proven and known.incarnation >= 0 and known.node_id != hello.node_id:
@@ -286,8 +286,9 @@ class Sessions:
             self._life.take_back(task, now)
 
 
-def _check_claim(actor: Actor, hello: Hello) -> None:
-    """Whether this hello may speak for the actor that is known by its id."""
+def _check_claim(actor: Actor, hello: Hello, lapse_seconds: float) -> None:
+    """Whether this hello may speak for the actor that is known by its id, and is missed after `lapse_seconds` more of
+    silence."""
     at_work = bool(actor.session or actor.leases)
     if actor.incarnation >= 0 and actor.node_id != hello.node_id:
         if not at_work and not hello.proven:
@@ -306,8 +307,12 @@ def _check_claim(actor: Actor, hello: Hello) -> None:
             f"incarnation {hello.incarnation} is an older start of it",
             reason="OLD_INCARNATION",
             actor_id=hello.actor_id,
-            # While the other is connected the older one must go; if it is not, a clock may have gone back.
-            **({} if actor.session else {"newest_incarnation": actor.incarnation}),
+            # While the other is heard the older one must go; if it is not, a clock may have gone back.
+            **(
+                {"lapse_seconds": round(max(lapse_seconds, 0.0), 3)}
+                if actor.session and not actor.silent
+                else {"newest_incarnation": actor.incarnation}
+            ),
         )
 
 

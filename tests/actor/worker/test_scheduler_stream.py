@@ -194,3 +194,32 @@ async def test_an_actor_that_was_replaced_by_a_later_start_of_itself_gives_up() 
         with pytest.raises(FailedPrecondition, match="an older start"):
             async with asyncio.timeout(60.0):
                 await fleet.run
+
+
+async def test_an_actor_whose_clock_went_back_outwaits_a_dead_start_that_is_not_missed_yet() -> None:
+    async with _connected(from_clock=True) as fleet:
+        rival = FailedPrecondition("an older start", reason="OLD_INCARNATION", lapse_seconds=60.0)
+        for _ in range(2):
+            (await fleet.scheduler.stream()).end(rival)
+        missed = FailedPrecondition("an older start", reason="OLD_INCARNATION", newest_incarnation=70)
+        (await fleet.scheduler.stream()).end(missed)
+        assert (await fleet.scheduler.welcomed()).hello.incarnation == 71
+
+
+async def test_an_actor_gives_up_against_a_later_start_that_is_still_heard() -> None:
+    async with _connected(from_clock=True) as fleet:
+        refused = 0
+
+        async def refuse() -> None:
+            nonlocal refused
+            while True:
+                stream = await fleet.scheduler.stream()
+                stream.end(FailedPrecondition("an older start", reason="OLD_INCARNATION", lapse_seconds=0.1))
+                refused += 1
+
+        refusing = asyncio.ensure_future(refuse())
+        with pytest.raises(FailedPrecondition, match="an older start"):
+            async with asyncio.timeout(60.0):
+                await fleet.run
+        refusing.cancel()
+        assert refused > 1, "it came again before it gave up"

@@ -191,12 +191,23 @@ def test_an_actor_hears_of_the_newest_start_that_is_known_of_it(harness: Harness
     assert harness.newest_incarnation == 7
 
 
+def test_a_start_that_is_connected_and_silent_is_not_in_the_way_of_a_clock_that_went_back(harness: Harness) -> None:
+    harness.connect("a", incarnation=100)
+    harness.submit(noop("t"))
+    harness.pass_time(harness.core.life.config.leases.duration_seconds + 1.0)
+    with pytest.raises(FailedPrecondition) as caught:
+        harness.connect("a", incarnation=40)
+    harness.connect("a", incarnation=int(caught.value.metadata["newest_incarnation"]) + 1)
+    assert harness.core.life.fleet.actors["a"].incarnation == 101
+
+
 def test_an_older_start_is_told_the_newest_only_when_that_is_not_connected(harness: Harness) -> None:
     newest = harness.connect("a", incarnation=100)
     harness.submit(noop("t"))
     with pytest.raises(FailedPrecondition) as caught:
         harness.connect("a", incarnation=40)
     assert "newest_incarnation" not in caught.value.metadata
+    assert 0.0 < float(caught.value.metadata["lapse_seconds"]) <= harness.core.life.config.leases.duration_seconds
     harness.disconnect(newest)
     with pytest.raises(FailedPrecondition) as caught:
         harness.connect("a", incarnation=40)
