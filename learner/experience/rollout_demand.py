@@ -1,4 +1,4 @@
-"""How much experience to ask for, so that none grows older than the lag limit, and how long an evaluation may take."""
+"""How much experience to ask for, so that none grows older than the lag limit."""
 
 
 def rollouts_wanted(*, batch: int, max_policy_lag: int, outstanding: int, queued: int, training: int) -> int:
@@ -22,17 +22,3 @@ def shares(*, slots: int, batch: int, max_policy_lag: int, num_envs: int) -> tup
     enough = [part for part in parts if max(1, max_policy_lag) * batch * part >= slots]
     most = enough[0] if enough else parts[-1]
     return num_envs // most, batch * most
-
-
-_LEAST_EVALUATION_SECONDS = 120.0
-# Greedy play may last longer than any episode that was seen to end, and on a slower machine.
-_LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3
-
-
-def evaluation_seconds(*, episodes: int, longest_episode: int, step_seconds: float) -> float:
-    """A deadline that only an evaluation which will never end should meet.
-
-    `step_seconds` is what one step of one environment takes, 0 before it is known.
-    """
-    steps = max(_LEAST_EPISODE_STEPS, _LONGER * longest_episode)
-    return max(_LEAST_EVALUATION_SECONDS, _SLOWER * episodes * steps * step_seconds)

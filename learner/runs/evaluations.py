@@ -10,12 +10,12 @@ from parlmesh.telemetry import get_logger
 
 from .. import metrics
 from ..config import TrainingConfig
-from ..experience.rollout_demand import evaluation_seconds
 from ..files.disk_retry import Disk
 from ..files.recorder import Recorder
 from ..policies.league import League
 from ..policies.registry import PolicyRegistry
 from ..sources.experience_source import Evaluation, ExperienceSource
+from .evaluation_deadline import evaluation_seconds
 from .evaluation_result import Candidate, EvaluationResults
 from .progress import Progress
 from .update_accounting import Throughput

@@ -29,7 +29,7 @@ from .fleet_info import PARLStats, stats_from_proto
 from .function_calls import Call, TaskFuture, call_of, calls_of, check_task, values_of
 from .learner_calls import PolicyUpdate, pause_run, resume_run, wait_for_policy
 from .local_fleet import LocalFleet, check_not_importing
-from .map_and_gather import Run, enumerated
+from .map_and_gather import IN_FLIGHT, Run, enumerated
 from .operator_calls import FleetOperations
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
@@ -38,7 +38,6 @@ from .task_watch import watched_outcome
 P = ParamSpec("P")
 R = TypeVar("R")
 
-IN_FLIGHT = 1500
 NO_SECURITY = SecurityConfig()
 DEFAULTS = ClientConfig()
 _LOOK_SECONDS = 0.01

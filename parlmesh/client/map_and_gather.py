@@ -150,6 +150,8 @@ def _array_bytes(request: object) -> int:
     return sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
 
 
+IN_FLIGHT = 1500
+"""Tasks of one call that are under way together unless it says otherwise."""
 MOST_IN_FLIGHT = 1_000_000
 
 

@@ -23,11 +23,12 @@ from parlmesh.security import SecurityConfig
 from parlmesh.types import Array
 
 from .config import ClientConfig
-from .controller import DEFAULTS, IN_FLIGHT, NO_SECURITY, P, PARLController, R
+from .controller import DEFAULTS, NO_SECURITY, P, PARLController, R
 from .experience_upload import Step
 from .fleet_info import ActorInfo, PARLStats
 from .function_calls import call_of
 from .learner_calls import PolicyUpdate
+from .map_and_gather import IN_FLIGHT
 from .outcomes import Outcome
 from .task_request import ANYWHERE, NOTHING, Placement, Priority, TaskRequest
 

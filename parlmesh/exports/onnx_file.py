@@ -18,7 +18,7 @@ from parlmesh.errors import FailedPrecondition
 from parlmesh.policies import PolicySpec, unpack_policy
 from parlmesh.policies.convolutions import CONVOLUTIONS
 from parlmesh.policies.distributions import MASKED
-from parlmesh.policies.observation_features import LARGEST_FEATURE
+from parlmesh.policies.normaliser import LARGEST_FEATURE
 from parlmesh.types import Array
 
 # Old enough for every runtime in use.

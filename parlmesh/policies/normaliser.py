@@ -7,6 +7,8 @@ import numpy as np
 from parlmesh.types import Array
 
 _SMALLEST_DEVIATION = 1e-4
+LARGEST_FEATURE = 10.0
+"""Beyond this many deviations an observation only says "far out"."""
 
 
 class Normaliser:

@@ -7,10 +7,8 @@ import numpy as np
 from parlmesh.types import Array
 
 from .custom_networks import takes_images
+from .normaliser import LARGEST_FEATURE
 from .policy_spec import PolicySpec
-
-# Beyond this many deviations an observation only says "far out".
-LARGEST_FEATURE = 10.0
 
 
 class Features:

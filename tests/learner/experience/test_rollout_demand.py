@@ -3,7 +3,7 @@ from collections import deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.experience.rollout_demand import evaluation_seconds, rollouts_wanted, shares
+from learner.experience.rollout_demand import rollouts_wanted, shares
 
 
 def test_at_lag_zero_nothing_is_asked_for_while_a_batch_is_under_way():
@@ -28,12 +28,6 @@ def test_in_order_no_trajectory_is_ever_trained_past_the_limit(batch, lag, data)
         if not taken and len(queued) >= batch:
             taken = [queued.popleft() for _ in range(batch)]
             assert all(version - started <= lag for started in taken)
-
-
-def test_an_evaluation_has_as_long_as_the_environment_needs():
-    assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=0.0) == 120.0
-    assert evaluation_seconds(episodes=20, longest_episode=500, step_seconds=1e-5) == 120.0
-    assert evaluation_seconds(episodes=20, longest_episode=5_000, step_seconds=0.002) == 3 * 20 * 20_000 * 0.002
 
 
 def test_slots_that_would_have_nothing_to_do_share_the_environments_of_the_others():

@@ -1,0 +1,14 @@
+"""How long an evaluation may take where the user has not said so."""
+
+_LEAST_EVALUATION_SECONDS = 120.0
+# Greedy play may last longer than any episode that was seen to end, and on a slower machine.
+_LONGER, _LEAST_EPISODE_STEPS, _SLOWER = 4, 1_000, 3
+
+
+def evaluation_seconds(*, episodes: int, longest_episode: int, step_seconds: float) -> float:
+    """A deadline that only an evaluation which will never end should meet.
+
+    `step_seconds` is what one step of one environment takes, 0 before it is known.
+    """
+    steps = max(_LEAST_EPISODE_STEPS, _LONGER * longest_episode)
+    return max(_LEAST_EVALUATION_SECONDS, _SLOWER * episodes * steps * step_seconds)
