@@ -14,6 +14,7 @@ log = get_logger("parlmesh.scheduler")
 
 # Looks in the time of one lease.
 LOOKS_PER_LEASE = 20
+_SHORTEST_SECONDS = 0.005
 
 
 class Standby:
@@ -44,6 +45,11 @@ class Standby:
                 said = self._store.leader
                 log.info("standing_by", leader=said)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause_seconds):
+                async with asyncio.timeout(self._pause_seconds if failing else self._pause()):
                     await stop.wait()
         return None
+
+    def _pause(self) -> float:
+        """Ends with the lease at the latest: nobody leads until somebody looks."""
+        remaining = self._store.lapses_at - time.monotonic()
+        return min(max(remaining, _SHORTEST_SECONDS), self._pause_seconds)

@@ -71,6 +71,8 @@ class SharedStore(Store, Protocol):
     leader: str
     # Schedulers that stood by then, this one among them.
     standbys: int
+    # When that one's lease ends, by the monotonic clock, if it is not renewed.
+    lapses_at: float
 
     def stand_by(self, wall_time: float) -> Opened | None:
         """Reads on, and takes over when nobody leads; to be called again and again until then."""

@@ -31,6 +31,7 @@ _RELEASE = "UPDATE parlmesh.leader SET until = clock_timestamp() WHERE epoch = $
 # Whoever is connected under such a name and is not the leader stands by; names are cut by the database.
 SESSION = "parlmesh-scheduler "
 _LOOK = f"""SELECT address, until < clock_timestamp() AS lapsed, identity, covered,
+    extract(epoch FROM until)::float8 - extract(epoch FROM clock_timestamp())::float8 AS remaining,
     (SELECT count(DISTINCT application_name) FROM pg_stat_activity WHERE datname = current_database()
         AND application_name LIKE '{SESSION}%' AND application_name <> left('{SESSION}' || address, 63)) AS standbys
     FROM parlmesh.leader"""  # noqa: S608  # a constant
@@ -52,6 +53,8 @@ class Seen(NamedTuple):
     identity: int
     covered: int
     standbys: int
+    remaining: float
+    """Seconds of the lease, by the database's clock."""
 
 
 def boot_clock() -> float:
@@ -77,7 +80,7 @@ class Leadership:
 
     def look(self) -> Seen:
         row = self._lane.run(lambda connection: connection.fetchrow(_LOOK), self._lease_seconds)
-        return Seen(row["address"], row["lapsed"], row["identity"], row["covered"], row["standbys"])
+        return Seen(row["address"], row["lapsed"], row["identity"], row["covered"], row["standbys"], row["remaining"])
 
     def take(self, wall_time: float) -> Taken | None:
         """None while another has it."""

@@ -64,6 +64,7 @@ class PostgresStore:
         self._compact_after = float("-inf")
         self.leader = ""
         self.standbys = 0
+        self.lapses_at = float("inf")
         self.identity = 0
 
     def open(self, wall_time: float) -> Opened:
@@ -87,6 +88,7 @@ class PostgresStore:
             follower = self._follower = Follower(self._rows, self._new_core, self._clock)
         seen = self._leadership.look()
         self.leader, self.standbys = "" if seen.lapsed else seen.address, seen.standbys
+        self.lapses_at = self._clock() + seen.remaining
         follower.follow(seen.covered)
         if not seen.lapsed or not follower.caught_up:
             return None
