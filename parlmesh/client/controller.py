@@ -111,6 +111,11 @@ class PARLController(FleetOperations):
                 await self._start(num_workers, actor, scheduler, processes)
         return (await self.get_statistics()).ready_workers
 
+    @property
+    def trouble(self) -> str:
+        """Why a process of the local fleet was given up; empty while none was."""
+        return self._fleet.trouble if self._fleet is not None else ""
+
     async def close(self) -> None:
         """Ends every wait, and the local fleet when there is one. A running fleet goes on with what it accepted."""
         if self._loop is not None and self._loop.is_closed():

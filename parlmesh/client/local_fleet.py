@@ -49,7 +49,8 @@ def shares(workers: int, processes: int) -> list[int]:
 
 
 class LocalFleet:
-    """Runs from `start` to `stop`; what dies is started again. `on_lost` tells that the scheduler was given up."""
+    """Runs from `start` to `stop`; what dies is started again. `on_lost` tells that the scheduler or every actor was
+    given up: whoever waits would wait for ever."""
 
     def __init__(
         self,
@@ -173,8 +174,11 @@ class LocalFleet:
         child = supervisor.children[name]
         await child.settled.wait()
         self.trouble = child.reason or f"{name} was stopped"
+        actors = (each for other, each in supervisor.children.items() if other != "scheduler")
         if name == "scheduler":
             self._lost(self.trouble)
+        elif all(each.settled.is_set() for each in actors):
+            self._lost(f"no worker is left: {self.trouble}")
 
     def _lost(self, reason: str) -> None:
         self.trouble = reason

@@ -177,6 +177,11 @@ class Controller:
             self._controller.initialize(num_workers, actor=actor, scheduler=scheduler, processes=processes)
         )
 
+    @property
+    def trouble(self) -> str:
+        """See `PARLController.trouble`."""
+        return self._controller.trouble
+
     def close(self) -> None:
         """Ends every wait, the local fleet when there is one, and the loop."""
         try:

@@ -112,7 +112,8 @@ class ParallelManager:
         return self.version
 
     def collect_experiences(self, target: int = 1, timeout: float | None = None) -> list[Experience]:
-        """Batches with `target` steps or more, or what came within the timeout. Never waits without a deadline."""
+        """Batches with `target` steps or more, or what came within the timeout. Never waits without a deadline;
+        Unavailable once no worker is left that could be started again."""
         deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
         found: list[Experience] = []
         if self._serial is not None:
@@ -167,6 +168,8 @@ class ParallelManager:
             "queue_info": {"outstanding": len(self._outstanding)},
             "version": self.version,
             "serial": self._serial is not None,
+            # Why a worker is not started again any more; the others go on.
+            "trouble": self._controller.trouble if self._controller is not None else "",
             **self._counts,
         }
 

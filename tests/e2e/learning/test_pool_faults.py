@@ -1,7 +1,6 @@
 """Games that hang or crash and workers that are killed: the pool goes on, its counts agree, and nothing is left."""
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -9,6 +8,7 @@ import time
 import psutil
 import pytest
 
+from parlmesh.errors import Unavailable
 from parlmesh.selfplay.parallel import ParallelManager
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -122,22 +122,50 @@ def test_a_game_that_fails_costs_its_batch_and_nothing_else(faulty, fault, tmp_p
 
 def test_workers_that_are_killed_twenty_times_are_replaced():
     before = {process.pid for process in children()}
-    with ParallelManager({"id": "games/tictactoe"}, MODEL, POOL) as manager:
+    # A worker that ends nine times within a minute is given up: with three of them none is killed so often.
+    with ParallelManager({"id": "games/tictactoe"}, MODEL, {**POOL, "num_workers": 3}) as manager:
         manager.start_workers()
-        books, killed = Books(manager), 0
-        while killed < 20:
+        books = Books(manager)
+        for killed in range(20):
             books.collect(32)
-            name = f"local-{killed % 2}"
-            found = [
-                each for each in children() if each.pid not in before and any(name in part for part in _command(each))
-            ]
-            for victim in found[:1]:
-                os.kill(victim.pid, signal.SIGKILL)
-                killed += 1
+            kill(f"local-{killed % 3}", before)
         status = books.collect(64)
-        assert status["queue_info"]["outstanding"] <= 2
+        assert status["queue_info"]["outstanding"] <= 3
+        assert manager.get_status()["trouble"] == ""
         listening = ports(children())
     ended(before, listening)
+
+
+def test_a_pool_whose_workers_are_killed_again_and_again_says_that_none_is_left():
+    before = {process.pid for process in children()}
+    with ParallelManager({"id": "games/tictactoe"}, MODEL, {**POOL, "num_workers": 1}) as manager:
+        manager.start_workers()
+        Books(manager).collect(16)
+        for _ in range(9):
+            kill("local-0", before)
+        with pytest.raises(Unavailable, match="no worker is left: local-0 ended 9 times within 60 s"):
+            _collect_often(manager)
+        listening = ports(children())
+    ended(before, listening)
+
+
+def _collect_often(manager):
+    for _ in range(20):
+        manager.collect_experiences(target=16)
+
+
+def kill(name, before):
+    """Kills the worker of that name, as soon as there is one."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        assert time.monotonic() < deadline, f"{name} was not started again"
+        for each in children():
+            if each.pid not in before and any(name in part for part in _command(each)):
+                each.kill()
+                psutil.wait_procs([each], timeout=30)
+                assert not each.is_running()
+                return
+        time.sleep(0.02)
 
 
 def _command(process):

@@ -69,3 +69,22 @@ async def test_actors_leave_while_there_is_a_scheduler_to_take_their_results(mon
     await fleet.start()
     await fleet.stop()
     assert stopped == [["local-0", "local-1"], ["local-0", "local-1", "scheduler"]]
+
+
+async def test_waits_end_with_the_reason_once_the_last_actor_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Stops([])
+    monkeypatch.setattr("parlmesh.client.local_fleet.Supervisor", lambda **_: supervisor)
+    lost: asyncio.Queue[str] = asyncio.Queue()
+    fleet = LocalFleet(2, processes=2, on_lost=lost.put_nowait)
+    await fleet.start()
+    for name in ("local-0", "local-1"):
+        assert lost.empty()
+        supervisor.children[name].reason = f"{name} ended 9 times within 60 s"
+        supervisor.children[name].settled.set()
+        # Watchers have their turn.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert fleet.trouble.startswith(name) or name == "local-1"
+    reason = await asyncio.wait_for(lost.get(), 5.0)
+    assert reason == "no worker is left: local-1 ended 9 times within 60 s"
+    await fleet.stop()
