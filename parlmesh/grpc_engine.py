@@ -1,9 +1,12 @@
-"""Which of gRPC's two I/O engines serves this process.
+"""Which of gRPC's two I/O engines serves this process, and what it says of its own accord.
 
 gRPC hands every read from the thread of its event engine to a pool, and from there to the completion queue; the older
 path reads in the thread that waits for the queue, which takes a message there and back in two thirds of the time
 (decision 0010). gRPC reads the variable once, when it is imported, and it holds for the whole process: so the binaries
 choose, and a program that uses the SDK chooses for itself (decision 0024).
+
+gRPC writes lines of its own to stderr, among them one for every refused handshake and one for every call with too many
+headers: whoever reaches the port could fill a disk with them. Nothing counts or limits them, so they are off.
 """
 
 import os
@@ -12,13 +15,16 @@ from collections.abc import MutableMapping
 
 VARIABLE = "GRPC_EXPERIMENTS"
 OLDER_PATH = "-event_engine_client,-event_engine_listener"
+LINES_VARIABLE = "GRPC_VERBOSITY"
+NO_LINES = "NONE"
 
 
 def choose_engine(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Takes the quicker path, unless the variable is set already; False when gRPC is imported and it is too late.
+    """Takes the quicker, quiet path, unless the variables are set; False when gRPC is imported and it is too late.
 
     Call it before anything imports grpc, `parlmesh.client` included. Another environment than this process's own is
     one for a child.
     """
     environment.setdefault(VARIABLE, OLDER_PATH)
+    environment.setdefault(LINES_VARIABLE, NO_LINES)
     return environment is not os.environ or "grpc" not in sys.modules

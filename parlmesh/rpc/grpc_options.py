@@ -4,14 +4,16 @@ CLIENT_PING_SECONDS = 30
 PING_ANSWER_SECONDS = 10
 SERVER_LEAST_PING_SECONDS = 20
 STREAM_WINDOW_BYTES = 1 << 20
+STRANGERS_STREAM_WINDOW_BYTES = 1 << 16
 MOST_STREAMS_PER_CONNECTION = 1024
+MOST_METADATA_BYTES = 8 << 10
 HANDSHAKE_SECONDS = 20
 IDLE_CONNECTION_SECONDS = 15 * 60
 
 Options = list[tuple[str, int]]
 
 
-def server_options(max_message_bytes: int) -> Options:
+def server_options(max_message_bytes: int, *, answers_strangers: bool = False) -> Options:
     """Finds dead clients, and accepts the pings of `channel_options`."""
     return [
         # Two servers on one port would share the calls silently; the second must fail instead.
@@ -23,9 +25,13 @@ def server_options(max_message_bytes: int) -> Options:
         ("grpc.http2.min_recv_ping_interval_without_data_ms", SERVER_LEAST_PING_SECONDS * 1000),
         ("grpc.http2.max_pings_without_data", 0),
         # What one stream may have on its way. Left to grpc it grows with the link's speed, for every sender at once:
-        # decision 0011 has what that costs.
+        # decision 0011 has what that costs. gRPC reads it whether the event loop comes to refuse the call or not, so
+        # where strangers may call it is small: a message that is asked for widens it for itself (decision 0020).
         ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", STREAM_WINDOW_BYTES),
+        ("grpc.http2.lookahead_bytes", STRANGERS_STREAM_WINDOW_BYTES if answers_strangers else STREAM_WINDOW_BYTES),
+        # Headers are kept until the call is refused. gRPC would refuse by chance from here to twice as much.
+        ("grpc.max_metadata_size", MOST_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", MOST_METADATA_BYTES),
         ("grpc.max_receive_message_length", max_message_bytes),
         ("grpc.max_send_message_length", max_message_bytes),
         # A client keeps what is more than this to itself until a stream of its own has ended.

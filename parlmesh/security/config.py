@@ -101,6 +101,11 @@ class SecurityConfig(Config):
         """Whether a server with these settings asks who calls."""
         return bool(self.ca or self.certificate or self.tokens or self.issuer)
 
+    @property
+    def answers_strangers(self) -> bool:
+        """Whether who proves nothing gets as far as a call, which is then refused."""
+        return self.enabled and not self.require_client_certificate
+
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:
         if (self.certificate is None) != (self.key is None):

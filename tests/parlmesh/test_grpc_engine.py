@@ -16,6 +16,15 @@ def test_the_quicker_path_is_chosen_and_a_choice_made_outside_stands(monkeypatch
     assert os.environ[grpc_engine.VARIABLE] == "mine"
 
 
+def test_grpc_says_nothing_of_its_own_accord_unless_told_outside() -> None:
+    environment: dict[str, str] = {}
+    grpc_engine.choose_engine(environment)
+    assert environment[grpc_engine.LINES_VARIABLE] == "NONE"
+    environment[grpc_engine.LINES_VARIABLE] = "ERROR"
+    grpc_engine.choose_engine(environment)
+    assert environment[grpc_engine.LINES_VARIABLE] == "ERROR"
+
+
 def test_grpc_knows_the_names_of_what_is_switched_off() -> None:
     """It complains on stderr of names that it does not know."""
     program = (
@@ -31,6 +40,7 @@ def test_grpc_knows_the_names_of_what_is_switched_off() -> None:
         "asyncio.run(main())\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != grpc_engine.VARIABLE}
+    environment[grpc_engine.LINES_VARIABLE] = "ERROR"
     ran = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60, check=True
     )

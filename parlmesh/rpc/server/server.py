@@ -62,7 +62,8 @@ class FleetServer:
         guard = build_guard(self._security, self._listen.host)
         credentials = server_credentials(self._security)
         self._server = grpc.aio.server(
-            interceptors=[Gate(guard, self._security.quotas)], options=server_options(self._listen.max_message_bytes)
+            interceptors=[Gate(guard, self._security.quotas)],
+            options=server_options(self._listen.max_message_bytes, answers_strangers=self._security.answers_strangers),
         )
         for service in self._services:
             service.register(self._server)

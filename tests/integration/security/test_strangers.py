@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
 import statistics
 import sys
@@ -15,13 +16,26 @@ import grpc
 import grpc.aio
 import pytest
 
+from parlmesh.config import ListenConfig
 from parlmesh.rpc import open_channel
+from parlmesh.rpc.server import FleetServer
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.tokens import write_token
 from parlmesh.testing import Process, wait_until_async
 from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from tests.integration.security.conftest import LIST, SECONDS
+from tests.integration.security.raw_http2 import (
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_HEADER_LIST_SIZE,
+    RESET,
+    call_headers,
+    connected,
+    header_frames,
+    literal,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -66,7 +80,8 @@ def guarded(tmp_path: Path) -> Iterator[Guarded]:
         "store.kind=memory",
         f"security.tokens={tmp_path / 'tokens.yaml'}",
     )
-    with Process("scheduler", *(part for one in settings for part in ("--set", one)), cwd=ROOT) as process:
+    arguments = [part for one in settings for part in ("--set", one)]
+    with Process("tests.integration.security.stalling_scheduler", *arguments, cwd=ROOT) as process:
         address = process.wait_for("serving")["address"]
         yield Guarded(process, address, SecurityConfig(token_file=token))
 
@@ -92,21 +107,84 @@ async def large_call(channel: Any, method: str) -> str:
     ("method", "statuses"),
     [
         (LIST, {"UNAUTHENTICATED"}),
-        # grpc.aio's client loses the status of a stream that ends while it writes. How much gRPC has read when it hears
-        # the refusal differs from run to run: 26 to 34 MiB as a rule, and past 50 in some.
-        pytest.param(STREAM, {"UNAUTHENTICATED", "INTERNAL"}, marks=pytest.mark.slow),
-        pytest.param(CHECK, {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}, marks=pytest.mark.slow),
+        # grpc.aio's client loses the status of a stream that ends while it writes.
+        (STREAM, {"UNAUTHENTICATED", "INTERNAL"}),
+        (CHECK, {"INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "DEADLINE_EXCEEDED"}),
     ],
 )
-async def test_200_large_calls_without_a_credential_cost_little_memory(
+async def test_200_large_calls_without_a_credential_cost_little_memory_even_while_the_loop_is_late(
     guarded: Guarded, method: str, statuses: set[str]
 ) -> None:
+    """gRPC's threads read what a stream's window allows, and only the loop can refuse the call."""
     before = guarded.peak()
     async with contextlib.AsyncExitStack() as stack:
         channels = [await stack.enter_async_context(open_channel(guarded.address)) for _ in range(4)]
+        for channel in channels:
+            await channel.channel_ready()
+        guarded.process.signal(signal.SIGUSR1)
+        await asyncio.to_thread(guarded.process.wait_for, "stalls", SECONDS)
         ended = Counter(await asyncio.gather(*(large_call(channels[n % 4], method) for n in range(200))))
+    await asyncio.to_thread(guarded.process.wait_for, "stalled", SECONDS)
     assert set(ended) <= statuses, ended
+    print(f"{guarded.peak() - before:.1f} MiB, {ended}")
     assert guarded.peak() - before <= 50
+
+
+@pytest.mark.parametrize("strangers", [True, False])
+async def test_a_server_that_strangers_reach_lets_a_stream_send_little_unasked(tmp_path: Path, strangers: bool) -> None:
+    write_token(tmp_path, "ada", Role.OPERATOR, force=False)
+    security = SecurityConfig(tokens=tmp_path / "tokens.yaml") if strangers else SecurityConfig()
+
+    def settings(address: str) -> dict[int, int]:
+        with connected(address, SECONDS) as connection:
+            return connection.settings
+
+    async with FleetServer(listen=ListenConfig(), security=security, services=[]) as server:
+        told = await asyncio.to_thread(settings, server.address)
+    assert told[INITIAL_WINDOW_SIZE] == (1 << 16 if strangers else 1 << 20)
+    assert told[MAX_HEADER_LIST_SIZE] == 8 << 10
+
+
+def test_whom_a_server_asks_for_a_certificate_in_the_handshake_is_no_stranger() -> None:
+    files: dict[str, Any] = {"ca": Path("ca"), "certificate": Path("certificate"), "key": Path("key")}
+    assert SecurityConfig(**files).answers_strangers
+    assert not SecurityConfig(**files, require_client_certificate=True).answers_strangers
+    assert not SecurityConfig().answers_strangers
+
+
+FIELDS = 15_000
+
+
+@pytest.mark.parametrize("place", ["headers", "trailers"])
+async def test_header_fields_of_one_byte_each_cost_little_memory_even_while_the_loop_is_late(
+    guarded: Guarded, place: str
+) -> None:
+    """What HPACK names by its index is one byte on the wire and a name and a value in memory."""
+    before = guarded.peak()
+    stored, bomb = literal(b"a" * 40, b"", kept=True), bytes([0x80 | 62]) * FIELDS
+
+    def ended(calls: int) -> int:
+        with connected(guarded.address, SECONDS) as connection:
+            guarded.process.signal(signal.SIGUSR1)
+            guarded.process.wait_for("stalls", SECONDS)
+            for number in range(calls):
+                stream, head, fields = 2 * number + 1, call_headers(LIST), (stored if number == 0 else b"") + bomb
+                if place == "headers":
+                    connection.send(header_frames(stream, head + fields))
+                else:
+                    connection.send(header_frames(stream, head) + header_frames(stream, fields, END_STREAM))
+            answered: set[int] = set()
+            while len(answered) < calls:
+                answer = connection.read()
+                if answer.kind in (HEADERS, RESET):
+                    answered.add(answer.stream)
+            return len(answered)
+
+    assert await asyncio.to_thread(ended, 400) == 400
+    print(f"{guarded.peak() - before:.1f} MiB")
+    assert guarded.peak() - before <= 50
+    # What gRPC says of every such call would fill a disk at the speed of the stranger's link.
+    assert len(guarded.process.lines) <= 200, guarded.process.lines[-3:]
 
 
 async def test_large_calls_of_a_reader_that_are_no_messages_are_not_kept(guarded: Guarded, tmp_path: Path) -> None:
@@ -152,7 +230,7 @@ async def honest_p99(guarded: Guarded, calls: int) -> Turn:
     return Turn(statistics.quantiles(took, n=100)[98], statistics.quantiles(loop, n=100)[98])
 
 
-RESET = """
+RESETTING = """
 import os, socket, struct, sys
 os.nice(19)
 host, port = sys.argv[1:]
@@ -169,7 +247,7 @@ while True:
 async def resetting(host: str, port: str, times: int) -> AsyncIterator[None]:
     """Connections that end with a reset, again and again, at least so many; elsewhere, as far as one machine can."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", RESET, host, port, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", RESETTING, host, port, stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:

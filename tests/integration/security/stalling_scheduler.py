@@ -1,0 +1,22 @@
+"""A scheduler whose loop stands still when told by SIGUSR1."""
+
+import signal
+import sys
+import time
+from types import FrameType
+
+from scheduler.__main__ import main
+
+STALL_SECONDS = 1.0
+
+
+def stall(_: int, __: FrameType | None) -> None:
+    """Python runs it in the thread of the loop; those of gRPC go on."""
+    sys.stderr.write('{"event": "stalls"}\n')
+    time.sleep(STALL_SECONDS)
+    sys.stderr.write('{"event": "stalled"}\n')
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGUSR1, stall)
+    sys.exit(main())
