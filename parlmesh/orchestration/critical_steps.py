@@ -56,6 +56,7 @@ class CriticalStepsMetric:
             if len(main) != len(groups):
                 raise InvalidInput(f"job {job}: main_steps has {len(main)} stages, sub_steps {len(groups)}")
             stages = list(zip(main, groups, strict=True))
-            busy = sum(1 for own, group in stages if own > 0 or any(steps > 0 for steps in group))
-            totals.append(critical_steps(stages) + self.orchestration_overhead * busy)
+            steps = critical_steps(stages)
+            busy = sum(1 for own, group in stages if own > 0 or any(each > 0 for each in group))
+            totals.append(steps + self.orchestration_overhead * busy)
         return like([]).array("critical steps", totals)

@@ -30,7 +30,10 @@ class _Numpy:
     """numpy, with the few names that torch spells otherwise."""
 
     def array(self, name: str, value: Values) -> Any:
-        return _finite(name, np.asarray(value, np.float64), np)
+        try:
+            return _finite(name, np.asarray(value, np.float64), np)
+        except (TypeError, ValueError):
+            raise InvalidInput(f"{name} must be numbers, got {value!r:.60}") from None
 
     def clip(self, value: Any, low: float, high: float) -> Any:
         return np.clip(value, low, high)
@@ -56,7 +59,10 @@ class _Torch:
         self._torch, self._device = torch, device
 
     def array(self, name: str, value: Values) -> Any:
-        tensor = self._torch.as_tensor(value, device=self._device)
+        try:
+            tensor = self._torch.as_tensor(value, device=self._device)
+        except (TypeError, ValueError, RuntimeError):
+            raise InvalidInput(f"{name} must be numbers, got {value!r:.60}") from None
         if not tensor.is_floating_point():
             tensor = tensor.to(self._torch.float32)
         return _finite(name, tensor, self._torch)
@@ -89,3 +95,11 @@ def at_least_zero(name: str, values: Any) -> Any:
     if bool((values < 0).any()):
         raise InvalidInput(f"{name} must be >= 0, got {values.tolist()}")
     return values
+
+
+def check_lengths(**values: Any) -> None:
+    """Every batch has as many episodes as the others; a single number counts for all of them."""
+    lengths = {name: len(value) for name, value in values.items() if value is not None and value.ndim}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise InvalidInput(f"batches must have the same number of episodes, got {said}")

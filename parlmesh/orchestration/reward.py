@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from parlmesh.errors import InvalidInput
 
-from .numpy_or_torch import Values, at_least_zero, like
+from .numpy_or_torch import Values, at_least_zero, check_lengths, like
 from .reward_schedules import Shape, anneal
 
 MAX_SUBAGENTS = 100
@@ -69,6 +69,7 @@ class PARLReward:
         kind = like([completed_subtasks, assigned_subtasks], self.device)
         completed = at_least_zero("completed_subtasks", kind.array("completed_subtasks", completed_subtasks))
         assigned = at_least_zero("assigned_subtasks", kind.array("assigned_subtasks", assigned_subtasks))
+        check_lengths(completed_subtasks=completed, assigned_subtasks=assigned)
         if bool((completed > assigned).any()):
             raise InvalidInput("completed_subtasks must not be above assigned_subtasks")
         share = completed / kind.where(assigned > 0, assigned, assigned + 1)
@@ -86,6 +87,7 @@ class PARLReward:
             kind.array(name, value)
             for name, value in (("r_parallel", r_parallel), ("r_finish", r_finish), ("r_perf", r_perf))
         )
+        check_lengths(r_parallel=parallel, r_finish=finish, r_perf=performance)
         first, second = self.anneal_lambda1(training_step), self.anneal_lambda2(training_step)
         if self.form == "blog":
             return first * parallel + (1 - first) * performance
@@ -118,13 +120,16 @@ class PARLReward:
             found = self.compute_task_quality(kind.array("trajectory_features", trajectory_features))
         else:
             found = kind.clip(kind.array("quality", quality), 0.0, 1.0)
-        performance = kind.clip(kind.array("success", success), 0.0, 1.0) * found
+        succeeded = kind.clip(kind.array("success", success), 0.0, 1.0)
+        check_lengths(num_subagents=parallel, quality=found, success=succeeded)
+        performance = succeeded * found
         finish = kind.zeros_like(parallel)
         if completed_subtasks is not None and assigned_subtasks is not None:
             finish = self.compute_finish_reward(
                 kind.array("completed_subtasks", completed_subtasks),
                 kind.array("assigned_subtasks", assigned_subtasks),
             )
+            check_lengths(num_subagents=parallel, completed_subtasks=finish)
         first, second = self.anneal_lambda1(training_step), self.anneal_lambda2(training_step)
         return {
             "total_reward": self.forward(parallel, finish, performance, training_step),

@@ -53,6 +53,7 @@ def test_the_overhead_counts_once_for_every_stage_that_did_something() -> None:
         (-np.ones((1, 1)), np.ones((1, 1, 1)), "main_steps must be >= 0"),
         ([[1]], [[[1]], [[2]]], "main_steps has 1 jobs, sub_steps 2"),
         ([[1, 2]], [[[1]]], "job 0: main_steps has 2 stages, sub_steps 1"),
+        ([["a"]], [[[1]]], "main steps of stage 0 must be numbers"),
     ],
 )
 def test_what_does_not_fit_together_is_refused(main: object, group: object, sentence: str) -> None:

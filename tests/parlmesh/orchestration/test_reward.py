@@ -117,6 +117,13 @@ def test_gradients_flow_through_the_quality() -> None:
         (lambda: PARLReward().compute_instantiation_reward(1, 0), "max_subagents must be >= 1, got 0"),
         (lambda: PARLReward().compute_finish_reward([3], [2]), "completed_subtasks must not be above"),
         (lambda: PARLReward().compute_full_reward([1], quality=[float("nan")]), "quality must be finite"),
+        (lambda: PARLReward().compute_full_reward(["a"], quality=[0.5]), "num_subagents must be numbers, got ['a']"),
+        (
+            lambda: PARLReward().compute_full_reward([1, 2], quality=[0.5]),
+            "batches must have the same number of episodes, got num_subagents 2, quality 1",
+        ),
+        (lambda: PARLReward().compute_finish_reward([1, 2], [2, 2, 2]), "completed_subtasks 2, assigned_subtasks 3"),
+        (lambda: PARLReward()([0.1], [0.1, 0.2], [0.1], 1), "r_parallel 1, r_finish 2, r_perf 1"),
         (lambda: PARLReward().compute_full_reward([1]), "give either trajectory_features or quality"),
     ],
 )
