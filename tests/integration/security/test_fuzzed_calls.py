@@ -18,6 +18,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from parlmesh.rpc import open_channel
 from parlmesh.testing import Process
 from parlmesh.v1 import (
+    blob_service_pb2,
     experience_service_pb2,
     federation_service_pb2,
     fleet_service_pb2,
@@ -39,7 +40,7 @@ LONGEST_STALL_SECONDS = 0.25
 """Of a loop's own processor time, between a question and its answer."""
 Servers = dict[str, tuple[Process, str]]
 FILES = {
-    "scheduler": (scheduler_service_pb2, fleet_service_pb2),
+    "scheduler": (scheduler_service_pb2, fleet_service_pb2, blob_service_pb2),
     "learner": (
         experience_service_pb2,
         metrics_service_pb2,
@@ -55,6 +56,11 @@ def methods(server: str) -> list[MethodDescriptor]:
     files: Any = FILES[server]
     services = [service for file in files for service in file.DESCRIPTOR.services_by_name.values()]
     return [method for service in services for method in service.methods]
+
+
+def test_every_service_of_the_contract_is_called() -> None:
+    protos = {file.stem for file in (ROOT / "protos/parlmesh/v1").glob("*_service.proto")}
+    assert protos == {Path(file.DESCRIPTOR.name).stem for files in FILES.values() for file in files}
 
 
 @pytest.fixture
