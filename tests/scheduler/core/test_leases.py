@@ -286,3 +286,21 @@ def test_who_knows_the_whole_name_of_another_s_lease_gains_a_strike_and_nothing_
     assert (strikes.count("a"), strikes.count("b")) == (0, 1)
     harness.finish(owner, task, result=b"true")
     assert harness.core.task("t").result == b"true"
+
+
+def test_who_knows_the_name_of_a_lost_lease_of_another_cannot_end_it_either(harness: Harness) -> None:
+    owner = harness.connect("a-1", node_id="a")
+    harness.submit(noop("t"))
+    (task,) = harness.take(owner)
+    lease = task.lease
+    thief = harness.connect("b-1", node_id="b", kinds=("other",))
+    harness.disconnect(owner)
+    harness.pass_time(60.0, alive=[thief])
+    assert (harness.states("t"), task.actor, task.lease_id) == (["QUEUED"], None, lease.lease_id)
+    harness.finish(thief, task, result=b"forged", credit=False)
+    harness.connect("b-1", node_id="b", kinds=("other",), leases=[lease])
+    assert (harness.welcomes["b-1"], harness.states("t")) == ([], ["QUEUED"])
+    # Its own actor may still answer.
+    again = harness.connect("a-1", node_id="a", leases=[lease])
+    harness.finish(again, task, result=b"true")
+    assert harness.core.task("t").result == b"true"
