@@ -14,7 +14,9 @@ from .wire import fast_encode, messages
 from .wire.outbox import BREAK, Assignments, Outbox
 
 # How long an acknowledgement waits for an assignment to travel with: one message less for every long-running task.
-ACKNOWLEDGEMENT_SECONDS = 0.1
+# Different for each stream: many tasks that ended together are not acknowledged together, in the way of others.
+SHORTEST_SECONDS, LONGEST_SECONDS = 0.05, 0.2
+_GOLDEN = 0.6180339887498949
 
 
 class ActorOutboxes:
@@ -37,7 +39,8 @@ class ActorOutboxes:
 
     def open(self, session: int) -> Outbox:
         """A stream begins."""
-        outbox = self._outboxes[session] = Outbox(ACKNOWLEDGEMENT_SECONDS)
+        patience = SHORTEST_SECONDS + (LONGEST_SECONDS - SHORTEST_SECONDS) * (session * _GOLDEN % 1.0)
+        outbox = self._outboxes[session] = Outbox(patience)
         return outbox
 
     def get(self, session: int) -> Outbox | None:
