@@ -63,7 +63,7 @@ class PpoTrainer:
         before = self.tensors()
         columns = {name: _join(fragments, name) for name in fragments[0].columns}
         self._rewards.add(columns)
-        batch = self._prepare(columns)
+        batch = self._prepare(columns, _discount(self._config, progress))
         steps = int(np.count_nonzero(columns[VALID]))
         sizes = _step_sizes(self._config, progress)
         terms: list[PpoTerms] = []
@@ -118,7 +118,7 @@ class PpoTrainer:
         self._rewards.restore(tensors)
         restore_random_state(self._rng, tensors["rng"])
 
-    def _prepare(self, columns: Mapping[str, Array]) -> Minibatch:
+    def _prepare(self, columns: Mapping[str, Array], discount: float) -> Minibatch:
         """The whole batch as one minibatch: flat without memory, [T, E, ...] with it."""
         observations, valid = columns[OBSERVATION], columns[VALID]
         rows, width = observations.shape[:2]
@@ -145,10 +145,10 @@ class PpoTrainer:
             batch = batch._replace(log_probs=log_probs)
         else:
             values = self._model.values(features, memory)
-        batch = self._targeted(batch, columns, values)
+        batch = self._targeted(batch, columns, values, discount)
         return batch.rows(valid) if memory is None else batch
 
-    def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array) -> Minibatch:
+    def _targeted(self, batch: Minibatch, columns: Mapping[str, Array], values: Array, discount: float) -> Minibatch:
         """With advantages and value targets [T, E].
 
         GAE takes the policy that acted for the one that is trained. The others keep three apart (Hilton et al. 2021,
@@ -157,8 +157,7 @@ class PpoTrainer:
         policy would act otherwise now; one version later that costs more than it mends. docs/decisions/0021 has the
         figures.
         """
-        config, valid = self._config, columns[VALID]
-        discount, smoothing = config.discount, config.smoothing
+        config, valid, smoothing = self._config, columns[VALID], self._config.smoothing
         flags = columns[TERMINATED], columns[TRUNCATED]
         rewards = self._rewards(columns[REWARD])
         weights: Array | None = None
@@ -228,6 +227,11 @@ def _step_sizes(config: PpoConfig, progress: float) -> Steps:
             )
         )
     )
+
+
+def _discount(config: PpoConfig, progress: float) -> float:
+    final = config.discount if config.final_discount is None else config.final_discount
+    return scheduled(progress, config.discount, final)
 
 
 def _weights(log_ratios: Array, valid: Array) -> Array:

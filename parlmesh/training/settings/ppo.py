@@ -25,6 +25,9 @@ class PpoConfig(Config):
     auto = by the oldest experience there may be (max_policy_lag): gae at 0, weighted at 1, vtrace above."""
     discount: float = Field(default=0.98, ge=0.0, le=1.0)
     """Worth of a reward one step later (gamma)."""
+    final_discount: float | None = Field(default=None, ge=0.0, le=1.0)
+    """The discount when the step budget is used up, reached linearly; null = it stays as it is. Looking less far ahead
+    at first keeps the fear of a fall from teaching to stand still; looking further later makes falls rare."""
     smoothing: float = Field(default=0.8, ge=0.0, le=1.0)
     """Reach of the advantage estimate (lambda)."""
     clip: float = Field(default=0.2, gt=0.0, le=1.0)

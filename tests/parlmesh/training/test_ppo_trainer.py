@@ -121,7 +121,7 @@ def test_weighted_targets_look_as_far_ahead_as_gae_and_vtrace_less_far():
     original = fragment(blob=trainer().policy_blob())
     older = changed(original, log_prob=original.columns["log_prob"] + np.float32(0.5))
     gae, weighted, vtrace = (
-        trainer(targets=targets, normalise_advantages=False)._prepare(older.columns)
+        trainer(targets=targets, normalise_advantages=False)._prepare(older.columns, 0.98)
         for targets in ("gae", "weighted", "vtrace")
     )
     np.testing.assert_allclose(weighted.returns, gae.returns, rtol=1e-5)
@@ -138,6 +138,16 @@ def test_schedules_fall_to_their_last_share():
     assert first < last
     loud, quiet = (trainer(entropy_coefficient=0.5, final_entropy_fraction=share) for share in (1.0, 0.0))
     assert loud.update([fragment()], 1.0).metrics["loss/total"] < quiet.update([fragment()], 1.0).metrics["loss/total"]
+
+
+@pytest.mark.parametrize("targets", ["gae", "weighted", "vtrace"])
+def test_the_discount_goes_linearly_to_its_last_value(targets):
+    moving = {"discount": 0.9, "final_discount": 0.98, "targets": targets}
+    for progress, discount in ((0.0, 0.9), (0.5, 0.94), (1.0, 0.98)):
+        same, fixed = trainer(**moving), trainer(discount=discount, targets=targets)
+        for each in (same, fixed):
+            each.update([fragment()], progress)
+        assert same.policy_blob() == fixed.policy_blob()
 
 
 def test_without_a_target_kl_every_epoch_is_made():
@@ -229,7 +239,7 @@ def test_memory_is_forgotten_where_an_episode_starts():
     values = []
     for fragment in fragments:
         ppo = trainer(TorchModel, spec=spec)
-        values.append(ppo._prepare(fragment.columns).returns)
+        values.append(ppo._prepare(fragment.columns, 0.98).returns)
     # The first step only resets: what comes after it must not know the state before.
     np.testing.assert_allclose(values[0][1:], values[1][1:], atol=1e-6)
 
