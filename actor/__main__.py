@@ -5,6 +5,7 @@ import sys
 
 from parlmesh.config import parse_arguments
 from parlmesh.grpc_engine import choose_engine
+from parlmesh.kept_imports import kept_imports
 from parlmesh.optional_packages import EXIT_CONFIGURATION, SERVER, require
 
 from .config import ActorConfig
@@ -22,12 +23,13 @@ def main() -> int:
     for name in _ONE_THREAD:
         os.environ.setdefault(name, "1")
 
-    from parlmesh.rpc import run_service
-    from parlmesh.telemetry import configure_logging
-    from parlmesh.telemetry.phase_profiler import profiled
+    with kept_imports():
+        from parlmesh.rpc import run_service
+        from parlmesh.telemetry import configure_logging
+        from parlmesh.telemetry.phase_profiler import profiled
 
-    from .profile_phases import PHASES
-    from .serve import serve
+        from .profile_phases import PHASES
+        from .serve import serve
 
     configure_logging(config.log, "actor")
     # A slot's thread that steps environments gives way to the event loop within this time: policies stay fresh.

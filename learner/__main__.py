@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from parlmesh.config import parse_arguments
 from parlmesh.grpc_engine import choose_engine
+from parlmesh.kept_imports import kept_imports
 from parlmesh.optional_packages import SERVER, require
 
 from .config import LearnerConfig
@@ -29,12 +30,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Threads of torch that wait for each other must not spin on cores that the actors need.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # Imported after parsing, so that --help is instant.
-    from parlmesh.rpc import run_service
-    from parlmesh.telemetry import configure_logging
-    from parlmesh.telemetry.phase_profiler import profiled
+    with kept_imports():
+        from parlmesh.rpc import run_service
+        from parlmesh.telemetry import configure_logging
+        from parlmesh.telemetry.phase_profiler import profiled
 
-    from .profile_phases import PHASES
-    from .serve import serve
+        from .profile_phases import PHASES
+        from .serve import serve
 
     configure_logging(config.log, "learner")
     with profiled(config.profile, PHASES):

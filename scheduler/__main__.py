@@ -4,6 +4,7 @@ import sys
 
 from parlmesh.config import parse_arguments
 from parlmesh.grpc_engine import choose_engine
+from parlmesh.kept_imports import kept_imports
 from parlmesh.optional_packages import SERVER, require
 
 from .config import SchedulerConfig
@@ -18,9 +19,10 @@ def main() -> int:
         require("store.kind=postgresql", "postgres", "asyncpg")
     choose_engine()
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
-    from parlmesh.rpc import run_service
+    with kept_imports():
+        from parlmesh.rpc import run_service
 
-    from .serve import serve
+        from .serve import serve
 
     return run_service(lambda stop: serve(config, stop))
 

@@ -4,6 +4,7 @@ import sys
 
 from parlmesh.config import parse_arguments
 from parlmesh.grpc_engine import choose_engine
+from parlmesh.kept_imports import kept_imports
 from parlmesh.optional_packages import require
 
 from .config import DashboardConfig
@@ -14,9 +15,10 @@ def main() -> int:
     require("parlmesh dashboard", "dashboard", "jinja2", "starlette", "uvicorn")
     choose_engine()
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
-    from parlmesh.rpc import run_service
+    with kept_imports():
+        from parlmesh.rpc import run_service
 
-    from .serve import give_way, serve
+        from .serve import give_way, serve
 
     give_way()
     return run_service(lambda stop: serve(config, stop))

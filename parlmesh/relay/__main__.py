@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from parlmesh.config import parse_arguments
 from parlmesh.grpc_engine import choose_engine
+from parlmesh.kept_imports import kept_imports
 from parlmesh.optional_packages import SERVER, require
 
 from .config import RelayConfig
@@ -16,10 +17,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     require("parlmesh-relay", "relay", *SERVER)
     choose_engine()
     # gRPC is imported after the arguments are known to be good, so that --help is instant.
-    from parlmesh.rpc import run_service
-    from parlmesh.telemetry import configure_logging
+    with kept_imports():
+        from parlmesh.rpc import run_service
+        from parlmesh.telemetry import configure_logging
 
-    from .serve import serve
+        from .serve import serve
 
     configure_logging(config.log, "relay")
     return run_service(lambda stop: serve(config, stop))

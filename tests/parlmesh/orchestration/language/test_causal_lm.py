@@ -1,5 +1,7 @@
 """A tiny causal model built here: trained by the learner's own trainer, acting as actors do."""
 
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,8 @@ from parlmesh.policies import PolicySpec, load_policy
 from parlmesh.rollouts import Collector, collector_seed
 from parlmesh.types import ACTION, ACTION_MASK, LOG_PROB, OBSERVATION, VALID
 
-pytest.importorskip("transformers", reason="transformers is not installed")
+if find_spec("transformers") is None:  # not imported here: it takes a second in every worker
+    pytest.skip("transformers is not installed", allow_module_level=True)
 from parlmesh.orchestration.jobs.observation import counts
 from parlmesh.orchestration.jobs.sub_agents import SUB_AGENTS
 from parlmesh.orchestration.language.causal_lm import FOLDER_VARIABLE, CausalPolicy
