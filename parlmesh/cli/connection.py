@@ -36,6 +36,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a l
 SCHEDULER_DEFAULT = "127.0.0.1:50051"
 LEARNER_DEFAULT = "127.0.0.1:50052"
 
+# What gRPC says of a connection that came about and was not trusted; a certificate's name is looked at after the rest.
+_UNTRUSTED = ("handshake failed", "verification check failed")
+
 
 def security_of(context: typer.Context) -> "SecurityConfig":
     """The security settings given before the command: `parlmesh --ca ca.pem --token-file t status`."""
@@ -122,7 +125,7 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
     details = error.details() or ""
     if says_its_reason(error):
         return error_from_rpc(error)
-    if error.code() == grpc.StatusCode.UNAVAILABLE and "handshake failed" in details:
+    if error.code() == grpc.StatusCode.UNAVAILABLE and any(words in details for words in _UNTRUSTED):
         return _untrusted(details, service, address)
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         # A port that is open but speaks otherwise breaks the connection instead of refusing it.

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from parlmesh.cli.__main__ import app
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc.error_statuses import exit_code, status_from_error
+from parlmesh.security import SecurityConfig
 from parlmesh.testing import Process, free_port, serve, wait_until
 from parlmesh.testing.tasks import FakeTasks
 
@@ -265,6 +266,26 @@ def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) ->
         result = parlmesh("--ca", str(tmp_path / "theirs" / "ca.crt"), "actors", "list", "--scheduler", address)
     assert f"the scheduler at {address} cannot be trusted: its certificate is not of the authority" in str(
         result.exception
+    )
+    assert isinstance(result.exception, FleetError)
+    assert exit_code(result.exception) == 4
+
+
+def test_a_certificate_for_another_name_is_named_and_not_taken_for_silence(tmp_path: Path) -> None:
+    output("certs", "ca", "--folder", str(tmp_path))
+    output("certs", "server", "scheduler", "--folder", str(tmp_path), "--dns", "elsewhere.example")
+    files = {"certificate": tmp_path / "scheduler.crt", "key": tmp_path / "scheduler.key"}
+    security = SecurityConfig(ca=tmp_path / "ca.crt", **files)
+
+    async def serve_and_ask() -> tuple[str, Result]:
+        async with serve([FakeTasks().service], security) as address:
+            arguments = ("--ca", str(tmp_path / "ca.crt"), "actors", "list", "--scheduler", address)
+            return address, await asyncio.to_thread(parlmesh, *arguments)
+
+    address, result = asyncio.run(serve_and_ask())
+    assert str(result.exception) == (
+        f"the scheduler at {address} cannot be trusted: its certificate is for another name; call it by a name of its"
+        " certificate"
     )
     assert isinstance(result.exception, FleetError)
     assert exit_code(result.exception) == 4
