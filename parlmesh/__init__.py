@@ -1,7 +1,7 @@
 """parlmesh: train and run policies over a fleet of mesh nodes. Importing it changes nothing in the process.
 
 What a program starts with is here by name, and imported when it is first used: `parlmesh.train`,
-`parlmesh.load_policy`, `parlmesh.task` and `parlmesh.fleet`.
+`parlmesh.load_policy`, `parlmesh.task`, `parlmesh.fleet` and `parlmesh.Priority`.
 """
 
 import importlib
@@ -11,9 +11,11 @@ if TYPE_CHECKING:
     from parlmesh.api.policy import load_policy as load_policy
     from parlmesh.api.train_call import train as train
     from parlmesh.client.sync import fleet as fleet
+    from parlmesh.client.task_request import Priority as Priority
     from parlmesh.function_tasks import task as task
 
 _DOORS = {
+    "Priority": "parlmesh.client.task_request",
     "fleet": "parlmesh.client.sync",
     "load_policy": "parlmesh.api.policy",
     "task": "parlmesh.function_tasks",

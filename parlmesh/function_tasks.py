@@ -4,16 +4,17 @@ Code is never shipped. The function's module is on the node, and the node's oper
 fleet of your own imports what this program has decorated.
 """
 
+import copy
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from parlmesh.argument_values import Arguments, pack, unpack
 from parlmesh.errors import ConfigError, InvalidInput
@@ -38,6 +39,21 @@ class EndOfImport(BaseException):
     """Raised where an imported program would start its work: all functions above are known by then."""
 
 
+class CallOptions(TypedDict, total=False):
+    """How calls of a function are scheduled; what is left out is the scheduler's default."""
+
+    priority: int
+    queue_timeout: float
+    """Longest wait for a slot, in seconds."""
+    run_timeout: float
+    """Longest run of one attempt, in seconds."""
+    max_attempts: int
+    node_id: str
+    """Only on this node."""
+    labels: Mapping[str, str]
+    """Only on actors that have all of them."""
+
+
 class FunctionTask(Generic[P, R]):
     """A function that fleets know by its kind. Called, it runs here; submitted, on an actor."""
 
@@ -46,6 +62,7 @@ class FunctionTask(Generic[P, R]):
         self.function = function
         self.kind = kind
         self.runs_in = runs_in
+        self.call_options = CallOptions()
         self._signature = inspect.signature(function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -53,6 +70,18 @@ class FunctionTask(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<parlmesh task {self.kind}>"
+
+    def options(self, **options: Unpack[CallOptions]) -> Self:
+        """The same function, its calls scheduled so: `fleet.submit(double.options(priority=Priority.HIGH), 3)`."""
+        unknown = sorted(set(options) - set(CallOptions.__annotations__))
+        if unknown:
+            raise InvalidInput(
+                f"{self.kind} has no option {unknown[0]}; there are {', '.join(CallOptions.__annotations__)}",
+                reason="INVALID_TASK",
+            )
+        made = copy.copy(self)
+        made.call_options = CallOptions(**{**self.call_options, **options})
+        return made
 
     def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
         """Parameters and tensors of one call; InvalidInput when the function would not take them."""

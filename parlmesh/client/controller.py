@@ -224,7 +224,7 @@ class PARLController(FleetOperations):
         """Runs a function decorated with @parlmesh.task on the fleet; the future has its value or its error.
 
         Cancelling the future cancels the task. The future of another call may be an argument: what that one returned
-        goes from actor to actor.
+        goes from actor to actor. Priority and time limits are the function's: `function.options(priority=…)`.
         """
         return self._future_of(call_of(function, args, kwargs, self._new_task_id()))
 

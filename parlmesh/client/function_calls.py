@@ -11,7 +11,7 @@ from parlmesh.function_tasks import FunctionTask
 
 from .connection import Connection
 from .outcomes import Outcome
-from .task_request import Priority, TaskRequest
+from .task_request import Placement, Priority, TaskRequest
 
 
 def check_task(given: object) -> None:
@@ -25,16 +25,28 @@ def call_of(task: FunctionTask[Any, Any], args: Sequence[Any], kwargs: dict[str,
     """One call as a request, after the tasks whose futures are among its arguments."""
     check_task(task)
     parameters, tensors = task.arguments(*args, **kwargs)
-    return TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id)
+    return TaskRequest(
+        task.kind, parameters, tensors, dependencies=results_in(parameters), task_id=task_id, **_scheduled(task)
+    )
 
 
 def calls_of(
     task: FunctionTask[Any, Any], arguments: Iterable[Sequence[Any]], priority: Priority
 ) -> Iterator[tuple[int, TaskRequest]]:
-    """Many calls, encoded as they are asked for."""
+    """Many calls, encoded as they are asked for. The function's own options come before the priority."""
+    scheduled = {"priority": priority, **_scheduled(task)}
     for index, args in enumerate(arguments):
         parameters, tensors = task.arguments(*args)
-        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), priority=priority)
+        yield index, TaskRequest(task.kind, parameters, tensors, dependencies=results_in(parameters), **scheduled)
+
+
+def _scheduled(task: FunctionTask[Any, Any]) -> dict[str, Any]:
+    """The function's options as a request has them."""
+    options: dict[str, Any] = dict(task.call_options)
+    node_id, labels = options.pop("node_id", ""), options.pop("labels", {})
+    if node_id or labels:
+        options["placement"] = Placement(node_id, labels)
+    return options
 
 
 def value_of(outcome: Outcome) -> Any:

@@ -160,7 +160,7 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
     print_table(
         [
             "actor",
-            "node",
+            "node?",
             "state",
             ">slots",
             ">running",

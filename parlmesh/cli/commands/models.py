@@ -198,7 +198,7 @@ def _show(models: "Sequence[Model]", *, as_json: bool) -> None:
         return
     now = time.time()
     print_table(
-        ["run", ">version", "promoted", "environment?", "algorithm?", ">steps", ">evaluation", ">bytes?", "made?"],
+        ["run", ">version", "promoted", "environment?", "algorithm?", ">steps?", ">evaluation", ">bytes?", "made?"],
         [
             [
                 model.run_id,

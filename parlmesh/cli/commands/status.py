@@ -53,8 +53,22 @@ def status(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show the runs or the federation, the queue and the actors of a running fleet."""
-    show(*run(look(scheduler, learner, security_of(context))), as_json=as_json)
+    """Show the runs or the federation, the queue and the actors of a running fleet.
+
+    Exit code 1 when nobody answers, or somebody whose address was given does not.
+    """
+    learning, queue = run(look(scheduler, learner, security_of(context)))
+    show(learning, queue, as_json=as_json)
+    missed = (learning is None and _was_given(context, "learner")) or (
+        queue is None and _was_given(context, "scheduler")
+    )
+    raise typer.Exit(1 if missed else 0)
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    """By an option or a variable, and not the address where a fleet of this machine would be."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
 async def look(scheduler: str, learner: str, security: "SecurityConfig") -> "tuple[Learning | None, Queue | None]":
@@ -161,7 +175,7 @@ async def _queue(address: str, security: "SecurityConfig") -> "Queue":
 def show_trainings(trainings: "Sequence[Training]") -> None:
     """The runs as a table."""
     print_table(
-        ["run", "state", ">steps", ">budget?", ">steps/s", ">return", "evaluation", ">version?", ">lag?"],
+        ["run", "state", ">steps", ">budget?", ">steps/s?", ">return", "evaluation", ">version?", ">lag?"],
         [_training_row(training) for training in trainings],
         nothing="no run",
     )

@@ -46,7 +46,7 @@ def print_rounds(rounds: Sequence[pb.Round]) -> None:
                 str(each.policy_version or "–"),
             )
         )
-    columns = (">round", "state", ">seconds", ">accepted", "refused", "model", ">version")
+    columns = (">round", "state?", ">seconds?", ">accepted", "refused", "model", ">version?")
     print_table(columns, rows, nothing="no rounds yet")
     if failure := _last_failure(rounds):
         say(indented(failure))
@@ -80,5 +80,5 @@ def print_updates(rounds: Sequence[pb.Round]) -> None:
         for each in rounds
         for update in each.updates
     ]
-    columns = (">round", "node", "result", ">weight", ">samples", ">norm", "remark")
+    columns = (">round", "node", "result", ">weight?", ">samples?", ">norm?", "remark")
     print_table(columns, rows, nothing="no updates yet")

@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
 
 from parlmesh.harmless_text import visible, visible_lines
 
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
     from google.protobuf.timestamp_pb2 import Timestamp
     from rich.table import Table
+
+
+NATURAL: Mapping[int, int] = MappingProxyType({})
+"""Widths of columns that are as wide as what they hold."""
+_NARROWEST = 9
+"""A text becomes no narrower: states and most names are still whole."""
 
 
 def print_json(messages: Iterable["Message"], *, type_name: str = "") -> None:
@@ -67,7 +74,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothin
     """A calm table, or a sentence when there are no rows.
 
     A column that begins with ">" holds figures and is set to the right. One that ends with "?" is left out where the
-    terminal is too narrow, the last one first.
+    terminal is too narrow, the last one first. If that is not enough, texts become narrower: they go on in the next
+    line after a word, and a longer word ends in "…". Figures and the first text, which names the row, stay whole.
     """
     from rich.measure import Measurement
 
@@ -80,24 +88,59 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothin
     screen = console()
     shown = list(range(len(columns)))
     optional = [index for index in shown if columns[index].endswith("?")]
-    table = _table(columns, cells, shown)
     unbounded = screen.options.update(max_width=PIPE_WIDTH)
-    while optional and Measurement.get(screen, unbounded, table).maximum > screen.width:
+
+    def excess(table: "Table") -> int:
+        return Measurement.get(screen, unbounded, table).maximum - screen.width
+
+    table = _table(columns, cells, shown)
+    while excess(table) > 0 and optional:
         shown.remove(optional.pop())
         table = _table(columns, cells, shown)
+    if excess(table) > 0:
+        close = _table(columns, cells, shown, gap=1)
+        widths, left = _narrowed(columns, cells, shown, excess(close))
+        table = _table(columns, cells, shown, widths, gap=1)
+        screen.width += max(left, 0)
     screen.print(table)
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int]) -> "Table":
+def _narrowed(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int], excess: int
+) -> tuple[dict[int, int], int]:
+    """Widths of the texts behind the first one, taken from the widest, and how much too wide they still are."""
+    from rich.cells import cell_len
+
+    texts = [index for index in shown if not columns[index].startswith(">")][1:]
+    heads = {index: cell_len(columns[index].removesuffix("?")) for index in texts}
+    widths = {index: max(heads[index], *(cell_len(row[index]) for row in rows)) for index in texts}
+    while excess > 0:
+        able = [index for index in texts if widths[index] > max(_NARROWEST, heads[index])]
+        if not able:
+            break
+        widths[max(able, key=widths.__getitem__)] -= 1
+        excess -= 1
+    return widths, excess
+
+
+def _table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    shown: Sequence[int],
+    widths: Mapping[int, int] = NATURAL,
+    gap: int = 2,
+) -> "Table":
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", pad_edge=False, padding=(0, gap - 1, 0, 1))
     for index in shown:
         right = columns[index].startswith(">")
         name = columns[index].removeprefix(">").removesuffix("?")
-        table.add_column(name, justify="right" if right else "left", overflow="fold")
+        width = widths.get(index)
+        justify: Literal["left", "right"] = "right" if right else "left"
+        table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=width is None, width=width)
     for row in rows:
         # As text: what a stranger chose as a name is no markup.
         table.add_row(*(Text(row[index]) for index in shown))

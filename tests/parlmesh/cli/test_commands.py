@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
+from parlmesh.cli.commands.status import status
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc.error_statuses import exit_code, status_from_error
 from parlmesh.security import SecurityConfig
@@ -180,7 +181,7 @@ def test_a_scheduler_is_not_taken_for_a_learner(scheduler: str) -> None:
 def test_a_fleet_without_a_learner_shows_its_queue_and_actors(scheduler: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = parlmesh("status", "--scheduler", scheduler, "--learner", nobody)
-    assert result.exit_code == 0
+    assert result.exit_code == 1  # it was asked for by its address
     assert "ada" in result.stdout
     assert f"parlmesh: no learner answers at {nobody}" in result.stderr
 
@@ -188,9 +189,25 @@ def test_a_fleet_without_a_learner_shows_its_queue_and_actors(scheduler: str) ->
 def test_a_learner_alone_shows_its_runs(learner: str) -> None:
     nobody = f"127.0.0.1:{free_port()}"
     result = parlmesh("status", "--scheduler", nobody, "--learner", learner)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     assert "1,000,000,000" in result.stdout
     assert f"parlmesh: no scheduler answers at {nobody}" in result.stderr
+
+
+@pytest.mark.parametrize("service", ["scheduler", "learner"])
+def test_a_service_that_nobody_asked_for_may_be_away(
+    service: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = {"scheduler": "learner", "learner": "scheduler"}[service]
+    nobody = f"127.0.0.1:{free_port()}"
+    monkeypatch.setattr(status, "__defaults__", (nobody, nobody, False))  # a fleet may be at the usual ports
+    address = request.getfixturevalue(service)
+    result = CliRunner().invoke(app, ["status", f"--{service}", address], env={"COLUMNS": "200"})
+    assert result.exit_code == 0, result.output
+    assert f"parlmesh: no {other} answers at" in result.stderr
+    variable = f"PARLMESH_{other.upper()}_ADDRESS"
+    named = CliRunner().invoke(app, ["status", f"--{service}", address], env={"COLUMNS": "200", variable: nobody})
+    assert named.exit_code == 1
 
 
 def test_a_learner_of_federations_shows_them_instead_of_runs(scheduler: str, tmp_path: Path) -> None:
@@ -274,7 +291,7 @@ def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) ->
 def test_a_certificate_for_another_name_is_named_and_not_taken_for_silence(tmp_path: Path) -> None:
     output("certs", "ca", "--folder", str(tmp_path))
     output("certs", "server", "scheduler", "--folder", str(tmp_path), "--dns", "elsewhere.example")
-    files = {"certificate": tmp_path / "scheduler.crt", "key": tmp_path / "scheduler.key"}
+    files: dict[str, Any] = {"certificate": tmp_path / "scheduler.crt", "key": tmp_path / "scheduler.key"}
     security = SecurityConfig(ca=tmp_path / "ca.crt", **files)
 
     async def serve_and_ask() -> tuple[str, Result]:

@@ -11,6 +11,7 @@ import pytest
 
 from parlmesh.client import ActorState, ClientConfig, OutcomeState, PARLController, PARLMetrics, Priority, TaskRequest
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
+from parlmesh.function_tasks import task
 from parlmesh.testing import free_port, serve
 from parlmesh.testing.fleet import FakeLearner
 from parlmesh.testing.tasks import FakeTasks, failed, succeeded
@@ -412,3 +413,34 @@ async def test_a_function_that_is_no_task_is_refused_by_its_name(controller: PAR
     for call in (lambda: controller.submit(given, 1), lambda: controller.map(given, [1])):
         with pytest.raises(InvalidInput, match=r"double is no task; decorate it with @parlmesh.task"):
             call()
+
+
+@task(kind="test-controller.doubled")
+def doubled(x: int) -> int:
+    return 2 * x
+
+
+async def test_a_function_s_options_are_those_of_its_tasks(fake: FakeTasks, controller: PARLController) -> None:
+    urgent = doubled.options(priority=Priority.HIGH, queue_timeout=5.0).options(
+        run_timeout=2.5, max_attempts=1, node_id="edge-1", labels={"zone": "a"}
+    )
+    await controller.submit(urgent, 1)
+    assert [value async for value in controller.map(urgent, [1])] == [None]
+    await controller.submit(doubled, 1)
+    first, second, plain = fake.specs.values()
+    for spec in (first, second):
+        assert spec.priority == task_pb2.PRIORITY_HIGH
+        assert (spec.queue_timeout.seconds, spec.run_timeout.nanos, spec.max_attempts) == (5, 500_000_000, 1)
+        assert (spec.placement.node_id, dict(spec.placement.labels)) == ("edge-1", {"zone": "a"})
+    assert (plain.priority, plain.max_attempts) == (task_pb2.PRIORITY_NORMAL, 0)
+    assert not plain.HasField("queue_timeout")
+
+
+async def test_options_that_are_none_are_refused_by_name(controller: PARLController) -> None:
+    given: Any = doubled
+    with pytest.raises(InvalidInput, match=r"has no option deadline; there are priority, queue_timeout, run_timeout"):
+        given.options(deadline=3)
+    with pytest.raises(InvalidInput, match=r"priority is 9; it goes from 1 \(BACKGROUND\) to 5"):
+        await controller.submit(doubled.options(priority=9), 1)
+    with pytest.raises(InvalidInput, match="queue_timeout"):
+        await controller.submit(doubled.options(queue_timeout=-1.0), 1)

@@ -26,6 +26,32 @@ def test_a_narrow_terminal_loses_optional_columns_from_the_right(
     assert "actor-0" in text
 
 
+LONG_ID = "client-host-12345-7f3a2b1c-000000001"
+
+
+def test_a_table_that_is_too_wide_keeps_names_and_figures_whole_and_cuts_no_word_in_two(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    rows = [[LONG_ID, "parlmesh.worlds.evaluation", "running", "1,234,567", "the file of the node is not there"]]
+    print_table(["task", "kind", "state", ">steps", "remark"], rows, nothing="")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    (row,) = [line for line in lines if LONG_ID in line]
+    assert row.split()[:4] == [LONG_ID, "parlmesh…", "running", "1,234,567"]
+    told = " ".join(line[row.index("1,234,567") + 9 :].strip() for line in lines[lines.index(row) :]).strip()
+    assert told == "the file of the node is not there"
+
+
+def test_a_name_wider_than_the_terminal_is_one_line_that_can_be_copied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    print_table(["task", "state", ">steps"], [[LONG_ID, "running", "1"]], nothing="")
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if LONG_ID in line]
+    assert row.split() == [LONG_ID, "running", "1"]
+
+
 def test_a_row_in_a_pipe_is_one_line_however_long(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
