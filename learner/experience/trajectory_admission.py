@@ -194,12 +194,15 @@ class Admission:
         self._origins: OrderedDict[tuple[str, str], _Origin] = OrderedDict()
         # Set by who asks for experience: raises when nobody asked for this.
         self.asked: Callable[[Trajectory], None] = lambda trajectory: None
+        # Told of the task of every trajectory, before it is looked at.
+        self.came: Callable[[str], None] = lambda task_id: None
 
     def admit(self, trajectory: Trajectory, newest_version: int) -> None:
         """Raises, and changes nothing, when the trajectory must not be trained on."""
         if trajectory.run_id != self._run_id:
             message = f"run {trajectory.run_id!r} is not trained here; this learner trains {self._run_id!r}"
             raise FailedPrecondition(message, reason="UNKNOWN_RUN")
+        self.came(trajectory.task_id)
         # Empty from an actor that does not know of uids: its version decides.
         if trajectory.run_uid and trajectory.run_uid != self._run_uid:
             message = f"run {self._run_id!r} was started again since the policy of this trajectory was published"

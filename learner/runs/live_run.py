@@ -48,6 +48,7 @@ class LiveRun:
                 league=run.league,
             )
             run.queue.admission.asked = self._fleet.check
+            run.queue.admission.came = self._fleet.came
             run.on_admitted = self._fleet.delivered
 
     async def drive(self, *, paused: bool) -> None:

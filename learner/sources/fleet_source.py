@@ -78,6 +78,8 @@ class FleetSource:
         self._rollouts: set[str] = set()
         # Whether each has delivered its trajectory.
         self._asked: OrderedDict[str, bool] = OrderedDict()
+        # Those of which nothing came yet, good or bad.
+        self._unheard: set[str] = set()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
         self._failures = Failures(config.max_failed_rollouts)
         self._actors = RolloutActors(channel, _KIND)
@@ -106,9 +108,14 @@ class FleetSource:
         specs = [self._rollout(min_version, self._actors.node_without(avoided)) for _ in range(count)]
         names = self._dispatcher.submit(specs)
         self._rollouts.update(names)
+        self._unheard.update(names)
         self._asked.update((name, False) for name in names)
         while len(self._asked) > max(_REMEMBERED_TASKS, 2 * len(self._rollouts)):
-            self._asked.popitem(last=False)
+            self._unheard.discard(self._asked.popitem(last=False)[0])
+
+    def came(self, task_id: str) -> None:
+        """A trajectory that speaks of this rollout is here, whatever becomes of it."""
+        self._unheard.discard(task_id)
 
     def check(self, trajectory: Trajectory) -> None:
         """Raises when a proven sender speaks for another, or of what nobody asked it for."""
@@ -210,6 +217,9 @@ class FleetSource:
                 evaluation.set_result(outcome)
             return
         self._rollouts.discard(outcome.task_id)
+        if outcome.task_id in self._unheard:
+            self._unheard.discard(outcome.task_id)
+            outcome = _kept_to_its_word(outcome)
         state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
         if outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
@@ -315,6 +325,14 @@ class FleetSource:
         """Whether nobody is there who knows of uids. The word of one costs that one alone."""
         present = self._actors.actors
         return bool(self._old) and bool(present) and self._old >= present
+
+
+def _kept_to_its_word(outcome: pb.Outcome) -> pb.Outcome:
+    """Of a rollout of which nothing came: an actor ends it well only when it has a receipt."""
+    if outcome.state != pb.TASK_STATE_SUCCEEDED:
+        return outcome
+    failure = pb.Failure(reason="NOTHING_SENT", message="it was said to be done, and no trajectory of it came")
+    return pb.Outcome(task_id=outcome.task_id, state=pb.TASK_STATE_FAILED, actor_id=outcome.actor_id, failure=failure)
 
 
 def _search(search: Search | None) -> dict[str, Any]:

@@ -211,3 +211,28 @@ async def test_where_there_is_one_node_it_evaluates():
     async with fleet() as (source, _, _clock):
         source._actors._evaluators = ["n1"]
         assert source._actors.evaluator() == ""
+
+
+async def test_who_says_that_rollouts_are_done_and_sends_nothing_is_not_asked_for_a_while():
+    async with fleet() as (source, heard, clock):
+        for turn in range(3):
+            spec = await ask(source)
+            assert spec.placement.node_id == ""
+            told = pb.Outcome(task_id=spec.task_id, state=pb.TASK_STATE_SUCCEEDED, actor_id="old")
+            told.result.CopyFrom(payload_to_proto({"accepted": 1, "refused": {}}))
+            source._dispatcher._settle(told)
+            clock.advance(1.0)
+            assert len(heard.failed) == turn + 1
+        assert "no trajectory of it came" in heard.failed[0]
+        assert (await ask(source)).placement.node_id == "n2"
+        clock.advance(100.0)
+        assert (await ask(source)).placement.node_id == ""
+
+
+async def test_a_rollout_whose_trajectory_came_too_late_is_nobodys_failure():
+    async with fleet() as (source, heard, _):
+        for _ in range(10):
+            spec = await ask(source)
+            source.came(spec.task_id)
+            source._dispatcher._settle(pb.Outcome(task_id=spec.task_id, state=pb.TASK_STATE_SUCCEEDED, actor_id="old"))
+        assert heard.failed == []
