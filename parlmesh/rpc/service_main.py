@@ -10,6 +10,7 @@ from typing import Any
 from parlmesh.harmless_text import visible
 from parlmesh.optional_packages import EXIT_CONFIGURATION, missing_extra
 from parlmesh.telemetry import get_logger
+from parlmesh.telemetry.stack_dump import answer_signal
 
 from .error_statuses import EXIT_OK, EXIT_OTHER, exit_code, fleet_error_in
 from .event_loop import loop_factory
@@ -80,4 +81,5 @@ async def _supervised(main: Callable[[asyncio.Event], Coroutine[Any, Any, Any]])
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
+    answer_signal(loop)
     await main(stop)

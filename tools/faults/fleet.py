@@ -18,6 +18,7 @@ from .shim import Shim
 ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
 _LEAVE_SECONDS = 120.0
+_TELL_SECONDS = 2.0
 # In place of an exit code: it did not leave and was killed.
 STILL_THERE = 1000
 TRAINING = {
@@ -80,6 +81,9 @@ class Member:
         try:
             return await asyncio.to_thread(self.process.wait, _LEAVE_SECONDS)
         except AssertionError:
+            # What keeps it goes to its log, before it is killed and its cause with it.
+            self.process.signal(signal.SIGUSR1)
+            await asyncio.sleep(_TELL_SECONDS)
             return STILL_THERE
         finally:
             self.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from parlmesh.errors import ConfigError, FleetError, NotFound, Unauthenticated
 from parlmesh.rpc import run_service
-from parlmesh.testing import Process
+from parlmesh.testing import Process, wait_until
 
 HERE = Path(__file__).parent
 
@@ -19,11 +20,11 @@ def service(*arguments: str) -> Process:
     return Process("serving_process", *arguments, cwd=HERE, environment={"PYTHONPATH": str(HERE.parents[2])})
 
 
-@pytest.mark.parametrize("signal", ["terminate", "interrupt"])
-def test_a_signal_stops_the_service_and_it_ends_with_0(signal: str) -> None:
+@pytest.mark.parametrize("how", ["terminate", "interrupt"])
+def test_a_signal_stops_the_service_and_it_ends_with_0(how: str) -> None:
     with service("serve") as process:
         process.wait_for("ready")
-        getattr(process, signal)()
+        getattr(process, how)()
         process.wait_for("stopping")
         process.assert_exits(0)
         assert process.events("server_stopped")
@@ -37,6 +38,18 @@ def test_a_second_signal_ends_a_service_that_does_not_stop() -> None:
         process.terminate()
         process.assert_exits(1)
         assert process.lines[-1] == "error: stopped by a second signal before the drain was over"
+
+
+def test_a_service_that_does_not_stop_says_where_it_stands_when_asked() -> None:
+    with service("stuck") as process:
+        process.wait_for("ready")
+        process.terminate()
+        process.wait_for("stopping")
+        process.signal(signal.SIGUSR1)
+        tasks = wait_until(lambda: [line for line in process.lines if line.startswith("task ")], 60.0)
+        assert any("serving_process.py" in line and " main > " in line for line in tasks), "what the service awaits"
+        assert any("hread 0x" in line for line in process.lines), "and every thread"
+        assert process.running
 
 
 def test_returning_ends_with_0() -> None:
