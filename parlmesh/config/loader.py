@@ -16,6 +16,7 @@ from .validation_errors import describe_errors, unknown_key
 ConfigT = TypeVar("ConfigT", bound=BaseModel)
 
 _LARGEST_FILE_BYTES = 1024 * 1024
+_MOST_VALUES = 1_000_000
 _NOTHING = ("", "null", "~")
 
 
@@ -56,7 +57,9 @@ def _read(file: Path) -> dict[str, Any]:
         if file.stat().st_size > _LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} is larger than {_LARGEST_FILE_BYTES} bytes", file=file)
         text = file.read_text(encoding="utf-8")
-        _refuse_repeated_keys(yaml.compose(text, Loader=yaml.SafeLoader), file)
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_many_aliases(tree, file)
+        _refuse_repeated_keys(tree, file)
         content = yaml.safe_load(text)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}", file=file) from error
@@ -69,6 +72,22 @@ def _read(file: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ConfigError(f"{file} must hold a mapping of keys, got {type(content).__name__}", file=file)
     return content
+
+
+def _refuse_many_aliases(tree: yaml.Node | None, file: Path) -> None:
+    """An alias is a few bytes and may stand for many others: a walk through all of them would never end."""
+    sizes: dict[int, int] = {}
+
+    def size(node: yaml.Node) -> int:
+        if id(node) not in sizes:
+            parts = node.value if isinstance(node, yaml.SequenceNode) else []
+            if isinstance(node, yaml.MappingNode):
+                parts = [part for pair in node.value for part in pair]
+            sizes[id(node)] = 1 + sum(map(size, parts))
+        return sizes[id(node)]
+
+    if tree is not None and size(tree) > _MOST_VALUES:
+        raise ConfigError(f"{file} has aliases that stand for more than {_MOST_VALUES} values", file=file)
 
 
 def _refuse_repeated_keys(node: yaml.Node | None, file: Path) -> None:

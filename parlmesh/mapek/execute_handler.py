@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parlmesh.config import load_source
@@ -14,7 +14,7 @@ from .node.actions import ACTIONS, Action, Prepared
 from .node.deeds import MOST_TRIES, Deed, Deeds, DeedState
 from .node.node_memory import NodeState
 from .node.settings import NodeConfig, node_settings
-from .task_parameters import ExecuteParameters, parsed
+from .task_parameters import INSTEAD_OF, ExecuteParameters, parsed
 
 _LOOK_SECONDS = 10.0
 """How often a node is looked at for deeds of other actors that died."""
@@ -101,6 +101,8 @@ class Execute:
         real = wanted.action != "dry_run"
         if real:
             settings.check(wanted.action, target)
+        elif INSTEAD_OF in wanted.parameters:
+            _rehearse(wanted.parameters, settings)
         if await asyncio.to_thread(deeds.find, wanted.decision) is not None:
             return {"done": False, "detail": "it was begun before and broken off"}
         try:
@@ -182,6 +184,12 @@ class Execute:
         await asyncio.to_thread(deeds.ended, deed.decision, state, failed)
         self._begun.set()
         return {"done": False, "detail": failed + ("; the node tries again" if again else ""), "pending": again}
+
+
+def _rehearse(parameters: Mapping[str, Any], settings: NodeConfig) -> None:
+    """InvalidInput when what a dry run stands for could not be done here: better now than when it is needed."""
+    own = {name: value for name, value in parameters.items() if name != INSTEAD_OF}
+    action_of(str(parameters[INSTEAD_OF]), settings).target(own)
 
 
 def action_of(kind: str, settings: NodeConfig) -> Action:

@@ -14,6 +14,7 @@ from .node.thresholds import is_beyond
 from .node_calls import Done, NodeCalls
 from .planning.arbiter import Arbiter
 from .rollback import Rollback, filled
+from .task_parameters import INSTEAD_OF
 from .types import Decision, NodeReport, Status
 
 
@@ -105,7 +106,9 @@ class Executor:
             await self._record(decision, None)
             if decision.symptom.name == UNREACHABLE:
                 return Done(True, "a dry run: nothing was done"), None
-            said = {"instead_of": action.kind, **parameters} if action.kind != "dry_run" else parameters
+            # What the scheduler or a cluster would do is not the node's to know.
+            word = "by_fleet_instead_of" if action.kind in self.rollback.fleet else INSTEAD_OF
+            said = {word: action.kind, **parameters} if action.kind != "dry_run" else parameters
             return await self.nodes.do(decision, action, said, "dry_run"), None
         if action.kind in self.rollback.fleet:
             return await self._by_fleet(decision, action, parameters)

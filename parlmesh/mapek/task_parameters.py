@@ -10,6 +10,9 @@ from .config import DetectionConfig, ProbesConfig, ThresholdConfig
 from .node.analysis import MOST_METRICS
 from .planning.policy import MOST_FEATURES, ActionModel
 
+INSTEAD_OF = "instead_of"
+"""Among the parameters of a dry run: the action that it stands for."""
+
 
 class TaskParameters(BaseModel):
     """Of every phase."""

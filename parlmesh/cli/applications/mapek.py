@@ -177,19 +177,23 @@ def train(
 
 
 def _settings(file: Path | None, assignments: list[str] | None, policy: Path | None) -> "MapekConfig":
-    import json
     import os
 
     from parlmesh.config import load
     from parlmesh.mapek.config import MapekConfig
     from parlmesh.mapek.defaults import DEFAULTS
+    from parlmesh.mapek.planning.policy import Policy
 
     overrides = list(assignments or ())
     if policy is not None:
-        overrides += ["planner.kind=policy", f"planner.policy={json.dumps(str(policy))}"]
-    return load(
+        overrides += ["planner.kind=policy", f"planner.policy={policy}"]
+    found = load(
         MapekConfig, file=file or DEFAULTS, overrides=overrides, environment=os.environ, prefix="PARLMESH_MAPEK"
     )
+    if found.planner.policy is not None:
+        # What is no policy is said before anything is started.
+        Policy.load(found.planner.policy)
+    return found
 
 
 def _knowledge(path: Path) -> Any:

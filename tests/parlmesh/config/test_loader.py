@@ -294,3 +294,12 @@ def test_no_override_can_raise_anything_but_a_config_error(text: str) -> None:
     for override in (text, f"training.seed={text}", f"training.rate={text}", f"nodes={text}", f"{text}=1"):
         with contextlib.suppress(ConfigError):
             loaded(None, None, override)
+
+
+def test_aliases_that_stand_for_far_more_than_the_file_has_are_refused(tmp_path):
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 9)}]" for k in range(1, 20)]
+    file = tmp_path / "bomb.yaml"
+    file.write_text("\n".join(lines))
+    with pytest.raises(ConfigError, match=r"bomb\.yaml has aliases that stand for more than 1000000 values"):
+        load(Fleet, file=file, prefix="TEST")

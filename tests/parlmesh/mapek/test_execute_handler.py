@@ -71,6 +71,20 @@ async def test_what_is_confirmed_stands_and_what_is_not_is_taken_back(notes, han
     assert notes() == ["did-t", "did-other", "undid-other"]
 
 
+@pytest.mark.parametrize(
+    ("parameters", "sentence"),
+    [
+        ({"instead_of": "explode"}, "action is 'explode'; this node has "),
+        ({"instead_of": "restart_unit"}, "unit of restart_unit must be text"),
+    ],
+)
+async def test_a_dry_run_of_what_could_not_be_done_here_fails_as_it_would(handler, parameters, sentence) -> None:
+    with pytest.raises(InvalidInput, match=sentence):
+        await run(handler, "a", action="dry_run", parameters=parameters)
+    ready = {"instead_of": "restart_unit", "unit": "web.service"}
+    assert (await run(handler, "b", action="dry_run", parameters=ready))["done"] is True
+
+
 async def test_as_long_as_the_actor_lives_somebody_looks(notes) -> None:
     handler = Execute()
     attending = asyncio.create_task(handler.attend("n"))
