@@ -43,8 +43,7 @@ def configuration() -> str:
             default = "required" if leaf.default is REQUIRED else _shown(leaf.default)
             if is_secret(leaf.field.annotation):
                 default = "`null`"
-            meaning = " ".join((leaf.field.description or "").split())
-            lines.append(f"| `{leaf.key}` | {_cell(describe(leaf.field))} | {_cell(default)} | {_cell(meaning)} |")
+            lines.append(f"| `{leaf.key}` | {_cell(describe(leaf.field))} | {_cell(default)} | {_cell(leaf.meaning)} |")
     return "\n".join(lines) + "\n"
 
 

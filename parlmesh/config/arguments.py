@@ -71,8 +71,8 @@ class _Parser(argparse.ArgumentParser):
         ]
         for leaf in leaves(self._model):
             lines.append(f"  {leaf.key}: {describe(leaf.field)}{_default(leaf)}")
-            if leaf.field.description:
-                lines.append(f"      {' '.join(leaf.field.description.split())}")
+            if leaf.meaning:
+                lines.append(f"      {leaf.meaning}")
         return "\n".join(lines) + "\n"
 
 

@@ -12,6 +12,8 @@ from pydantic import BaseModel, SecretBytes, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from .field_help import help_of
+
 REQUIRED: Final = object()
 
 _TYPE_WORDS: Mapping[Any, str] = {
@@ -33,6 +35,13 @@ class Leaf:
     field: FieldInfo
     default: Any
     """REQUIRED when there is none."""
+    model: type[BaseModel]
+    """The section that has the key."""
+
+    @property
+    def meaning(self) -> str:
+        """Its help text in one line."""
+        return help_of(self.model, self.key.rpartition(".")[2])
 
 
 def leaves(model: type[BaseModel], prefix: str = "", defaults: BaseModel | None = None) -> Iterator[Leaf]:
@@ -45,7 +54,7 @@ def leaves(model: type[BaseModel], prefix: str = "", defaults: BaseModel | None 
         default = default_of(field) if defaults is None else getattr(defaults, name)
         section = section_of(field.annotation)
         if section is None:
-            yield Leaf(key, field, default)
+            yield Leaf(key, field, default, model)
         else:
             yield from leaves(section, f"{key}.", default if isinstance(default, section) else None)
 

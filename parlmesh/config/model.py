@@ -16,7 +16,6 @@ class Config(BaseModel):
         frozen=True,
         extra="forbid",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
 

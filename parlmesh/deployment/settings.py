@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from parlmesh.config import Config
 
@@ -13,6 +13,9 @@ QUANTITY = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 
 class DeploySettings(Config):
     """One fleet."""
+
+    # Helm's schema has the help texts in it.
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     name: str = Field(default="parlmesh", pattern=NAME)
     """Name of the fleet: what its parts are called after, and the label `fleet` of its metrics."""

@@ -58,11 +58,10 @@ def settings(as_json: AsJson = False) -> None:
 
     for leaf in leaves(DeploySettings):
         if as_json:
-            kind, meaning = describe(leaf.field), leaf.field.description
-            print_object(setting=leaf.key, kind=kind, default=leaf.default, meaning=meaning)
+            print_object(setting=leaf.key, kind=describe(leaf.field), default=leaf.default, meaning=leaf.meaning)
             continue
         typer.echo(f"{leaf.key}: {describe(leaf.field)} (default {leaf.default})")
-        typer.echo(f"    {leaf.field.description}")
+        typer.echo(f"    {leaf.meaning}")
 
 
 @app.command("protoset")
