@@ -23,6 +23,7 @@ from ..policies.league import League
 from .experience_source import Evaluation, MatchResult
 from .rollout_actors import RolloutActors
 from .rollout_failures import Failures
+from .rollout_pace import RolloutPace
 from .scheduler_client import Dispatcher
 
 log = get_logger("parlmesh.learner")
@@ -82,6 +83,7 @@ class FleetSource:
         self._unheard: set[str] = set()
         self._evaluations: dict[str, asyncio.Future[pb.Outcome]] = {}
         self._failures = Failures(config.max_failed_rollouts)
+        self._pace = RolloutPace(experience.rollout_timeout_seconds)
         self._actors = RolloutActors(channel, _KIND)
         self._look_soon = False
         self._last_failure = ""
@@ -109,6 +111,7 @@ class FleetSource:
         names = self._dispatcher.submit(specs)
         self._rollouts.update(names)
         self._unheard.update(names)
+        self._pace.ask(names, self._clock())
         self._asked.update((name, False) for name in names)
         while len(self._asked) > max(_REMEMBERED_TASKS, 2 * len(self._rollouts)):
             self._unheard.discard(self._asked.popitem(last=False)[0])
@@ -137,6 +140,7 @@ class FleetSource:
         self._rollouts.discard(trajectory.task_id)
         if trajectory.task_id in self._asked:
             self._asked[trajectory.task_id] = True
+            self._pace.deliver(trajectory.task_id, self._clock())
         self._failures.forgive(trajectory.actor_id)
 
     async def evaluate(self, version: int, seed: int, seconds: float) -> Evaluation:
@@ -222,11 +226,18 @@ class FleetSource:
             outcome = _kept_to_its_word(outcome)
         state, reason = pb.TaskState.Name(outcome.state).removeprefix("TASK_STATE_").lower(), outcome.failure.reason
         metrics.ROLLOUTS.labels("lost" if reason == "TASK_LOST" else state).inc()
-        if outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
+        if self._pace.end(outcome.task_id, timed_out=reason == "DEADLINE_EXCEEDED"):
+            self._was_slow(outcome)
+        elif outcome.state not in (pb.TASK_STATE_SUCCEEDED, pb.TASK_STATE_CANCELLED) and reason not in _INNOCENT:
             self._failed(outcome)
         if self._league is not None and outcome.state == pb.TASK_STATE_SUCCEEDED:
             self._league.take(payload_from_proto(outcome.result)[0])
         self._listener.changed()
+
+    def _was_slow(self, outcome: pb.Outcome) -> None:
+        log.warning("rollout_too_slow", actor_id=outcome.actor_id, advice="others are asked, as long as there are any")
+        self._failures.rest(outcome.actor_id, self._clock())
+        self._look_soon = True
 
     def _failed(self, outcome: pb.Outcome) -> None:
         failure, now = outcome.failure, self._clock()
@@ -275,7 +286,7 @@ class FleetSource:
         spec = pb.TaskSpec(
             kind=_KIND, payload=payload_to_proto(parameters), priority=pb.PRIORITY_BACKGROUND, max_attempts=1
         )
-        spec.run_timeout.FromNanoseconds(round(self._experience.rollout_timeout_seconds * 1e9))
+        spec.run_timeout.FromNanoseconds(round(self._pace.limit * 1e9))
         if node_id:
             spec.placement.node_id = node_id
             spec.queue_timeout.FromNanoseconds(round(_NODE_SECONDS * 1e9))

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 # Failures of one actor in a row after which others are asked, and for how long.
 _AVOIDED_AFTER = 3
 _AVOIDED_SECONDS = 60.0
+# One that held a rollout far longer than others do rests at once, and twice as long each time.
+_LONGEST_REST_SECONDS = 3600.0
+# So many are remembered as slow.
+_MOST_SLOW = 1000
 # Every actor fails once when a network blinks: only failures over a longer time are no accident.
 _LEAST_SECONDS = 3.0
 # One that ran out of time cost a minute instead of milliseconds; nobody waits for as many of those.
@@ -24,6 +28,8 @@ class Failures:
     _by_actor: Counter[str] = field(default_factory=Counter)
     _last: dict[str, float] = field(default_factory=dict)
     _failed_now: set[str] = field(default_factory=set)
+    _rests_until: dict[str, float] = field(default_factory=dict)
+    _rest_seconds: dict[str, float] = field(default_factory=dict)
 
     def add(self, actor_id: str, now: float, *, timed_out: bool = False) -> None:
         """A rollout failed on this actor, or did not end in time."""
@@ -34,6 +40,17 @@ class Failures:
         self._by_actor[actor_id] += 1
         self._last[actor_id] = now
         self._failed_now.add(actor_id)
+
+    def rest(self, actor_id: str, now: float) -> None:
+        """A rollout took far too long on this actor. That is no failure, and one trajectory does not make it good."""
+        if self._rests_until.get(actor_id, 0.0) > now:
+            return
+        seconds = min(2.0 * self._rest_seconds.pop(actor_id, _AVOIDED_SECONDS / 2.0), _LONGEST_REST_SECONDS)
+        self._rest_seconds[actor_id] = seconds
+        self._rests_until[actor_id] = now + seconds
+        if len(self._rest_seconds) > _MOST_SLOW:
+            oldest = next(iter(self._rest_seconds))
+            del self._rest_seconds[oldest], self._rests_until[oldest]
 
     def forgive(self, actor_id: str) -> None:
         """A trajectory of this actor was taken."""
@@ -48,7 +65,8 @@ class Failures:
         """Actors that are better left alone for now; each gets another chance after a while."""
         for actor_id in [each for each, last in self._last.items() if now - last >= _AVOIDED_SECONDS]:
             del self._by_actor[actor_id], self._last[actor_id]
-        return frozenset(each for each, count in self._by_actor.items() if count >= _AVOIDED_AFTER)
+        resting = [each for each, until in self._rests_until.items() if until > now]
+        return frozenset(resting).union(each for each, count in self._by_actor.items() if count >= _AVOIDED_AFTER)
 
     def hopeless(self, actors: Collection[str], now: float) -> bool:
         """Whether too many failed in a row, on every one of the `actors` that could have done better."""

@@ -236,3 +236,22 @@ async def test_a_rollout_whose_trajectory_came_too_late_is_nobodys_failure():
             source.came(spec.task_id)
             source._dispatcher._settle(pb.Outcome(task_id=spec.task_id, state=pb.TASK_STATE_SUCCEEDED, actor_id="old"))
         assert heard.failed == []
+
+
+async def test_who_holds_a_rollout_far_longer_than_others_rests_longer_each_time_and_no_run_fails_of_it():
+    async with fleet(max_failed_rollouts=5) as (source, heard, clock):
+        while (spec := await ask(source)).run_timeout.ToSeconds() == 60:
+            source.delivered(Trajectory("run", "new", 1, 1, 1, Fragment({}, []), spec.task_id))
+        assert spec.run_timeout.ToSeconds() == 10
+        for rest in (60.0, 120.0, 240.0):
+            source._dispatcher._settle(failed(spec.task_id, "DEADLINE_EXCEEDED"))
+            # A trajectory does not make it good.
+            again = (await ask(source)).task_id
+            source.delivered(Trajectory("run", "old", 1, 1, 1, Fragment({}, []), again))
+            clock.advance(rest - 1.0)
+            assert (await ask(source)).placement.node_id == "n2"
+            clock.advance(2.0)
+            spec = await ask(source)
+            assert spec.placement.node_id == ""
+        source._give_up_if_hopeless()
+        assert (heard.failed, heard.hopeless) == ([], [])
