@@ -28,8 +28,8 @@ class ExperienceConfig(Config):
     max_log_prob: float = Field(default=100.0, gt=0.0, le=3.4e38)
     """Largest logarithm of a choice's probability, either way, for each number of an action."""
     rollout_timeout_seconds: float = Field(default=60.0, gt=0.0)
-    """A rollout that takes longer is given to another actor, and so is, once enough are known, one that takes 20 times as
-    long as they did (10 s at least); in a serial run, the longest time without a step."""
+    """A rollout that takes longer is given to another actor, as is one that takes 20 times as long as others did, and
+    10 s at least. In a serial run, the longest time without a step."""
 
 
 class WandbConfig(Config):
