@@ -10,7 +10,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import ACTION_MASK, Array
 
 from .cluster_model import RESOURCES
-from .operations import allowed, apply_operations, farthest, has_room, operation_count
+from .operations import allowed, apply_operations, has_room, operation_count
 from .simulation import Simulation
 
 _LOAD_LEVELS = 12
@@ -73,12 +73,12 @@ class MovingView:
         nodes, deployments = simulation.pods.shape[1:]
         self._scale = simulation.cluster.capacity.max(axis=0)
         self._replicas = simulation.first_replicas()
-        self.observation_space = spaces.Box(0.0, 1.0, (nodes * (len(RESOURCES) + 1 + deployments),), np.float32)
+        self.observation_space = spaces.Box(0.0, 1.0, (nodes * (len(RESOURCES) + 2 + deployments),), np.float32)
         self.action_space = spaces.Discrete(nodes)
 
     def observe(self, simulation: Simulation) -> Array:
         """Of each node: free resources by the largest node's, latency of a request of the slowest deployment there by
-        200 ms, pods by the most."""
+        200 ms, pods by the most, and whether the pod that would move is there: who chooses that node stays."""
         free = simulation.free / self._scale
         slowest = _slowest(simulation)
         each = np.arange(len(slowest))
@@ -88,20 +88,29 @@ class MovingView:
         waited = np.maximum(simulation.deployment_latency[each, slowest] - network, 0.0)
         latency = (distance + waited[:, None]) / 200.0
         shares = simulation.pods / simulation.settings.max_replicas
-        joined = np.concatenate((free, latency[:, :, None], shares), axis=2).reshape(len(free), -1)
-        return _share(joined)
+        stays = np.zeros_like(latency)
+        source = self._source(simulation, slowest)
+        stays[each[source >= 0], source[source >= 0]] = 1.0
+        joined = np.concatenate((free, latency[:, :, None], shares, stays[:, :, None]), axis=2)
+        return _share(joined.reshape(len(free), -1))
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
         """A pod that was lost with its node is placed there; moving onto the farthest pod's own node leaves all."""
         nodes, deployments = simulation.pods.shape[1:]
         slowest = _slowest(simulation)
         each = np.arange(len(slowest))
-        pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
-        there = farthest(pods, distance, np.full(len(each), -1)) == actions
-        missing = pods.sum(axis=1) < self._replicas[slowest]
+        source = self._source(simulation, slowest)
         operations = np.zeros((len(slowest), deployments), np.int64)
-        operations[each, slowest] = np.where(missing, 1 + actions, np.where(there, 0, 1 + 2 * nodes + actions))
+        moved = np.where(source == actions, 0, 1 + 2 * nodes + actions)
+        operations[each, slowest] = np.where(source < 0, 1 + actions, moved)
         return apply_operations(simulation, operations)
+
+    def _source(self, simulation: Simulation, slowest: Array) -> Array:
+        """The node [E] of the pod that would move; -1 while one is missing, which is placed first."""
+        each = np.arange(len(slowest))
+        pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
+        missing = pods.sum(axis=1) < self._replicas[slowest]
+        return np.where(missing, -1, np.where(pods > 0, distance, -1.0).argmax(axis=1))
 
 
 class FullView:

@@ -48,10 +48,10 @@ def test_ppo_beats_every_baseline_on_conditions_that_it_never_saw(seed):
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("preset", ["q-placement", "dqn-placement"])
-def test_values_learnt_beat_random_and_static_choices(preset, seed):
+@pytest.mark.parametrize(("preset", "version"), [("q-placement", 1), ("dqn-placement", 1), ("dqn-placement-v2", 2)])
+def test_values_learnt_beat_random_and_static_choices(preset, version, seed):
     policy, _ = trained(preset, seed, 0, {})
-    found = judged_placement(policy, 1, {}, seed)
+    found = judged_placement(policy, version, {}, seed)
     assert found["reward"] > max(found["random"], found["static"]), found
 
 

@@ -278,3 +278,35 @@ def test_whatever_is_done_pods_stay_within_what_nodes_have(
         assert world.alive.any(axis=1).all()
         assert np.isfinite(reward).all()
         assert ((info["lost"] >= 0) & (info["lost"] <= 1)).all()
+
+
+def test_in_v2_the_node_of_the_farthest_pod_is_seen_and_choosing_it_leaves_everything():
+    nodes = 4
+    envs = PlacementVectorEnv(nodes, version=2, nodes=nodes, node_failures=0.0, mobility=0.0, profile="steady")
+    seen, _ = envs.reset(seed=1)
+    world = envs.simulation
+    # Every node once has the farthest pod: of all pods of episode i one is on node i, where users are farthest.
+    world.pods[:] = 0
+    replicas = int(world.first_replicas()[0])
+    for episode in range(nodes):
+        world.distance[episode, :, 0] = 5.0
+        world.distance[episode, episode, 0] = 50.0
+        world.pods[episode, episode, 0] = 1
+        world.pods[episode, (episode + 1) % nodes, 0] = replicas - 1
+    seen = envs.observe()
+    stays = seen.reshape(nodes, nodes, -1)[:, :, -1]
+    assert stays.tolist() == np.eye(nodes).tolist()
+    before = world.pods.copy()
+    wanted, refused = envs.view.act(world, np.arange(nodes))
+    assert np.array_equal(wanted, before)
+    assert not refused.any()
+
+
+def test_in_v2_a_pod_that_was_lost_is_placed_first():
+    envs = PlacementVectorEnv(1, version=2, nodes=4, node_failures=0.0)
+    envs.reset(seed=1)
+    world = envs.simulation
+    world.pods[0, world.pods[0, :, 0].argmax(), 0] -= 1
+    assert envs.observe().reshape(4, -1)[:, -1].tolist() == [0.0] * 4
+    wanted, _ = envs.view.act(world, np.array([3]))
+    assert (wanted - world.pods)[0, :, 0].tolist() == [0, 0, 0, 1]
