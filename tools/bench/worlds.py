@@ -81,6 +81,8 @@ def plan(quick: bool) -> list[Measurement]:
             Measurement("tuned", tuning, few, 3600, seeded=True),
             Measurement("tune_one", (*tuning, "--speed", "--workers", "1", "--trials", "8"), few, 3600),
             Measurement("tune_two", (*tuning, "--speed", "--workers", "2", "--trials", "8"), few, 3600),
+            Measurement("wait_one", (*tuning, "--speed", "--waiting", "--workers", "1", "--trials", "8"), few, 3600),
+            Measurement("wait_two", (*tuning, "--speed", "--waiting", "--workers", "2", "--trials", "8"), few, 3600),
         ]
     return found
 
@@ -103,6 +105,7 @@ def rows(findings: Findings) -> list[Row]:
         found.append(row(f"{name}_reward", f"reward  {label}", name, "reward"))
         found += [row(f"{name}_{one}_reward", f"reward    {one.replace('_', '-')}", name, one) for one in BASELINES]
         found.append(row(f"{name}_train_seconds", "seconds   of training", name, "train_seconds"))
+        found.append(row(f"{name}_train_cpu_seconds", "seconds   of all processors", name, "train_cpu_seconds"))
     found += [
         row(
             "ppo_v3_peer_steps_reward",
@@ -127,18 +130,22 @@ def rows(findings: Findings) -> list[Row]:
         ),
         row("tune_one_trials_per_minute", "trials a minute, 1 actor", "tune_one", "trials_per_minute"),
         row("tune_two_trials_per_minute", "trials a minute, 2 actors", "tune_two", "trials_per_minute"),
+        row("wait_one_trials_per_minute", "trials that wait a minute, 1 actor", "wait_one", "trials_per_minute"),
+        row("wait_two_trials_per_minute", "trials that wait a minute, 2 actors", "wait_two", "trials_per_minute"),
     ]
     return found
 
 
 def derived(findings: Findings) -> dict[str, float | None]:
     """Ratios of medians, and how much more a step earns than under the best baseline."""
-    one, two = (findings.samples(name, "trials_per_minute") for name in ("tune_one", "tune_two"))
+    tunes = ("tune_one", "tune_two", "wait_one", "wait_two")
+    one, two, wait_one, wait_two = (findings.samples(name, "trials_per_minute") for name in tunes)
     ours = findings.samples("ppo_v3", "reward")
     baselines = [findings.samples("ppo_v3", name) for name in BASELINES]
     medians = [samples.median for samples in baselines if samples is not None]
     return {
         "tune_two_over_one": ratio(two, one),
+        "wait_two_over_one": ratio(wait_two, wait_one),
         "ppo_v3_over_best_baseline": ours.median - max(medians) if ours is not None and medians else None,
     }
 

@@ -14,31 +14,45 @@ import yaml
 from parlmesh.tuning.pruning_rung import train_rung
 from parlmesh.tuning.search_space import checked
 
+# So small that a trial learns something in two seconds.
 STUDY: dict[str, Any] = {
     "training": {
-        "environment": {"id": "parlmesh/Placement-v3"},
-        "num_envs": 32,
+        "environment": {
+            "id": "parlmesh/Placement-v3",
+            "kwargs": {"nodes": 3, "deployments": 1, "episode_steps": 64},
+        },
+        "num_envs": 16,
         "trajectory_steps": 32,
-        "evaluation_episodes": 32,
+        "evaluation_episodes": 128,
     },
     "search": {
-        "ppo.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
+        "ppo.learning_rate": {"low": 3e-4, "high": 1e-2, "log": True},
         "ppo.discount": {"low": 0.8, "high": 0.99},
-        "ppo.normalise_rewards": {"choices": [False, True]},
-        "ppo.epochs": {"low": 2, "high": 8},
+        "ppo.entropy_coefficient": {"low": 1e-4, "high": 3e-2, "log": True},
+        "ppo.epochs": {"low": 2, "high": 10},
+        "num_envs": {"choices": [16, 32, 64]},
     },
-    "steps": 40_000,
+    "steps": 30_000,
     "rungs": 3,
-    "startup_trials": 4,
+    "startup_trials": 6,
 }
+# Trials that leave the processor to others, so that two at once can be told from one on a busy machine too.
+WAITING: dict[str, Any] = {
+    "environment": {"id": "tools.bench.ground.slow_worlds:parlmesh-bench/Waiting-v0", "kwargs": {"seconds": 0.01}},
+    "num_envs": 1,
+    "trajectory_steps": 50,
+    "evaluation_episodes": 1,
+}
+WAITING_STEPS = 600
 OTHER_SEEDS = (101, 102, 103)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--trials", type=int, default=12)
+    parser.add_argument("--trials", type=int, default=24)
     parser.add_argument("--speed", action="store_true", help="trials a minute alone, each as long as the others")
+    parser.add_argument("--waiting", action="store_true", help="with --speed: trials that wait instead of computing")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     study = {**STUDY, "trials": arguments.trials, "seed": arguments.seed}
@@ -48,6 +62,8 @@ def main() -> None:
             "rungs": 1,
             "search": {"ppo.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True}},
         }
+    if arguments.waiting:
+        study |= {"training": WAITING, "steps": WAITING_STEPS}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.yaml"
         file.write_text(yaml.safe_dump(study))
