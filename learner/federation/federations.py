@@ -3,7 +3,7 @@
 import asyncio
 import importlib.util
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -124,6 +124,10 @@ class Federations:
             known = ", ".join(sorted(self._federations)) or "none"
             raise NotFound(f"federation {federation_id!r} is not here; there are: {known}", reason="UNKNOWN_FEDERATION")
         return self._federations[federation_id]
+
+    def all(self) -> Sequence[Federation]:
+        """Those that could be read, in no order."""
+        return list(self._federations.values())
 
     def policies(self, run_id: str, otherwise: Callable[[str], PolicyRegistry]) -> PolicyRegistry:
         """The policies of a federation that trains one, by its id; of a run in every other case."""

@@ -15,6 +15,7 @@ from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
+from ..services.paging import page
 from .federations import Federations
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .model_versions import StoredModel
@@ -53,6 +54,16 @@ class FederationServicer:
 
     async def GetFederation(self, request: pb.GetFederationRequest, context: Context) -> pb.GetFederationResponse:
         return pb.GetFederationResponse(federation=federation_to_proto(self._federations.get(request.federation_id)))
+
+    async def ListFederations(self, request: pb.ListFederationsRequest, context: Context) -> pb.ListFederationsResponse:
+        found, token = page(
+            self._federations.all(),
+            lambda federation: (federation.created, 0, federation.federation_id),
+            federation_to_proto,
+            size=request.page_size,
+            token=request.page_token,
+        )
+        return pb.ListFederationsResponse(federations=found, next_page_token=token)
 
     async def ListRounds(self, request: pb.ListRoundsRequest, context: Context) -> pb.ListRoundsResponse:
         federation = self._federations.get(request.federation_id)

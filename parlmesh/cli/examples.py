@@ -22,6 +22,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "deploy render": ("parlmesh deploy render all --out deploy-here",),
     "deploy settings": ("parlmesh deploy settings",),
     "doctor": ("parlmesh doctor",),
+    "federation list": ("parlmesh federation list",),
     "federation rounds": ("parlmesh federation rounds",),
     "federation simulate": ("parlmesh federation simulate",),
     "federation start": ("parlmesh federation start --set rule.name=median",),

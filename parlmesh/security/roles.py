@@ -20,6 +20,7 @@ ROLES_BY_METHOD: Mapping[str, frozenset[Role]] = {
     "/parlmesh.v1.ExperienceService/UploadTrajectories": _ACTOR,
     "/parlmesh.v1.FederationService/GetFederatedModel": _BOTH,
     "/parlmesh.v1.FederationService/GetFederation": _READER,
+    "/parlmesh.v1.FederationService/ListFederations": _READER,
     "/parlmesh.v1.FederationService/ListRounds": _READER,
     "/parlmesh.v1.FederationService/StartFederation": _NONE,
     "/parlmesh.v1.FederationService/StopFederation": _NONE,

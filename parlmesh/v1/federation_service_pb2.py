@@ -28,19 +28,19 @@ from google.rpc import status_pb2 as google_dot_rpc_dot_status__pb2
 from parlmesh.v1 import tensor_pb2 as parlmesh_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/federation_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18parlmesh/v1/tensor.proto\"\x93\x02\n\nFederation\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.parlmesh.v1.FederationState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregated_rounds\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\x0cUpdateRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bnode_weight\x18\x02 \x01(\x01\x12\x0f\n\x07samples\x18\x03 \x01(\x04\x12\x0c\n\x04norm\x18\x04 \x01(\x01\x12\x0f\n\x07refusal\x18\x05 \x01(\t\x12\x17\n\x0f\x63ounted_samples\x18\x06 \x01(\x04\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\"\xbe\x02\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.parlmesh.v1.RoundState\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\x04\x12*\n\x07updates\x18\x04 \x03(\x0b\x32\x19.parlmesh.v1.UpdateRecord\x12(\n\x07metrics\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x16\n\x0epolicy_version\x18\x08 \x01(\x04\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12\x18\n\x10unlisted_updates\x18\n \x01(\x04\x12\x0e\n\x06reason\x18\x0b \x01(\t\"_\n\x16StartFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"F\n\x17StartFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"-\n\x14GetFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"D\n\x15GetFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"Q\n\x11ListRoundsRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x12ListRoundsResponse\x12\"\n\x06rounds\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Round\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x15StopFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"E\n\x16StopFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"\xb5\x02\n\x0cUpdateHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x07 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12(\n\x07metrics\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\x12$\n\x07tensors\x18\n \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12-\n\x08\x65ncoding\x18\x0b \x01(\x0e\x32\x1b.parlmesh.v1.UpdateEncoding\x12\x15\n\rschema_digest\x18\x0c \x01(\x0c\"t\n\x13SubmitUpdateRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.UpdateHeader\x12$\n\x07tensors\x18\x02 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"%\n\x14SubmitUpdateResponse\x12\r\n\x05round\x18\x01 \x01(\x04\"G\n\x14SubmitUpdatesRequest\x12/\n\x05parts\x18\x01 \x03(\x0b\x32 .parlmesh.v1.SubmitUpdateRequest\"B\n\rUpdateReceipt\x12\r\n\x05round\x18\x01 \x01(\x04\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"E\n\x15SubmitUpdatesResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.parlmesh.v1.UpdateReceipt\"B\n\x18GetFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"k\n\x0bModelHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x0c\"S\n\x19GetFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"[\n\x1aWatchFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x10\n\x08node_ids\x18\x02 \x03(\t\x12\x14\n\x0chave_version\x18\x03 \x01(\x04\"U\n\x1bWatchFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*\xab\x01\n\x0f\x46\x65\x64\x65rationState\x12 \n\x1c\x46\x45\x44\x45RATION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_RUNNING\x10\x01\x12\x1d\n\x19\x46\x45\x44\x45RATION_STATE_FINISHED\x10\x02\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_STOPPED\x10\x03\x12\x1b\n\x17\x46\x45\x44\x45RATION_STATE_FAILED\x10\x04*|\n\nRoundState\x12\x1b\n\x17ROUND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16ROUND_STATE_COLLECTING\x10\x01\x12\x1a\n\x16ROUND_STATE_AGGREGATED\x10\x02\x12\x19\n\x15ROUND_STATE_ABANDONED\x10\x03*\x9f\x01\n\x0eUpdateEncoding\x12\x1f\n\x1bUPDATE_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17UPDATE_ENCODING_FLOAT32\x10\x01\x12\x18\n\x14UPDATE_ENCODING_INT8\x10\x02\x12\x19\n\x15UPDATE_ENCODING_TOP_K\x10\x03\x12\x1a\n\x16UPDATE_ENCODING_MASKED\x10\x04\x32\xf8\x05\n\x11\x46\x65\x64\x65rationService\x12\\\n\x0fStartFederation\x12#.parlmesh.v1.StartFederationRequest\x1a$.parlmesh.v1.StartFederationResponse\x12V\n\rGetFederation\x12!.parlmesh.v1.GetFederationRequest\x1a\".parlmesh.v1.GetFederationResponse\x12M\n\nListRounds\x12\x1e.parlmesh.v1.ListRoundsRequest\x1a\x1f.parlmesh.v1.ListRoundsResponse\x12Y\n\x0eStopFederation\x12\".parlmesh.v1.StopFederationRequest\x1a#.parlmesh.v1.StopFederationResponse\x12U\n\x0cSubmitUpdate\x12 .parlmesh.v1.SubmitUpdateRequest\x1a!.parlmesh.v1.SubmitUpdateResponse(\x01\x12Z\n\rSubmitUpdates\x12!.parlmesh.v1.SubmitUpdatesRequest\x1a\".parlmesh.v1.SubmitUpdatesResponse(\x01\x30\x01\x12\x64\n\x11GetFederatedModel\x12%.parlmesh.v1.GetFederatedModelRequest\x1a&.parlmesh.v1.GetFederatedModelResponse0\x01\x12j\n\x13WatchFederatedModel\x12\'.parlmesh.v1.WatchFederatedModelRequest\x1a(.parlmesh.v1.WatchFederatedModelResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$parlmesh/v1/federation_service.proto\x12\x0bparlmesh.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17google/rpc/status.proto\x1a\x18parlmesh/v1/tensor.proto\"\x93\x02\n\nFederation\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12+\n\x05state\x18\x02 \x01(\x0e\x32\x1c.parlmesh.v1.FederationState\x12.\n\rconfiguration\x18\x03 \x01(\x0b\x32\x17.google.protobuf.Struct\x12\r\n\x05round\x18\x04 \x01(\x04\x12\x16\n\x0epolicy_version\x18\x05 \x01(\x04\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0e\n\x06\x64igest\x18\x07 \x01(\t\x12\x19\n\x11\x61ggregated_rounds\x18\x08 \x01(\x04\x12/\n\x0b\x63reate_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x9d\x01\n\x0cUpdateRecord\x12\x0f\n\x07node_id\x18\x01 \x01(\t\x12\x13\n\x0bnode_weight\x18\x02 \x01(\x01\x12\x0f\n\x07samples\x18\x03 \x01(\x04\x12\x0c\n\x04norm\x18\x04 \x01(\x01\x12\x0f\n\x07refusal\x18\x05 \x01(\t\x12\x17\n\x0f\x63ounted_samples\x18\x06 \x01(\x04\x12\r\n\x05notes\x18\x07 \x03(\t\x12\x0f\n\x07message\x18\x08 \x01(\t\"\xbe\x02\n\x05Round\x12\x0e\n\x06number\x18\x01 \x01(\x04\x12&\n\x05state\x18\x02 \x01(\x0e\x32\x17.parlmesh.v1.RoundState\x12\x14\n\x0c\x62\x61se_version\x18\x03 \x01(\x04\x12*\n\x07updates\x18\x04 \x03(\x0b\x32\x19.parlmesh.v1.UpdateRecord\x12(\n\x07metrics\x18\x05 \x01(\x0b\x32\x17.google.protobuf.Struct\x12.\n\nstart_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07seconds\x18\x07 \x01(\x01\x12\x16\n\x0epolicy_version\x18\x08 \x01(\x04\x12\x0e\n\x06\x64igest\x18\t \x01(\t\x12\x18\n\x10unlisted_updates\x18\n \x01(\x04\x12\x0e\n\x06reason\x18\x0b \x01(\t\"_\n\x16StartFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12.\n\rconfiguration\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"F\n\x17StartFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"-\n\x14GetFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"D\n\x15GetFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"?\n\x16ListFederationsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\"`\n\x17ListFederationsResponse\x12,\n\x0b\x66\x65\x64\x65rations\x18\x01 \x03(\x0b\x32\x17.parlmesh.v1.Federation\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"Q\n\x11ListRoundsRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\r\x12\x12\n\npage_token\x18\x03 \x01(\t\"Q\n\x12ListRoundsResponse\x12\"\n\x06rounds\x18\x01 \x03(\x0b\x32\x12.parlmesh.v1.Round\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\".\n\x15StopFederationRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\"E\n\x16StopFederationResponse\x12+\n\nfederation\x18\x01 \x01(\x0b\x32\x17.parlmesh.v1.Federation\"\xb5\x02\n\x0cUpdateHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\r\n\x05round\x18\x02 \x01(\x04\x12\x0f\n\x07node_id\x18\x03 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x04 \x01(\x04\x12\r\n\x05nonce\x18\x05 \x01(\x0c\x12\x0f\n\x07samples\x18\x06 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x07 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x08 \x01(\x04\x12(\n\x07metrics\x18\t \x01(\x0b\x32\x17.google.protobuf.Struct\x12$\n\x07tensors\x18\n \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12-\n\x08\x65ncoding\x18\x0b \x01(\x0e\x32\x1b.parlmesh.v1.UpdateEncoding\x12\x15\n\rschema_digest\x18\x0c \x01(\x0c\"t\n\x13SubmitUpdateRequest\x12)\n\x06header\x18\x01 \x01(\x0b\x32\x19.parlmesh.v1.UpdateHeader\x12$\n\x07tensors\x18\x02 \x03(\x0b\x32\x13.parlmesh.v1.Tensor\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"%\n\x14SubmitUpdateResponse\x12\r\n\x05round\x18\x01 \x01(\x04\"G\n\x14SubmitUpdatesRequest\x12/\n\x05parts\x18\x01 \x03(\x0b\x32 .parlmesh.v1.SubmitUpdateRequest\"B\n\rUpdateReceipt\x12\r\n\x05round\x18\x01 \x01(\x04\x12\"\n\x06status\x18\x02 \x01(\x0b\x32\x12.google.rpc.Status\"E\n\x15SubmitUpdatesResponse\x12,\n\x08receipts\x18\x01 \x03(\x0b\x32\x1a.parlmesh.v1.UpdateReceipt\"B\n\x18GetFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\"k\n\x0bModelHeader\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x10\n\x08\x63hecksum\x18\x05 \x01(\x0c\"S\n\x19GetFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"[\n\x1aWatchFederatedModelRequest\x12\x15\n\rfederation_id\x18\x01 \x01(\t\x12\x10\n\x08node_ids\x18\x02 \x03(\t\x12\x14\n\x0chave_version\x18\x03 \x01(\x04\"U\n\x1bWatchFederatedModelResponse\x12(\n\x06header\x18\x01 \x01(\x0b\x32\x18.parlmesh.v1.ModelHeader\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c*\xab\x01\n\x0f\x46\x65\x64\x65rationState\x12 \n\x1c\x46\x45\x44\x45RATION_STATE_UNSPECIFIED\x10\x00\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_RUNNING\x10\x01\x12\x1d\n\x19\x46\x45\x44\x45RATION_STATE_FINISHED\x10\x02\x12\x1c\n\x18\x46\x45\x44\x45RATION_STATE_STOPPED\x10\x03\x12\x1b\n\x17\x46\x45\x44\x45RATION_STATE_FAILED\x10\x04*|\n\nRoundState\x12\x1b\n\x17ROUND_STATE_UNSPECIFIED\x10\x00\x12\x1a\n\x16ROUND_STATE_COLLECTING\x10\x01\x12\x1a\n\x16ROUND_STATE_AGGREGATED\x10\x02\x12\x19\n\x15ROUND_STATE_ABANDONED\x10\x03*\x9f\x01\n\x0eUpdateEncoding\x12\x1f\n\x1bUPDATE_ENCODING_UNSPECIFIED\x10\x00\x12\x1b\n\x17UPDATE_ENCODING_FLOAT32\x10\x01\x12\x18\n\x14UPDATE_ENCODING_INT8\x10\x02\x12\x19\n\x15UPDATE_ENCODING_TOP_K\x10\x03\x12\x1a\n\x16UPDATE_ENCODING_MASKED\x10\x04\x32\xd6\x06\n\x11\x46\x65\x64\x65rationService\x12\\\n\x0fStartFederation\x12#.parlmesh.v1.StartFederationRequest\x1a$.parlmesh.v1.StartFederationResponse\x12V\n\rGetFederation\x12!.parlmesh.v1.GetFederationRequest\x1a\".parlmesh.v1.GetFederationResponse\x12\\\n\x0fListFederations\x12#.parlmesh.v1.ListFederationsRequest\x1a$.parlmesh.v1.ListFederationsResponse\x12M\n\nListRounds\x12\x1e.parlmesh.v1.ListRoundsRequest\x1a\x1f.parlmesh.v1.ListRoundsResponse\x12Y\n\x0eStopFederation\x12\".parlmesh.v1.StopFederationRequest\x1a#.parlmesh.v1.StopFederationResponse\x12U\n\x0cSubmitUpdate\x12 .parlmesh.v1.SubmitUpdateRequest\x1a!.parlmesh.v1.SubmitUpdateResponse(\x01\x12Z\n\rSubmitUpdates\x12!.parlmesh.v1.SubmitUpdatesRequest\x1a\".parlmesh.v1.SubmitUpdatesResponse(\x01\x30\x01\x12\x64\n\x11GetFederatedModel\x12%.parlmesh.v1.GetFederatedModelRequest\x1a&.parlmesh.v1.GetFederatedModelResponse0\x01\x12j\n\x13WatchFederatedModel\x12\'.parlmesh.v1.WatchFederatedModelRequest\x1a(.parlmesh.v1.WatchFederatedModelResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'parlmesh.v1.federation_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_FEDERATIONSTATE']._serialized_start=2621
-  _globals['_FEDERATIONSTATE']._serialized_end=2792
-  _globals['_ROUNDSTATE']._serialized_start=2794
-  _globals['_ROUNDSTATE']._serialized_end=2918
-  _globals['_UPDATEENCODING']._serialized_start=2921
-  _globals['_UPDATEENCODING']._serialized_end=3080
+  _globals['_FEDERATIONSTATE']._serialized_start=2784
+  _globals['_FEDERATIONSTATE']._serialized_end=2955
+  _globals['_ROUNDSTATE']._serialized_start=2957
+  _globals['_ROUNDSTATE']._serialized_end=3081
+  _globals['_UPDATEENCODING']._serialized_start=3084
+  _globals['_UPDATEENCODING']._serialized_end=3243
   _globals['_FEDERATION']._serialized_start=168
   _globals['_FEDERATION']._serialized_end=443
   _globals['_UPDATERECORD']._serialized_start=446
@@ -55,36 +55,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETFEDERATIONREQUEST']._serialized_end=1140
   _globals['_GETFEDERATIONRESPONSE']._serialized_start=1142
   _globals['_GETFEDERATIONRESPONSE']._serialized_end=1210
-  _globals['_LISTROUNDSREQUEST']._serialized_start=1212
-  _globals['_LISTROUNDSREQUEST']._serialized_end=1293
-  _globals['_LISTROUNDSRESPONSE']._serialized_start=1295
-  _globals['_LISTROUNDSRESPONSE']._serialized_end=1376
-  _globals['_STOPFEDERATIONREQUEST']._serialized_start=1378
-  _globals['_STOPFEDERATIONREQUEST']._serialized_end=1424
-  _globals['_STOPFEDERATIONRESPONSE']._serialized_start=1426
-  _globals['_STOPFEDERATIONRESPONSE']._serialized_end=1495
-  _globals['_UPDATEHEADER']._serialized_start=1498
-  _globals['_UPDATEHEADER']._serialized_end=1807
-  _globals['_SUBMITUPDATEREQUEST']._serialized_start=1809
-  _globals['_SUBMITUPDATEREQUEST']._serialized_end=1925
-  _globals['_SUBMITUPDATERESPONSE']._serialized_start=1927
-  _globals['_SUBMITUPDATERESPONSE']._serialized_end=1964
-  _globals['_SUBMITUPDATESREQUEST']._serialized_start=1966
-  _globals['_SUBMITUPDATESREQUEST']._serialized_end=2037
-  _globals['_UPDATERECEIPT']._serialized_start=2039
-  _globals['_UPDATERECEIPT']._serialized_end=2105
-  _globals['_SUBMITUPDATESRESPONSE']._serialized_start=2107
-  _globals['_SUBMITUPDATESRESPONSE']._serialized_end=2176
-  _globals['_GETFEDERATEDMODELREQUEST']._serialized_start=2178
-  _globals['_GETFEDERATEDMODELREQUEST']._serialized_end=2244
-  _globals['_MODELHEADER']._serialized_start=2246
-  _globals['_MODELHEADER']._serialized_end=2353
-  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_start=2355
-  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_end=2438
-  _globals['_WATCHFEDERATEDMODELREQUEST']._serialized_start=2440
-  _globals['_WATCHFEDERATEDMODELREQUEST']._serialized_end=2531
-  _globals['_WATCHFEDERATEDMODELRESPONSE']._serialized_start=2533
-  _globals['_WATCHFEDERATEDMODELRESPONSE']._serialized_end=2618
-  _globals['_FEDERATIONSERVICE']._serialized_start=3083
-  _globals['_FEDERATIONSERVICE']._serialized_end=3843
+  _globals['_LISTFEDERATIONSREQUEST']._serialized_start=1212
+  _globals['_LISTFEDERATIONSREQUEST']._serialized_end=1275
+  _globals['_LISTFEDERATIONSRESPONSE']._serialized_start=1277
+  _globals['_LISTFEDERATIONSRESPONSE']._serialized_end=1373
+  _globals['_LISTROUNDSREQUEST']._serialized_start=1375
+  _globals['_LISTROUNDSREQUEST']._serialized_end=1456
+  _globals['_LISTROUNDSRESPONSE']._serialized_start=1458
+  _globals['_LISTROUNDSRESPONSE']._serialized_end=1539
+  _globals['_STOPFEDERATIONREQUEST']._serialized_start=1541
+  _globals['_STOPFEDERATIONREQUEST']._serialized_end=1587
+  _globals['_STOPFEDERATIONRESPONSE']._serialized_start=1589
+  _globals['_STOPFEDERATIONRESPONSE']._serialized_end=1658
+  _globals['_UPDATEHEADER']._serialized_start=1661
+  _globals['_UPDATEHEADER']._serialized_end=1970
+  _globals['_SUBMITUPDATEREQUEST']._serialized_start=1972
+  _globals['_SUBMITUPDATEREQUEST']._serialized_end=2088
+  _globals['_SUBMITUPDATERESPONSE']._serialized_start=2090
+  _globals['_SUBMITUPDATERESPONSE']._serialized_end=2127
+  _globals['_SUBMITUPDATESREQUEST']._serialized_start=2129
+  _globals['_SUBMITUPDATESREQUEST']._serialized_end=2200
+  _globals['_UPDATERECEIPT']._serialized_start=2202
+  _globals['_UPDATERECEIPT']._serialized_end=2268
+  _globals['_SUBMITUPDATESRESPONSE']._serialized_start=2270
+  _globals['_SUBMITUPDATESRESPONSE']._serialized_end=2339
+  _globals['_GETFEDERATEDMODELREQUEST']._serialized_start=2341
+  _globals['_GETFEDERATEDMODELREQUEST']._serialized_end=2407
+  _globals['_MODELHEADER']._serialized_start=2409
+  _globals['_MODELHEADER']._serialized_end=2516
+  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_start=2518
+  _globals['_GETFEDERATEDMODELRESPONSE']._serialized_end=2601
+  _globals['_WATCHFEDERATEDMODELREQUEST']._serialized_start=2603
+  _globals['_WATCHFEDERATEDMODELREQUEST']._serialized_end=2694
+  _globals['_WATCHFEDERATEDMODELRESPONSE']._serialized_start=2696
+  _globals['_WATCHFEDERATEDMODELRESPONSE']._serialized_end=2781
+  _globals['_FEDERATIONSERVICE']._serialized_start=3246
+  _globals['_FEDERATIONSERVICE']._serialized_end=4100
 # @@protoc_insertion_point(module_scope)

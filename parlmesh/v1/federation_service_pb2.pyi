@@ -360,6 +360,58 @@ class GetFederationResponse(_message.Message):
 Global___GetFederationResponse: _TypeAlias = GetFederationResponse  # noqa: Y015
 
 @_typing.final
+class ListFederationsRequest(_message.Message):
+    """Asks for federations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    page_size: _builtins.int
+    """0 = 1,000; at most 1,000. An answer near the message limit has fewer."""
+    page_token: _builtins.str
+    """From the last answer; empty = the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFederationsRequest: _TypeAlias = ListFederationsRequest  # noqa: Y015
+
+@_typing.final
+class ListFederationsResponse(_message.Message):
+    """Federations, newest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEDERATIONS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Empty on the last page."""
+    @_builtins.property
+    def federations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Federation]: ...
+    def __init__(
+        self,
+        *,
+        federations: _abc.Iterable[Global___Federation] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["federations", b"federations", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListFederationsResponse: _TypeAlias = ListFederationsResponse  # noqa: Y015
+
+@_typing.final
 class ListRoundsRequest(_message.Message):
     """Chooses rounds."""
 

@@ -45,6 +45,11 @@ class FederationServiceStub:
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederationRequest.SerializeToString,
                 response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederationResponse.FromString,
                 _registered_method=True)
+        self.ListFederations = channel.unary_unary(
+                '/parlmesh.v1.FederationService/ListFederations',
+                request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsRequest.SerializeToString,
+                response_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsResponse.FromString,
+                _registered_method=True)
         self.ListRounds = channel.unary_unary(
                 '/parlmesh.v1.FederationService/ListRounds',
                 request_serializer=parlmesh_dot_v1_dot_federation__service__pb2.ListRoundsRequest.SerializeToString,
@@ -91,6 +96,13 @@ class FederationServiceServicer:
 
     def GetFederation(self, request, context):
         """One federation as it stands.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFederations(self, request, context):
+        """Every federation this learner knows, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -153,6 +165,11 @@ def add_FederationServiceServicer_to_server(servicer, server):
                     servicer.GetFederation,
                     request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederationRequest.FromString,
                     response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.GetFederationResponse.SerializeToString,
+            ),
+            'ListFederations': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFederations,
+                    request_deserializer=parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsRequest.FromString,
+                    response_serializer=parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsResponse.SerializeToString,
             ),
             'ListRounds': grpc.unary_unary_rpc_method_handler(
                     servicer.ListRounds,
@@ -240,6 +257,33 @@ class FederationService:
             '/parlmesh.v1.FederationService/GetFederation',
             parlmesh_dot_v1_dot_federation__service__pb2.GetFederationRequest.SerializeToString,
             parlmesh_dot_v1_dot_federation__service__pb2.GetFederationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFederations(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/parlmesh.v1.FederationService/ListFederations',
+            parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsRequest.SerializeToString,
+            parlmesh_dot_v1_dot_federation__service__pb2.ListFederationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,8 @@ class FederationServiceStub:
     """
     GetFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]
     """One federation as it stands."""
+    ListFederations: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.ListFederationsRequest, _federation_service_pb2.ListFederationsResponse]
+    """Every federation this learner knows, newest first."""
     ListRounds: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]
     """Rounds, the current one included, newest first."""
     StopFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]
@@ -69,6 +71,8 @@ class FederationServiceAsyncStub(FederationServiceStub):
     """
     GetFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]  # type: ignore[assignment]
     """One federation as it stands."""
+    ListFederations: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.ListFederationsRequest, _federation_service_pb2.ListFederationsResponse]  # type: ignore[assignment]
+    """Every federation this learner knows, newest first."""
     ListRounds: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]  # type: ignore[assignment]
     """Rounds, the current one included, newest first."""
     StopFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]  # type: ignore[assignment]
@@ -108,6 +112,14 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.GetFederationResponse, _abc.Awaitable[_federation_service_pb2.GetFederationResponse]]:
         """One federation as it stands."""
+
+    @_abc_1.abstractmethod
+    def ListFederations(
+        self,
+        request: _federation_service_pb2.ListFederationsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_federation_service_pb2.ListFederationsResponse, _abc.Awaitable[_federation_service_pb2.ListFederationsResponse]]:
+        """Every federation this learner knows, newest first."""
 
     @_abc_1.abstractmethod
     def ListRounds(

@@ -107,6 +107,7 @@ MOST: Mapping[str, float] = {
     "WatchPolicyResponse.data": policy_messages.CHUNK_BYTES,
     "ExportModelResponse.data": policy_messages.CHUNK_BYTES,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
+    "ListFederationsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._LARGEST_PAGE,
     "UpdateRecord.message": records.LONGEST_MESSAGE,
@@ -125,6 +126,7 @@ DEFAULTS: Mapping[str, float] = {
     "GetTraceRequest.max_attempts": chrome_trace.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
     "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
+    "ListFederationsRequest.page_size": paging.MOST_ITEMS,
     "ListModelsRequest.page_size": paging.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._DEFAULT_PAGE,
 }

@@ -10,6 +10,7 @@ from parlmesh.cli.connection import (
     LEARNER_DEFAULT,
     AsJson,
     LearnerAddress,
+    all_pages,
     federations_at,
     run,
     security_of,
@@ -69,6 +70,27 @@ def status(
             return (await stub.GetFederation(request, timeout=CALL_SECONDS)).federation
 
     _say(run(ask()), as_json=as_json)
+
+
+@app.command("list")
+def list_federations(
+    context: typer.Context, learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
+) -> None:
+    """List the learner's federations, newest first."""
+    from parlmesh.cli.screen.federation_view import print_federations
+    from parlmesh.cli.screen.output_tables import print_json
+
+    async def ask() -> "list[Federation]":
+        from parlmesh.v1.federation_service_pb2 import ListFederationsRequest
+
+        async with federations_at(learner, security_of(context)) as stub:
+            return [each async for each in all_pages(stub.ListFederations, ListFederationsRequest(), "federations")]
+
+    found = run(ask())
+    if as_json:
+        print_json(found)
+    else:
+        print_federations(found)
 
 
 @app.command()

@@ -1,9 +1,10 @@
 """Federations as people read them."""
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 
-from parlmesh.cli.screen.output_tables import enum_word, print_table, say
+from parlmesh.cli.screen.output_tables import age_of, enum_word, print_table, say
 from parlmesh.harmless_text import indented
 from parlmesh.v1 import federation_service_pb2 as pb
 
@@ -25,6 +26,28 @@ def headline(metrics: object) -> tuple[str, float] | None:
         if name in found:
             return name.partition("/")[2], float(found[name])
     return None
+
+
+def print_federations(federations: Sequence[pb.Federation]) -> None:
+    """One line a federation, and below what those that do not go on say."""
+    now = time.time()
+    rows = [
+        (
+            each.federation_id,
+            enum_word(pb.FederationState.Name(each.state), "FEDERATION_STATE_"),
+            str(each.round),
+            str(each.aggregated_rounds),
+            str(each.policy_version or "–"),
+            str(dict(each.configuration).get("task", "–")),
+            age_of(each.create_time, now),
+        )
+        for each in federations
+    ]
+    columns = ("federation", "state", ">round", ">aggregated", ">version?", "task?", "made?")
+    print_table(columns, rows, nothing="no federation yet")
+    for each in federations:
+        if each.reason:
+            say(f"{each.federation_id}: {each.reason}")
 
 
 def print_rounds(rounds: Sequence[pb.Round]) -> None:

@@ -43,6 +43,7 @@ ALLOWED = {
     "parlmesh.v1.FederationService": {
         "GetFederatedModel": "ra",
         "GetFederation": "r",
+        "ListFederations": "r",
         "ListRounds": "r",
         "StartFederation": "",
         "StopFederation": "",

@@ -36,7 +36,7 @@ class Bench:
         self.federations = federations
         self.stub = stub
 
-    async def start(self, nodes=("a", "b", "c"), **values):
+    async def start(self, nodes=("a", "b", "c"), federation_id="f", **values):
         async def list_nodes(_):
             return NodesFound(tuple(nodes))
 
@@ -48,7 +48,7 @@ class Bench:
             "evaluation": {"interval_rounds": 0},
             **values,
         }
-        return await self.federations.start("f", values)
+        return await self.federations.start(federation_id, values)
 
     async def until(self, condition):
         async with asyncio.timeout(60.0):

@@ -65,6 +65,22 @@ async def test_rounds_give_the_weighted_mean_and_the_model_can_be_fetched(bench)
     assert (found.state, found.aggregated_rounds) == (pb.FEDERATION_STATE_FINISHED, 2)
 
 
+async def test_federations_are_listed_newest_first_and_by_pages(bench):
+    for name in ("one", "two", "three"):
+        federation = await bench.start(federation_id=name)
+        federation.stop("enough")
+        await bench.until(lambda federation=federation: federation.core.state is FederationState.STOPPED)
+    found, token = [], ""
+    while True:
+        request = pb.ListFederationsRequest(page_size=2, page_token=token)
+        answer = await bench.stub.ListFederations(request, timeout=60.0)
+        found.append([each.federation_id for each in answer.federations])
+        token = answer.next_page_token
+        if not token:
+            break
+    assert found == [["three", "two"], ["one"]]
+
+
 async def test_every_kind_of_bad_update_is_refused_by_name_and_changes_nothing(bench):
     federation = await bench.start()
     asked = await bench.assignments(federation, 1)

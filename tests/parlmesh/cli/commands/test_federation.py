@@ -7,7 +7,7 @@ from parlmesh.cli.__main__ import app
 from parlmesh.cli.commands.federation import _values
 from parlmesh.cli.commands.federation_simulate import cost
 from parlmesh.cli.screen.federation_chart import draw_rounds
-from parlmesh.cli.screen.federation_view import headline, print_rounds, print_updates, sentence
+from parlmesh.cli.screen.federation_view import headline, print_federations, print_rounds, print_updates, sentence
 from parlmesh.errors import ConfigError, Unavailable
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_to_proto
@@ -36,6 +36,25 @@ def test_rounds_are_shown_with_who_was_refused(capsys: pytest.CaptureFixture[str
     assert "0.52" in shown
     print_updates([a_round(1)])
     assert "accepted" in capsys.readouterr().out
+
+
+def test_federations_are_listed_with_why_they_ended(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ended = pb.Federation(
+        federation_id="digits-1",
+        state=pb.FEDERATION_STATE_FAILED,
+        round=4,
+        aggregated_rounds=3,
+        reason="too few nodes",
+        configuration=struct_to_proto({"task": "digits"}),
+    )
+    print_federations([ended, pb.Federation(federation_id="two", state=pb.FEDERATION_STATE_RUNNING)])
+    head, _, first, *_, last = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert head.split()[:4] == ["federation", "state", "round", "aggregated"]
+    assert first.split()[:4] == ["digits-1", "failed", "4", "3"]
+    assert last == "digits-1: too few nodes"
 
 
 def test_below_the_rounds_is_what_the_newest_failed_task_said(capsys: pytest.CaptureFixture[str]) -> None:
