@@ -29,7 +29,9 @@ def disjoint_paths(graph: Graph, source: int, target: int, paths: int, *, nodes:
     """Up to `paths` of them, the shortest first; fewer where there are no more, none where there is no path."""
     if not 1 <= paths <= MOST_PATHS:
         raise InvalidInput(f"paths must be 1 to {MOST_PATHS}, got {paths}", reason="PATHS")
-    if source == target or not (0 <= source < graph.nodes and 0 <= target < graph.nodes):
+    if source == target:
+        raise InvalidInput("paths need two nodes, and both ends are the same one", reason="PATHS")
+    if not (0 <= source < graph.nodes and 0 <= target < graph.nodes):
         raise InvalidInput(f"paths need two nodes of 0 to {graph.nodes - 1}, got {source} and {target}", reason="PATHS")
     flow = _Flow(graph, source, target, nodes)
     while flow.sent < paths and flow.send():

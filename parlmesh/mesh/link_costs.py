@@ -83,10 +83,9 @@ def _units(mesh: Mesh, link: Link, value: float | None, metric: Metric) -> int |
         raise InvalidInput(f"{where} has the {metric.value} {value}; it must be 0 or more", reason="METRIC")
     if math.isinf(value):
         return None
-    units = max(1, round(value * UNIT))
-    if units > MOST_COST:
+    if value * UNIT > MOST_COST:
         raise InvalidInput(f"{where} has the {metric.value} {value:g}; it may be {MOST_COST // UNIT}", reason="METRIC")
-    return units
+    return max(1, round(value * UNIT))
 
 
 def _measure(mesh: Mesh, metric: Metric) -> Callable[[Link], float | None]:

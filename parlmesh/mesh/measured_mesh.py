@@ -72,6 +72,18 @@ class Edge:
     label: str = ""
 
 
+def check_ids(name: str, ids: Iterable[str], ends: Iterable[str] = ()) -> None:
+    """Of a file that lists its nodes: each once, and those at the ends of links among them."""
+    seen: set[str] = set()
+    for each in ids:
+        if each in seen:
+            raise InvalidInput(f"{name} has the node {each!r} twice", reason="TOPOLOGY")
+        seen.add(each)
+    for end in ends:
+        if end not in seen:
+            raise _stray(name, end)
+
+
 def mesh_of(
     name: str,
     nodes: Iterable[str],
@@ -90,7 +102,7 @@ def mesh_of(
     for edge in edges:
         for end in (edge.source, edge.target):
             if end not in number:
-                raise InvalidInput(f"{name}: a link names the node {end!r}, which is not there", reason="TOPOLOGY")
+                raise _stray(name, end)
         source, target = number[edge.source], number[edge.target]
         if source == target:
             continue
@@ -107,6 +119,10 @@ def mesh_of(
         raise InvalidInput(f"{name} has {len(links)} links; it may have {MOST_LINKS}", reason="TOPOLOGY")
     placed = tuple((positions or {}).get(node) for node in names)
     return Mesh(name, names, tuple(links), placed if any(placed) else (), geographic)
+
+
+def _stray(name: str, end: str) -> InvalidInput:
+    return InvalidInput(f"{name}: a link names the node {end!r}, which is not there", reason="TOPOLOGY")
 
 
 def _check(name: str, nodes: Sequence[str], edges: int) -> None:

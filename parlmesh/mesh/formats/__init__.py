@@ -1,5 +1,6 @@
 """Meshes from files: what a file is, its content tells."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,14 @@ from parlmesh.mesh.measured_mesh import Mesh
 
 from .gml import read_gml
 from .json_and_graphml import is_netjson, read_graphml, read_netjson, read_node_link
-from .routing_daemons import read_babel, read_batman_document, read_batman_lines, read_olsr_document, read_olsr_text
+from .routing_daemons import (
+    is_babel,
+    read_babel,
+    read_batman_document,
+    read_batman_lines,
+    read_olsr_document,
+    read_olsr_text,
+)
 from .sndlib import is_sndlib, read_sndlib
 
 LARGEST_FILE_BYTES = 32 << 20
@@ -25,7 +33,7 @@ def read_mesh(place: Path) -> Mesh:
         files = sorted(file for file in place.iterdir() if file.is_file())[: MOST_DUMPS + 1]
         if not 1 <= len(files) <= MOST_DUMPS:
             raise InvalidInput(f"{place} must hold 1 to {MOST_DUMPS} dumps of babeld", reason="TOPOLOGY")
-        return _told(str(place), lambda: read_babel(place.name, {file.stem: read_text(file) for file in files}))
+        return _told(str(place), lambda: read_babel(place.name, {file.stem: _dump(file) for file in files}))
     text = read_text(place)
     return _told(str(place), lambda: _mesh(place.stem, text))
 
@@ -33,11 +41,21 @@ def read_mesh(place: Path) -> Mesh:
 def read_text(file: Path) -> str:
     """Bounded; one sentence when it cannot be read."""
     try:
-        if file.stat().st_size > LARGEST_FILE_BYTES:
-            raise InvalidInput(f"{file} is larger than {LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
-        return file.read_text(encoding="utf-8", errors="replace")
+        # A device has no size and no end.
+        with file.open("rb") as opened:
+            data = opened.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
         raise InvalidInput(f"{file} cannot be read: {error.strerror}", reason="TOPOLOGY") from error
+    if len(data) > LARGEST_FILE_BYTES:
+        raise InvalidInput(f"{file} is larger than {LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
+    return io.TextIOWrapper(io.BytesIO(data), "utf-8", errors="replace").read()
+
+
+def _dump(file: Path) -> str:
+    text = read_text(file)
+    if not is_babel(text):
+        raise InvalidInput(f"{file} is no dump of babeld; a folder must hold nothing else", reason="TOPOLOGY")
+    return text
 
 
 def _mesh(name: str, text: str) -> Mesh:
@@ -76,7 +94,7 @@ def _told(file: str, read: Any) -> Mesh:
         mesh: Mesh = read()
     except FleetError:
         raise
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, ParseError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, ParseError) as error:
         raise InvalidInput(
             f"{file} is no GML, GraphML, SNDlib, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd "
             f"or babeld: {type(error).__name__} {error}",

@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, Mesh, check_ids, mesh_of
 
 from .attribute_names import facts_of, position_of
 
@@ -54,6 +54,7 @@ def gml_blocks(text: str) -> Blocks:
 def read_gml(name: str, text: str) -> Mesh:
     """Nodes by their labels; one whose label another has too, or that has none, is told apart by its id."""
     blocks = gml_blocks(text)
+    check_ids(name, (node["id"] for node in blocks.nodes))
     labels = Counter(node.get("label", "") for node in blocks.nodes)
     names = {}
     for node in blocks.nodes:

@@ -3,11 +3,16 @@
 import io
 from collections.abc import Iterable, Mapping
 from typing import Any
+from xml.etree import ElementTree
 
 from parlmesh.errors import InvalidInput
-from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
+from parlmesh.mesh.measured_mesh import Edge, Mesh, check_ids, mesh_of
 
-from .attribute_names import facts_of, position_of
+from .attribute_names import as_number, facts_of, position_of
+
+_NAMESPACE = "{http://graphml.graphdrawing.org/xmlns}"
+# OLSR's scripts write "NULL" for a link that carries nothing.
+_NOTHING = ("", "NULL")
 
 
 def is_netjson(document: Any) -> bool:
@@ -21,15 +26,21 @@ def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
     https://netjson.org/rfc.html#name-networkgraph
     """
     metric = str(document.get("metric") or "").lower()
+    check_ids(name, (str(node["id"]) for node in document["nodes"]))
     nodes = {str(node["id"]): {**(node.get("properties") or {}), **node} for node in document["nodes"]}
     pairs = {(str(link["source"]), str(link["target"])) for link in document["links"]}
     edges = []
     for link in document["links"]:
         ends = str(link["source"]), str(link["target"])
         cost = link.get("cost")
-        if cost is None or isinstance(cost, str):
-            # OLSR's scripts write "NULL" for a link that carries nothing.
+        if cost is None or (isinstance(cost, str) and cost.strip().upper() in _NOTHING):
             continue
+        if as_number(cost) is None:
+            raise InvalidInput(
+                f"{name}: the link {' – '.join(ends)} has the cost {cost!r}; it must be a number,"
+                " or NULL where nothing comes through",
+                reason="TOPOLOGY",
+            )
         facts = facts_of({**(link.get("properties") or {}), "cost": cost})
         if "etx" in metric:
             facts.setdefault("etx", facts["cost"])
@@ -46,6 +57,7 @@ def read_node_link(name: str, document: Mapping[str, Any]) -> Mesh:
     if listed is None or "nodes" not in document:
         raise KeyError("nodes and links")
     directed = bool(document.get("directed"))
+    check_ids(name, (str(node["id"]) for node in document["nodes"]))
     nodes = {str(node["id"]): node for node in document["nodes"]}
     edges = [
         Edge(str(link["source"]), str(link["target"]), facts_of(link), directed, str(link.get("label") or ""))
@@ -60,6 +72,11 @@ def read_graphml(name: str, text: str) -> Mesh:
 
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise InvalidInput(f"{name} has a DTD; GraphML needs none and it is not read", reason="TOPOLOGY")
+    # networkx makes one of two nodes with the same id, and makes up nodes that a link names.
+    tree = ElementTree.fromstring(text)  # noqa: S314  # it has no DTD
+    links = tree.iter(f"{_NAMESPACE}edge")
+    ends = (str(link.get(end)) for link in links for end in ("source", "target"))
+    check_ids(name, (str(node.get("id")) for node in tree.iter(f"{_NAMESPACE}node")), ends)
     graph = networkx.read_graphml(io.BytesIO(text.encode()))
     # Ids are seldom names.
     labels = {node: str(data.get("label") or "") for node, data in graph.nodes(data=True)}

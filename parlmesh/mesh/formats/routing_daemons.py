@@ -75,6 +75,11 @@ def read_olsr_text(name: str, text: str) -> Mesh:
     return mesh_of(name, ends, edges)
 
 
+def is_babel(text: str) -> bool:
+    """A node without neighbours still has its greeting, or its interfaces."""
+    return any(line.startswith(("BABEL ", "add interface ", "add neighbour ")) for line in text.splitlines())
+
+
 def read_babel(name: str, dumps: Mapping[str, str]) -> Mesh:
     """The dumps of several nodes, by their names. A neighbour's address belongs to the node that has it as its own."""
     owner: dict[str, str] = {}

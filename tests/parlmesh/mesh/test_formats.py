@@ -1,6 +1,7 @@
 """Every format, each by a small file as its program writes it."""
 
 import json
+from pathlib import Path
 
 import networkx
 import pytest
@@ -82,6 +83,9 @@ def test_babeld_tells_its_neighbours_and_a_folder_has_all_nodes(tmp_path):
     assert links(mesh, "cost") == {("a", "b"): 1.0, ("b", "a"): 2.0}
     assert links(mesh, "latency_ms")["a", "b"] == 6.0
     assert mesh.nodes == ("a", "b", "fe80::9")
+    (folder / "notes.txt").write_text("not a dump\n")
+    with pytest.raises(InvalidInput, match=r"notes\.txt is no dump of babeld"):
+        read_mesh(folder)
     with pytest.raises(InvalidInput, match="give the dumps of all nodes"):
         read(tmp_path, "one", NODE["a"])
 
@@ -232,3 +236,46 @@ def test_what_is_no_mesh_is_one_sentence(tmp_path, text, said):
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path):
     with pytest.raises(InvalidInput, match="cannot be read"):
         read_mesh(tmp_path / "none")
+
+
+GRAPHML = (
+    '<graphml xmlns="http://graphml.graphdrawing.org/xmlns"><key id="w" for="edge" attr.name="weight" '
+    'attr.type="double"/><graph edgedefault="undirected">{}</graph></graphml>'
+)
+
+
+def graphml(nodes, *edges):
+    listed = "".join(f'<node id="{node}"/>' for node in nodes)
+    joined = (f'<edge source="{a}" target="{b}"><data key="w">{weight}</data></edge>' for a, b, weight in edges)
+    return GRAPHML.format(listed + "".join(joined))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("m.graphml", graphml("aba", ("a", "b", 1)), "m has the node 'a' twice"),
+        ("m.gml", "graph [ node [ id 0 ] node [ id 0 ] edge [ source 0 target 0 ] ]", "m has the node '0' twice"),
+        ("m.json", '{"nodes": [{"id": "a"}, {"id": "b"}, {"id": "b"}], "links": []}', "m has the node 'b' twice"),
+        (
+            "m.json",
+            '{"type": "NetworkGraph", "nodes": [{"id": "a"}, {"id": "a"}], "links": []}',
+            "m has the node 'a' twice",
+        ),
+        ("m.graphml", graphml("ab", ("a", "c", 1)), "m: a link names the node 'c', which is not there"),
+        (
+            "m.json",
+            '{"type": "NetworkGraph", "nodes": [], "links": [{"source": "a", "target": "b", "cost": "dear"}]}',
+            "m: the link a – b has the cost 'dear'; it must be a number, or NULL where nothing comes through",
+        ),
+        ("m.json", '{"nodes": ' + "[" * 100_000, "m.json is no GML, GraphML, .*: RecursionError"),
+    ],
+)
+def test_a_file_that_says_a_thing_twice_or_leaves_it_open_is_refused(tmp_path, name, text, sentence):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InvalidInput, match=sentence):
+        read_mesh(tmp_path / name)
+
+
+def test_a_file_without_an_end_is_not_read_to_it():
+    with pytest.raises(InvalidInput, match="/dev/zero is larger than "):
+        read_mesh(Path("/dev/zero"))

@@ -47,6 +47,7 @@ def test_etx_takes_the_loss_of_both_directions():
         ("latency", {"latency_ms": -1.0}, "a – b has the latency -1.0; it must be 0 or more"),
         ("latency", {}, "a – b has no latency"),
         ("cost", {"cost": 1e9}, "it may be 100000"),
+        ("cost", {"cost": 1e308}, "it may be 100000"),
         ("cost", {"cost": math.nan}, "it must be 0 or more"),
     ],
 )
