@@ -4,6 +4,7 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..config import SchedulerConfig
@@ -72,6 +73,8 @@ class Lifecycle:
         self._leaps = Leaps(entropy)
         # Classes that gained a ready task: their idle actors must be looked for.
         self.fresh: dict[TaskClass, None] = {}
+        # Tasks that end with a parent that did not succeed, and why.
+        self.doomed: deque[tuple[Task, Failure]] = deque()
 
     def admit(self, tasks: Iterable[Task], now: float) -> None:
         """Enters new tasks: each is ready, waits for others, or ends with a parent that failed."""
@@ -339,17 +342,24 @@ class Lifecycle:
         self.decided.finished += tasks
 
     def finish(self, task: Task, state: TaskState, now: float, failure: Failure) -> None:
-        """Ends a task that did not succeed, and with it all that depends on it."""
-        ending = [(task, state, failure)]
-        while ending:
-            task, state, failure = ending.pop()
-            if task.final:
-                continue
-            self._leave(task)
-            task.failure = failure
-            self._end(task, state, now)
-            why = dependencies.failure_of
-            ending.extend((child, TaskState.FAILED, why(task)) for child in dependencies.doomed(task))
+        """Ends a task that did not succeed; what depends on it ends with `end_doomed`."""
+        if task.final:
+            return
+        self._leave(task)
+        task.failure = failure
+        self._end(task, state, now)
+        if children := dependencies.doomed(task):
+            why = dependencies.failure_of(task)
+            self.doomed.extend((child, why) for child in children)
+
+    def end_doomed(self, now: float, most: int) -> None:
+        """Ends tasks whose parents failed, and those that depend on them in turn, so many at a time: one call may end
+        hundreds of thousands, and everybody else would wait for them."""
+        while self.doomed and most:
+            task, failure = self.doomed.popleft()
+            if not task.final:
+                self.finish(task, TaskState.FAILED, now, failure)
+                most -= 1
 
     def revoke(self, actor: Actor, lease: LeaseName) -> None:
         if actor.session:

@@ -26,10 +26,11 @@ class Timers:
             heapify(self._heap)
             self._sweep_at = max(FEW, 2 * len(self._heap))
 
-    def take_due(self, now: float) -> list[Task]:
-        due = []
+    def take_due(self, now: float, most: int) -> list[Task]:
+        """The first ones of those that are due; the others the next time."""
+        due: list[Task] = []
         heap = self._heap
-        while heap and heap[0][0] <= now:
+        while heap and heap[0][0] <= now and len(due) < most:
             time, _, task = heappop(heap)
             if _due(task) == time:
                 due.append(task)

@@ -136,6 +136,8 @@ class Recovery:
                 self._attach(task, gap)
             if task.queue_timeout is not None:
                 self._go_on_waiting(task, task.queue_timeout)
+        # Nobody waits yet.
+        life.end_doomed(self._now, len(tasks))
         life.fresh.clear()
 
     def _attach(self, task: Task, gap: int) -> None:

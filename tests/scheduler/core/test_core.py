@@ -1,10 +1,13 @@
 """What the core promises to submitters: acceptance, order, dependencies, retries, cancelling, keeping."""
 
+import random
 from collections.abc import Callable
 
 import pytest
 
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, NotFound, ResourceExhausted
+from scheduler.config import SchedulerConfig
+from scheduler.core.core import MOST_ENDED_AT_ONCE, Core
 from scheduler.core.task import Placement, Priority, Task, TaskState
 from tests.scheduler.conftest import Harness, ids, noop, why
 
@@ -210,6 +213,7 @@ def test_a_chain_of_ten_thousand_fails_without_recursion(harness: Harness) -> No
     chain = [noop("0")] + [noop(str(number), dependencies=(str(number - 1),)) for number in range(1, 10_000)]
     harness.submit(*reversed(chain))
     harness.fail(actor, harness.take(actor)[0], retryable=False)
+    harness.pass_time(0.1, alive=[actor])
     assert len(harness.outcomes) == 10_000
     assert harness.core.life.statistics.unfinished == 0
 
@@ -303,3 +307,34 @@ def test_every_error_of_the_core_is_a_fleet_error(harness: Harness) -> None:
     for call in (lambda: harness.core.task("x"), lambda: harness.core.actor("x")):
         with pytest.raises(FleetError):
             call()
+
+
+def test_what_ends_with_one_task_ends_in_parts_and_is_known_to_be_lost_throughout(harness: Harness) -> None:
+    """Everybody else waits while an event is worked on, whoever it is that had so many tasks depend on one."""
+    count = MOST_ENDED_AT_ONCE + 500
+    root, last = Task("root", "noop"), Task("last", "noop", dependencies=(f"c{count - 1}",))
+    harness.submit(root, *(Task(f"c{number}", "noop", dependencies=("root",)) for number in range(count)), last)
+    harness.cancel("root")
+    statistics = harness.core.life.statistics
+    assert statistics.by_state[TaskState.FAILED] == MOST_ENDED_AT_ONCE
+    # A scheduler that starts now knows that the others are lost.
+    again = Core(SchedulerConfig(), now=0.0, wall_time=0.0, rng=random.Random(1), lease_floor=2 << 32)
+    again.recover(list(harness.journal), 0.0)
+    assert again.life.tasks["last"].state is TaskState.FAILED
+    assert not [task for task in again.life.tasks.values() if not task.final]
+    # And so does whoever comes to depend on one of them.
+    harness.submit(Task("late", "noop", dependencies=(f"c{count - 1}",)))
+    harness.stall(0.1)
+    assert harness.states("late", "last") == ["FAILED", "FAILED"]
+    assert statistics.by_state[TaskState.FAILED] == count + 2
+    assert statistics.by_state[TaskState.WAITING] == statistics.by_state[TaskState.QUEUED] == 0
+
+
+def test_queue_timeouts_that_are_due_at_once_end_in_parts(harness: Harness) -> None:
+    count = MOST_ENDED_AT_ONCE + 10
+    harness.submit(*(Task(f"t{number}", "noop", queue_timeout=1.0) for number in range(count)))
+    failed = harness.core.life.statistics.by_state
+    harness.stall(2.0)
+    assert failed[TaskState.FAILED] == MOST_ENDED_AT_ONCE
+    harness.stall(0.0)
+    assert failed[TaskState.FAILED] == count
