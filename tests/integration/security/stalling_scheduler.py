@@ -1,4 +1,4 @@
-"""A scheduler whose loop stands still when told by SIGUSR1."""
+"""A scheduler whose loop stands still when told by SIGUSR2."""
 
 import signal
 import sys
@@ -18,5 +18,5 @@ def stall(_: int, __: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, stall)
+    signal.signal(signal.SIGUSR2, stall)
     sys.exit(main())

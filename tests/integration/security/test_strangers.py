@@ -121,7 +121,7 @@ async def test_200_large_calls_without_a_credential_cost_little_memory_even_whil
         channels = [await stack.enter_async_context(open_channel(guarded.address)) for _ in range(4)]
         for channel in channels:
             await channel.channel_ready()
-        guarded.process.signal(signal.SIGUSR1)
+        guarded.process.signal(signal.SIGUSR2)
         await asyncio.to_thread(guarded.process.wait_for, "stalls", SECONDS)
         ended = Counter(await asyncio.gather(*(large_call(channels[n % 4], method) for n in range(200))))
     await asyncio.to_thread(guarded.process.wait_for, "stalled", SECONDS)
@@ -165,7 +165,7 @@ async def test_header_fields_of_one_byte_each_cost_little_memory_even_while_the_
 
     def ended(calls: int) -> int:
         with connected(guarded.address, SECONDS) as connection:
-            guarded.process.signal(signal.SIGUSR1)
+            guarded.process.signal(signal.SIGUSR2)
             guarded.process.wait_for("stalls", SECONDS)
             for number in range(calls):
                 stream, head, fields = 2 * number + 1, call_headers(LIST), (stored if number == 0 else b"") + bomb
