@@ -11,6 +11,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 if __name__ == "__main__":
@@ -130,6 +131,7 @@ def main() -> None:
 def planners(trace: Path | None) -> dict[str, Any]:
     from parlmesh.mapek.simulation.incidents import compare
     from parlmesh.mapek.simulation.swim import MANAGERS, day, total_utility, traced
+    from parlmesh.mapek.simulation.swim_planner import LearnedManager, taught
 
     rows = {"by_label": compare((0, 1, 2)), "by_cause": compare((0, 1, 2), by_cause=True)}
     for kind, each in rows.items():
@@ -139,16 +141,17 @@ def planners(trace: Path | None) -> dict[str, Any]:
     loads = {"generated": [day(seed) for seed in range(5)]}
     if trace is not None:
         loads[trace.name] = [traced(trace)]
-    utilities = {
-        name: {
-            boot: {
-                manager: sum(total_utility(manager, load, boot, seed) for seed, load in enumerate(each)) / len(each)
-                for manager in MANAGERS
+    utilities: dict[str, dict[float, dict[str, float]]] = {name: {} for name in loads}
+    for boot in (0.0, 60.0, 120.0, 180.0, 240.0):
+        known = taught(boot)
+        for name, days in loads.items():
+            found = {
+                manager: mean([total_utility(manage, load, boot, seed) for seed, load in enumerate(days)])
+                for manager, manage in MANAGERS.items()
             }
-            for boot in (0.0, 60.0, 120.0, 180.0, 240.0)
-        }
-        for name, each in loads.items()
-    }
+            learned = [LearnedManager(seed, dict(known)) for seed in range(len(days))]
+            found["learned"] = mean([total_utility(learned[seed], days[seed], boot, seed) for seed in range(len(days))])
+            utilities[name][boot] = found
     for name, by_boot in utilities.items():
         for boot, found in by_boot.items():
             told = ", ".join(f"{manager} {value:.0f}" for manager, value in found.items())

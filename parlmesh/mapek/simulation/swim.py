@@ -121,8 +121,17 @@ def reactive2(web: Web) -> None:
         web.remove()
 
 
+def keeping(web: Web) -> None:
+    """Reactive that takes no server away: what is gained by that alone, since servers cost nothing in the utility."""
+    if web.response_seconds > LATEST_SECONDS:
+        if not web.add():
+            web.dim(-1)
+    elif web.active - web.used > 1:
+        web.dim(+1)
+
+
 def predictive(web: Web) -> None:
-    """Ours: the best revenue that keeps every server below a limit, for the load seen plus what noise may add.
+    """The best revenue that keeps every server below a limit, for the load seen plus what noise may add.
 
     Servers cost nothing in SWIM's utility, so they are kept; the dimmer follows the load in one step.
     """
@@ -138,7 +147,12 @@ def predictive(web: Web) -> None:
     web.dim(level - round(web.dimmer * (LEVELS - 1)))
 
 
-MANAGERS: dict[str, Manager] = {"reactive": reactive, "reactive2": reactive2, "predictive": predictive}
+MANAGERS: dict[str, Manager] = {
+    "reactive": reactive,
+    "reactive2": reactive2,
+    "keeping": keeping,
+    "predictive": predictive,
+}
 
 
 def day(seed: int) -> list[float]:
@@ -169,7 +183,7 @@ def traced(file: Path) -> list[float]:
     return [count / PERIOD_SECONDS for count in counts]
 
 
-def total_utility(manager: str, rates: Sequence[float], boot_seconds: float, seed: int) -> float:
+def total_utility(manager: Manager, rates: Sequence[float], boot_seconds: float, seed: int) -> float:
     """Summed over the periods after the warm-up."""
     rng = random.Random(seed)  # noqa: S311  # a simulation
     web, total = Web(boot_seconds), 0.0
@@ -177,5 +191,5 @@ def total_utility(manager: str, rates: Sequence[float], boot_seconds: float, see
         web.period(rate, rng)
         if period >= WARM_UP:
             total += utility(web)
-        MANAGERS[manager](web)
+        manager(web)
     return total
