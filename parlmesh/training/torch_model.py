@@ -14,6 +14,7 @@ from parlmesh.algorithms.ppo_torch import ppo_loss
 from parlmesh.policies import PolicySpec
 from parlmesh.policies.distributions import MASKED
 from parlmesh.policies.numpy_networks import DenseActorCritic
+from parlmesh.policies.torch_likelihoods import WIDE, allowed_likelihood
 from parlmesh.policies.torch_networks import ActorCritic
 from parlmesh.policies.torch_threads import choose_threads
 from parlmesh.types import Array
@@ -39,6 +40,7 @@ class TorchModel:
         choose_threads(config.torch_threads or 1)
         self._device = device
         self._config = config
+        self._wide = spec.action.kind == "discrete" and spec.action.outputs >= WIDE
         if spec.network == "mlp":
             self._network = ActorCritic(spec)
             dense = DenseActorCritic(spec, rng, initial_log_std=config.initial_log_std)
@@ -170,6 +172,9 @@ class TorchModel:
 
     def _chosen(self, outputs: Tensor, minibatch: Minibatch) -> tuple[Tensor, Tensor]:
         """Log-probabilities and entropies [B] of the actions."""
+        if minibatch.masks is not None and self._wide:
+            allowed = unpack_mask(minibatch.masks, outputs.shape[1])
+            return allowed_likelihood(outputs, allowed, self._tensor(minibatch.actions))
         return self._network.likelihood(self._allowed(outputs, minibatch), self._tensor(minibatch.actions))
 
     def _allowed(self, outputs: Tensor, minibatch: Minibatch) -> Tensor:

@@ -1,11 +1,14 @@
 """What self-play learns by the presets: long, and measured against players written by hand."""
 
+import math
+import resource
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from parlmesh.algorithms.ratings import ratings
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import load_policy
 from parlmesh.rollouts import evaluate, play_match
@@ -19,35 +22,51 @@ ONE = np.array([0])
 
 
 def trained(folder, preset, seed, *more):
-    """The policies a run began and ended with."""
+    """The policies a run began and ended with; what it took is printed."""
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--serial", "--free-ports", "--json", "--config", preset]
     command += ["--seed", str(seed), "--runs-dir", str(folder), "--run-id", "run", *more]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3500)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=7000)
     assert done.returncode == 0, done.stderr[-1000:]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print({"preset": preset, "seed": seed, "processor_seconds": round(processor)})
     load_plugins(["selfplay"])
-    last = sorted((folder / "run" / "models").glob("*.safetensors"))[-1]
+    last = folder / "run" / "policy.safetensors"
     first = sorted((folder / "run" / "opponents").glob("*.safetensors"))[0]
     return load_policy(first.read_bytes()), load_policy(last.read_bytes())
 
 
-def won(policy, game, opponent, games=400, **settings):
+def won(policy, game, opponent, search=None, **settings):
+    """Share of 400 greedy games; draws and the limit are no wins."""
     environment = {"id": f"games/{game}", "kwargs": {"opponent": opponent, "opening_plies": 2, **settings}}
-    return float((evaluate(policy, environment, games, 1) > 0).mean())
+    return float((evaluate(policy, environment, 400, 1, search=search) > 0).mean())
 
 
-@pytest.mark.parametrize("seed", range(3))
+def rated(last, first, game, **settings):
+    """Elo of the last version over the first, and half of its 95 % interval."""
+    environment = {"id": f"games/{game}", "kwargs": {"opening_plies": 2, **settings}}
+    games = play_match(last, first, environment, 400, 1)
+    wins, draws = (sum(each.result == result for each in games) for result in (1, 0))
+    return ratings({(2, 1): (wins, draws, len(games) - wins - draws)})[2]
+
+
+# Seeds that settings were not chosen by.
+@pytest.mark.parametrize("seed", [1, 2, 3])
 def test_connect_four_beats_random_and_who_wins_at_once(tmp_path, seed):
     first, last = trained(tmp_path, "selfplay-connect-four", seed)
-    found = {name: won(last, "connect_four", name) for name in ("random", "one_ply", "win_and_block")}
-    print(found)
+    players = ("random", "one_ply", "win_and_block")
+    found = {name: won(last, "connect_four", name) for name in players}
+    searched = {name: won(last, "connect_four", name, Search(32)) for name in players}
+    print({"without search": found, "with 32 simulations": searched})
     assert found["random"] >= 0.95
     assert found["one_ply"] >= 0.8
-    environment = {"id": "games/connect_four", "kwargs": {"opponent": "win_and_block", "opening_plies": 2}}
-    searched = float((evaluate(last, environment, 200, 1, search=Search(32)) > 0).mean())
-    print({"win_and_block with 32 simulations": searched})
-    assert searched >= found["win_and_block"] - 0.05
-    games = play_match(last, first, {"id": "games/connect_four", "kwargs": {"opening_plies": 2}}, 400, 1)
-    assert sum(game.result for game in games) > 200
+    for name, share in found.items():
+        # Two standard errors of a difference of 400 games each.
+        assert searched[name] >= share - 2.0 * math.sqrt(2.0 * share * (1.0 - share) / 400)
+    rating = rated(last, first, "connect_four")
+    print({"elo over the first version": rating})
+    assert rating.elo - rating.error > 0.0
 
 
 def losses(policy, seat, moves=()):
