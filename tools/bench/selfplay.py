@@ -1,8 +1,9 @@
-"""Self-play: positions per CPU second of bare rules, with encoding, with the network and of the whole collector; bytes
-per position on the wire; win rates of a preset after a fixed number of steps. One JSON line at the end.
+"""Self-play: positions per CPU second of bare rules, with encoding, with the network, of the whole collector and of a
+fleet that learns; bytes per position on the wire; win rates of a preset after its budget, beside sb3-contrib's
+MaskablePPO on PettingZoo's connect_four_v3. One JSON line at the end.
 
-`--quick` takes seconds and trains nothing; without it connect four is trained in this process for `--steps` steps, and
-with `--shogi STEPS` shogi too.
+`--quick` takes seconds and trains nothing; without it connect four is trained on three seeds, and with `--shogi STEPS`
+shogi too.
 """
 
 import argparse
@@ -11,7 +12,6 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,17 +27,22 @@ from parlmesh.environments import environment_spec
 from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.plugins import load_plugins
 from parlmesh.policies import Policy, PolicySpec, load_policy, pack_policy
-from parlmesh.rollouts import Collector, evaluate, play_match
+from parlmesh.rollouts import Collector
 from parlmesh.selfplay.games import Verdict
 from parlmesh.selfplay.registration import GAMES
-from parlmesh.selfplay.scripted_players import PLAYERS, drawn
+from parlmesh.selfplay.scripted_players import drawn
 from parlmesh.types import Search, Trajectory
 from parlmesh.wire import trajectory_to_request
+from tools.bench.ground.options import Options, parse_options
+from tools.bench.ground.places import PEERS
+from tools.bench.ground.venvs import PeerUnavailable, peer_python
+from tools.bench.ours.training.selfplay_runs import SIMULATIONS, connect_four, shogi, trained
 
 GAMES_AT_ONCE = 256
-SIMULATIONS, SEARCHED_AT_ONCE = 32, 32
+SEARCHED_AT_ONCE = 32
 TURNS = 5
-JUDGES = ("random", "one_ply", "win_and_block")
+KNOWN_PEERS = ("sb3games",)
+_FLEET_STEPS = 40_000
 
 
 def in_turn(steps: Mapping[str, Callable[[], int]], seconds: float) -> dict[str, float]:
@@ -115,106 +120,61 @@ def speeds(name: str, seconds: float) -> dict[str, Any]:
     return {key: round(value) for key, value in found.items()} | share | {"bytes_per_position": round(np.mean(sizes))}
 
 
-def trained(preset: str, steps: int, seed: int) -> tuple[Policy, Policy, float]:
-    """The policies that a run of a preset began and ended with, in one process, and its seconds."""
-    with tempfile.TemporaryDirectory() as folder:
-        started = time.perf_counter()
-        command = [
-            sys.executable,
-            "-m",
-            "parlmesh.cli",
-            "up",
-            "--serial",
-            "--free-ports",
-            "--config",
-            preset,
-        ]
-        command += ["--steps", str(steps), "--seed", str(seed), "--runs-dir", folder, "--run-id", "run", "--json"]
-        subprocess.run(command, check=True, capture_output=True)
-        seconds = time.perf_counter() - started
-        policies = sorted((Path(folder) / "run" / "models").glob("*.safetensors"))
-        policy = load_policy(policies[-1].read_bytes())
-        first = load_policy(sorted((Path(folder) / "run" / "opponents").glob("*.safetensors"))[0].read_bytes())
-    return first, policy, seconds
+def fleet(steps: int) -> dict[str, float]:
+    """Positions a second of a whole fleet with two actors, learning included, by the clock and by processor time."""
+    took = trained("selfplay-connect-four", 0, steps, actors=2).took
+    return {
+        "fleet_by_clock": round(2 * took["steps"] / took["seconds"]),
+        "fleet": round(2 * took["steps"] / took["processor_seconds"]),
+    }
 
 
-def won(policy: Policy, name: str, opponent: str, search: Search | None = None, **settings: Any) -> float:
-    """Share of 400 greedy games; a draw and the limit are no wins."""
-    environment = {"id": f"games/{name}", "kwargs": {"opponent": opponent, "opening_plies": 2, **settings}}
-    return float((evaluate(policy, environment, 400, 1, search=search) > 0).mean())
-
-
-def connect_four(steps: int, seed: int) -> dict[str, Any]:
-    """By its preset; shares of games won against players written by hand, without search and with it."""
-    first, policy, seconds = trained("selfplay-connect-four", steps, seed)
-    found: dict[str, Any] = {"seed": seed, "steps": steps, "seconds": round(seconds, 1)}
-    for judge in JUDGES:
-        found[judge] = won(policy, "connect_four", judge)
-        found[f"{judge}_search_{SIMULATIONS}"] = won(policy, "connect_four", judge, Search(SIMULATIONS))
-    games = play_match(policy, first, {"id": "games/connect_four", "kwargs": {"opening_plies": 2}}, 400, 1)
-    found["first_version"] = sum(game.result == 1 for game in games) / len(games)
+def peer(name: str, steps: int, seeds: int) -> list[dict[str, Any]] | str:
+    """What MaskablePPO of sb3-contrib learns of PettingZoo's connect_four_v3, or why it cannot be measured."""
+    try:
+        python = peer_python(name)
+    except PeerUnavailable as error:
+        return str(error)
+    found = []
+    for seed in range(1, seeds + 1):
+        command = [str(python), str(PEERS / "sb3_connect_four.py"), "--steps", str(steps), "--seed", str(seed)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return f"{name} failed: {(done.stderr.splitlines() or ['no reason given'])[-1]}"
+        found.append(json.loads(done.stdout.splitlines()[-1]))
     return found
 
 
-def shogi(steps: int, seed: int) -> dict[str, Any]:
-    """By its preset, against a random player: with and without a finisher, which mates in one, and beside it what that
-    finisher is worth to an untrained network and what taking the largest piece is."""
-    first, policy, seconds = trained("selfplay-shogi", steps, seed)
-    found: dict[str, Any] = {"seed": seed, "steps": steps, "seconds": round(seconds, 1), "games": 400}
-    found["without_finisher"] = won(policy, "shogi", "random")
-    found["with_finisher"] = won(policy, "shogi", "random", finisher="learner")
-    found["untrained_with_finisher"] = won(first, "shogi", "random", finisher="learner")
-    found["untrained"] = won(first, "shogi", "random")
-    found["greedy_capture"] = scripted("shogi", "greedy_capture")
-    found["against_greedy_capture"] = won(policy, "shogi", "greedy_capture", finisher="learner")
-    return found
-
-
-def scripted(name: str, player: str) -> float:
-    """Share of 400 games that a player written by hand wins against a random one, sides alternating."""
-    games, rng = GAMES[name](400), np.random.default_rng(1)
-    games.start(running := np.arange(400), rng)
-    wins = 0
-    while len(running):
-        # The player begins in the games of even number; all games are at the same ply.
-        ours = running % 2 == int(games.plies(running[:1])[0]) % 2
-        moves, legal = np.zeros(len(running), np.int64), games.legal(running)
-        for mine, chooser in ((ours, PLAYERS[player]), (~ours, PLAYERS["random"])):
-            if mine.any():
-                moves[mine] = chooser(games, running[mine], legal[mine], rng)
-        verdicts = games.play(running, moves)
-        wins += int(((verdicts == Verdict.WON) & ours).sum() + ((verdicts == Verdict.LOST) & ~ours).sum())
-        running = running[verdicts == Verdict.GOES_ON]
-    return wins / 400
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="seconds, without training")
-    # `make bench` gives every benchmark the same options.
-    parser.add_argument("--peers", choices=("none",), default="none", help="there is none to compare with here")
-    parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: all that is compared runs in turn")
+def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each speed")
-    parser.add_argument("--steps", type=int, default=3_000_000, help="steps of each training")
+    parser.add_argument("--steps", type=int, default=None, help="steps of each training; the preset's when left out")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--shogi", type=int, default=0, metavar="STEPS", help="train shogi too, so many steps")
-    given = parser.parse_args()
+
+
+def main(options: Options) -> None:
+    given = options.more
     load_plugins(["selfplay"])
-    seconds = 1.0 if given.quick else given.seconds
     found: dict[str, Any] = {
         "benchmark": "selfplay",
         "games_at_once": GAMES_AT_ONCE,
         "python": platform.python_version(),
+        "command": options.command,
     }
     for name in ("connect_four", "shogi"):
-        found[name] = speeds(name, seconds)
+        found[name] = speeds(name, 1.0 if options.quick else given.seconds)
         print(name, found[name], file=sys.stderr)
-    if not given.quick:
-        found["connect_four"]["trained"] = [connect_four(given.steps, seed) for seed in range(given.seeds)]
+    if not options.quick:
+        found["connect_four"] |= fleet(_FLEET_STEPS)
+        runs = [connect_four(seed, given.steps) for seed in range(1, given.seeds + 1)]
+        found["connect_four"]["trained"] = runs
+        # As many steps; a step of the peer's is a move of either side, one of ours that of the learning side.
+        for name in options.peers:
+            found["connect_four"][name] = peer(name, int(runs[0]["steps"]), given.seeds)
     if given.shogi:
-        found["shogi"]["trained"] = shogi(given.shogi, 0)
+        found["shogi"]["trained"] = shogi(1, given.shogi)
     print(json.dumps(found))
 
 
 if __name__ == "__main__":
-    main()
+    main(parse_options(__doc__, known=KNOWN_PEERS, usual=KNOWN_PEERS, add_arguments=_arguments))
