@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from parlmesh.worlds.placement.environment import PlacementEnv
 
-HELD_OUT, EPISODES, ENVIRONMENTS = 1_000_000, 64, 32
+HELD_OUT, EPISODES, ENVIRONMENTS = 1_000_000, 32, 32
 
 
 def main() -> None:
