@@ -267,7 +267,7 @@ def _task_row(task: "Task", now: float) -> list[str]:
         enum_word(Priority.Name(task.spec.priority), "PRIORITY_"),
         enum_word(TaskState.Name(task.state), "TASK_STATE_"),
         str(task.attempts),
-        task.actor_id or "–",
+        task.actor_id or task.outcome.actor_id or "–",
         age_of(task.submit_time, now),
     ]
 

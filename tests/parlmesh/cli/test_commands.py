@@ -48,6 +48,13 @@ def test_parameters_are_yaml_values_and_may_come_as_json(scheduler: str) -> None
     assert outcome["result"]["parameters"] == {"a": [1, 2], "b": True, "c": "7"}
 
 
+def test_a_finished_task_is_listed_with_the_actor_that_ran_it(scheduler: str) -> None:
+    output("tasks", "submit", "echo", "--id", "who-ran-it", "--wait", "--scheduler", scheduler)
+    lines = output("tasks", "list", "--limit", "1000", "--scheduler", scheduler).splitlines()
+    (row,) = [line.split() for line in lines if "who-ran-it" in line]
+    assert row[:6] == ["who-ran-it", "echo", "normal", "succeeded", "1", "ada"]
+
+
 def test_many_tasks_get_as_many_ids(scheduler: str) -> None:
     (answer,) = objects("tasks", "submit", "noop", "--count", "25", "--scheduler", scheduler)
     assert len(set(answer["task_ids"])) == 25
