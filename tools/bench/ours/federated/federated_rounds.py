@@ -22,7 +22,7 @@ from parlmesh.wire import struct_to_proto
 LONGEST_SECONDS = 240.0
 
 
-async def measure(parameters: int, nodes: int, rounds: int, secure: bool) -> dict[str, Any]:
+async def measure(parameters: int, nodes: int, rounds: int, secure: bool, noisy: bool) -> dict[str, Any]:
     config = UpConfig(
         actors=nodes,
         ports=PortsConfig(scheduler=0, learner=0, metrics=0),
@@ -39,6 +39,8 @@ async def measure(parameters: int, nodes: int, rounds: int, secure: bool) -> dic
     }
     if secure:
         configuration |= {"secure": {"enabled": True}, "gate": {"max_samples": 1000}}
+    if noisy:
+        configuration |= {"secure": {"enabled": True}, "privacy": {"mode": "distributed"}}
     with tempfile.TemporaryDirectory() as folder:
         async with Supervisor(note=lambda _: None) as supervisor, asyncio.timeout(LONGEST_SECONDS):
             fleet = UpFleet(config, RunPaths(Path(folder)), supervisor)
@@ -102,8 +104,9 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--secure", action="store_true", help="with secure sums")
+    parser.add_argument("--noisy", action="store_true", help="with secure sums to which nodes add noise in parts")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(given.parameters, given.nodes, given.rounds, given.secure))))
+    print(json.dumps(asyncio.run(measure(given.parameters, given.nodes, given.rounds, given.secure, given.noisy))))
 
 
 if __name__ == "__main__":
