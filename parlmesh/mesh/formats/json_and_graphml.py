@@ -1,6 +1,7 @@
 """Graphs as JSON and GraphML: networkx's node-link JSON, NetJSON NetworkGraph, and GraphML by networkx's own reader."""
 
 import io
+import reprlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 from xml.etree import ElementTree
@@ -37,7 +38,7 @@ def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
             continue
         if as_number(cost) is None:
             raise InvalidInput(
-                f"{name}: the link {' – '.join(ends)} has the cost {cost!r}; it must be a number,"
+                f"{name}: the link {' – '.join(ends)} has the cost {reprlib.repr(cost)}; it must be a number,"
                 " or NULL where nothing comes through",
                 reason="TOPOLOGY",
             )

@@ -279,3 +279,11 @@ def test_a_file_that_says_a_thing_twice_or_leaves_it_open_is_refused(tmp_path, n
 def test_a_file_without_an_end_is_not_read_to_it():
     with pytest.raises(InvalidInput, match="/dev/zero is larger than "):
         read_mesh(Path("/dev/zero"))
+
+
+def test_a_cost_that_is_very_long_is_refused_in_a_sentence(tmp_path):
+    link = {"source": "a", "target": "b", "cost": {"x": ["9" * 5000] * 50}}
+    (tmp_path / "m.json").write_text(json.dumps({"type": "NetworkGraph", "nodes": [], "links": [link]}))
+    with pytest.raises(InvalidInput, match="it must be a number") as refused:
+        read_mesh(tmp_path / "m.json")
+    assert len(str(refused.value)) < 1000
