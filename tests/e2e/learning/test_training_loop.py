@@ -1,5 +1,7 @@
 """The training loop of the worker pool's first user, as it was written: only what it imports and two sizes differ."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -72,8 +74,8 @@ class Training:
     """What the loop's author writes: PPO over the manager's weights."""
 
     def __init__(self):
-        self.names: dict = {}
-        self._trainer = self._model = None
+        self.names: dict[str, Any] = {}
+        self._trainer: PpoTrainer | None = None
         self.losses, self.updates = [], []
         # By version: the policy that the workers were told to act with.
         self.told = {}

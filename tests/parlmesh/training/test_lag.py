@@ -24,8 +24,8 @@ def test_rewards_are_scaled_as_in_a_run(monkeypatch):
     seen = []
 
     class Watched(Collector):
-        def collect(self, policy, steps):
-            seen.append(super().collect(policy, steps))
+        def collect(self, policy, steps, opponents=()):
+            seen.append(super().collect(policy, steps, opponents))
             return seen[-1]
 
     monkeypatch.setattr(forced_lag, "Collector", Watched)

@@ -14,6 +14,7 @@ from parlmesh.environments import environment_spec
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.testing.kubernetes_api import KubernetesState, kubernetes_api
+from parlmesh.types import Array
 from parlmesh.worlds.placement.response_times import per_pod_response
 
 CLUSTER = {
@@ -81,7 +82,7 @@ def saved_policy(file, **kwargs):
     environment = environment_spec({"id": "parlmesh/Placement-v3", "kwargs": kwargs})
     spec = PolicySpec.for_environment(environment, hidden=(4,))
     sizes = spec.layer_sizes
-    weights = {}
+    weights: dict[str, Array] = {}
     for head, outputs in (("policy", sizes[-1]), ("value", 1)):
         for layer, (inputs, width) in enumerate(pairwise((*sizes[:-1], outputs))):
             weights[f"{head}.{layer}.weight"] = np.zeros((width, inputs), np.float32)
