@@ -391,13 +391,17 @@ class PARLController(FleetOperations):
         seconds, ready = self._config.start_seconds, 0
         try:
             async with asyncio.timeout(seconds):
-                while ready < fleet.workers:
-                    if fleet.trouble:
-                        raise FailedPrecondition(fleet.trouble, reason="LOCAL_FLEET_FAILED")
+                while ready < fleet.workers and not fleet.trouble:
                     await asyncio.sleep(_LOOK_SECONDS)
                     ready = (await self.get_statistics()).ready_workers
+        except Unavailable:
+            # What was lost ends every call; whoever starts a fleet is told why it cannot be started.
+            if not fleet.trouble:
+                raise
         except TimeoutError:
             raise DeadlineExceeded(f"{ready} of {fleet.workers} workers are ready after {seconds:g} s") from None
+        if fleet.trouble:
+            raise FailedPrecondition(fleet.trouble, reason="LOCAL_FLEET_FAILED")
 
     def _fleet_lost(self, reason: str) -> None:
         if self._connection is not None:

@@ -1,6 +1,8 @@
 """Real gRPC servers on loopback, in the test's own process."""
 
+import collections
 import contextlib
+import os
 import random
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -14,6 +16,7 @@ from parlmesh.security import SecurityConfig
 NO_SECURITY = SecurityConfig()
 _NOT_EPHEMERAL = range(20_000, 32_768)
 _TRIES = 100
+_given: collections.deque[int] = collections.deque(maxlen=500)
 
 
 @asynccontextmanager
@@ -29,10 +32,19 @@ def free_port() -> int:
     """A port nobody listened on a moment ago; prefer port 0 wherever the bound port can be asked.
 
     Not one of those that the system gives to outgoing connections: a server that is killed and started again must find
-    its port free.
+    its port free. And none that this process, or a test beside it, was given and has not bound yet.
     """
-    for port in random.SystemRandom().sample(_NOT_EPHEMERAL, _TRIES):
+    for port in random.SystemRandom().sample(_own_ports(), _TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _given:
+                probe.bind(("127.0.0.1", port))
+                _given.append(port)
+                return port
     raise Unavailable(f"none of {_TRIES} ports is free")
+
+
+def _own_ports() -> range:
+    """Each of pytest's workers has ports of its own."""
+    count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return _NOT_EPHEMERAL[int(worker) if worker.isdigit() else 0 :: count]
