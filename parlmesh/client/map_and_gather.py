@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Protocol
 
 import numpy as np
@@ -129,25 +129,34 @@ class Window:
 
     def _fill(self) -> bool:
         """Submits what there is room for, at most a slice; whether there may be more."""
-        requests: list[tuple[int, TaskRequest]] = []
-        size = 0
-        for each in islice(self._requests, min(self._room, _SLICE)) if self._room > 0 else ():
-            requests.append(each)
-            size += _array_bytes(each[1])
-            if size >= _SLICE_BYTES:
-                break
+        requests = list(islice(self._requests, min(self._room, _SLICE))) if self._room > 0 else []
+        full = len(requests) == _SLICE
+        if any(getattr(request, "tensors", None) for _, request in requests):
+            count = _within_a_slice(requests)
+            if count < len(requests):
+                self._requests = chain(requests[count:], self._requests)
+                requests, full = requests[:count], True
         self._room -= len(requests)
         self.unanswered += len(requests)
         if requests:
             self._submissions.each(requests, self)
-        return len(requests) == _SLICE or size >= _SLICE_BYTES
+        return full
 
 
-def _array_bytes(request: object) -> int:
-    """What is no request is refused later, by name."""
-    if not isinstance(request, TaskRequest) or not request.tensors:
-        return 0
-    return sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
+def _has_arrays(request: object) -> bool:
+    # What is no request is refused later, by name.
+    return isinstance(request, TaskRequest) and bool(request.tensors)
+
+
+def _within_a_slice(requests: Sequence[tuple[int, TaskRequest]]) -> int:
+    """How many of them, one at least, until their arrays are enough for a slice."""
+    size = 0
+    for count, (_, request) in enumerate(requests, 1):
+        if _has_arrays(request):
+            size += sum(each.nbytes for each in request.tensors.values() if isinstance(each, np.ndarray))
+        if size >= _SLICE_BYTES:
+            return count
+    return len(requests)
 
 
 IN_FLIGHT = 1500
