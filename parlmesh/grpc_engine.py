@@ -1,4 +1,4 @@
-"""Which of gRPC's two I/O engines serves this process, and what it says of its own accord.
+"""Which of gRPC's two I/O engines serves this process, and what gRPC does of its own accord.
 
 gRPC hands every read from the thread of its event engine to a pool, and from there to the completion queue; the older
 path reads in the thread that waits for the queue, which takes a message there and back in two thirds of the time
@@ -7,6 +7,9 @@ choose, and a program that uses the SDK chooses for itself (decision 0024).
 
 gRPC writes lines of its own to stderr, among them one for every refused handshake and one for every call with too many
 headers: whoever reaches the port could fill a disk with them. Nothing counts or limits them, so they are off.
+
+gRPC also prepares every fork to go on as a second process, in handlers that can wait for ever. The binaries fork only
+to start programs, through uvloop: an actor that started a slot's process hung in them, and with it its event loop.
 """
 
 import os
@@ -17,6 +20,8 @@ VARIABLE = "GRPC_EXPERIMENTS"
 OLDER_PATH = "-event_engine_client,-event_engine_listener"
 LINES_VARIABLE = "GRPC_VERBOSITY"
 NO_LINES = "NONE"
+FORK_VARIABLE = "GRPC_ENABLE_FORK_SUPPORT"
+NO_HANDLERS = "0"
 
 
 def choose_engine(environment: MutableMapping[str, str] = os.environ) -> bool:
@@ -27,4 +32,5 @@ def choose_engine(environment: MutableMapping[str, str] = os.environ) -> bool:
     """
     environment.setdefault(VARIABLE, OLDER_PATH)
     environment.setdefault(LINES_VARIABLE, NO_LINES)
+    environment.setdefault(FORK_VARIABLE, NO_HANDLERS)
     return environment is not os.environ or "grpc" not in sys.modules

@@ -153,7 +153,8 @@ class Process:
             self._process.kill()
         self._process.wait(60.0)
         self._reader.join(_REST_SECONDS)
-        if self._process.stderr is not None:
+        # While a child that was left behind holds the other end, closing this one would wait for it.
+        if self._process.stderr is not None and not self._reader.is_alive():
             self._process.stderr.close()
 
     def __str__(self) -> str:

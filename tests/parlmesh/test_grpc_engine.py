@@ -47,6 +47,31 @@ def test_grpc_knows_the_names_of_what_is_switched_off() -> None:
     assert ran.stderr == ""
 
 
+FORKED = """
+from parlmesh.grpc_engine import choose_engine
+assert choose_engine()
+import asyncio, os, grpc.aio
+async def main():
+    server = grpc.aio.server()
+    server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    child = os.fork()
+    if not child:
+        # A handler of gRPC's would have started its threads again here.
+        os._exit(len(os.listdir("/proc/self/task")))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    await server.stop(0)
+asyncio.run(main())
+"""
+
+
+def test_a_process_that_is_forked_to_start_a_program_runs_no_handler_of_grpc() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != grpc_engine.FORK_VARIABLE}
+    command = [sys.executable, "-c", FORKED]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "1\n", "one thread, the one that forked"
+
+
 SETTINGS = """
 import asyncio, locale, logging, os, signal, sys, threading
 def settings():
