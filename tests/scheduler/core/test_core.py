@@ -124,6 +124,15 @@ def test_a_full_queue_refuses_with_a_hint_and_takes_again_after_work_was_done(ma
     assert harness.states("4") == ["QUEUED"]
 
 
+def test_a_known_id_is_accepted_again_though_the_queue_is_full(make: Callable[..., Harness]) -> None:
+    harness = make(queue={"max_tasks": 2})
+    harness.submit(noop("1"), noop("2"))
+    with pytest.raises(ResourceExhausted):
+        harness.submit(noop("3"))
+    harness.submit(noop("1"))
+    assert sorted(harness.core.life.tasks) == ["1", "2"]
+
+
 def test_payload_bytes_are_bounded_as_well(make: Callable[..., Harness]) -> None:
     harness = make(queue={"max_bytes": 100})
     harness.submit(noop("1", body=b"x" * 60))
