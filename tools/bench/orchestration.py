@@ -12,6 +12,7 @@ import platform
 import sys
 import time
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -43,6 +44,7 @@ from parlmesh.policies import load_policy
 from parlmesh.policies.numpy_acting import Policy
 
 Run: TypeAlias = dict[str, Any]
+Wanted: TypeAlias = tuple[str, int, int, int, int]
 Scores: TypeAlias = dict[str, dict[str, Score]]
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = yaml.safe_load((ROOT / "presets/parl-orchestrator.yaml").read_text())["training"]
@@ -75,21 +77,30 @@ COLLAPSED = 2.0
 """A policy that makes fewer sub-agents for a wide job has collapsed into working alone."""
 
 
-def train(wanted: tuple[str, int, int, int, int]) -> Run:
+def train(wanted: Wanted, keep: Path | None = None) -> Run:
+    """One training; kept in a file of its own, which a benchmark that was interrupted finds again."""
     name, prior, times, seed, steps = wanted
+    kept = keep and keep / f"{name.replace(', ', '-').replace(' ', '-')}-{prior}-x{times}-{seed}-{steps}.json"
+    if kept and kept.exists():
+        run: Run = json.loads(kept.read_text())
+        run["policy"] = kept.with_suffix(".policy").read_bytes()
+        return run
     variant = variant_named(name, prior)
     trained = train_here(variant, SETTINGS, seed, times * steps)
     assigning = variant.environment.get("assigning", "separate")
     scores = evaluate_policy(load_policy(trained.policy), assigning=assigning, seed=seed)
-    return {
+    run = {
         "variant": name,
         "prior": prior,
         "times": times,
         "seed": seed,
         "seconds": round(trained.seconds, 1),
-        "policy": trained.policy,
         "scores": {family: asdict(score) for family, score in scores.items()},
     }
+    if kept:
+        kept.with_suffix(".policy").write_bytes(trained.policy)
+        kept.write_text(json.dumps(run))
+    return {**run, "policy": trained.policy}
 
 
 async def live(policy: Policy, jobs: int) -> list[dict[str, float]]:
@@ -120,6 +131,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--peers", choices=("none",), default="none", help="nobody else trains such an orchestrator")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=SETTINGS["step_budget"])
+    parser.add_argument("--keep", type=Path, help="a folder of finished trainings: what is in it is not trained again")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     # `make bench` gives every benchmark the same options.
     parser.add_argument("--wait-quiet", type=float, default=0.0, help="not needed: what is learnt depends on no load")
@@ -137,8 +149,10 @@ def main() -> None:
     references = evaluate_references()
     oracle = {family: oracle_steps(family) for family in FAMILIES}
     runs = []
+    if options.keep:
+        options.keep.mkdir(parents=True, exist_ok=True)
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for run in pool.imap(train, plan):
+        for run in pool.imap(partial(train, keep=options.keep), plan):
             runs.append(run)
             print(line(run, references), file=sys.stderr, flush=True)
     assert digests == {name: agent.digest for name, agent in SUB_AGENTS.items()}

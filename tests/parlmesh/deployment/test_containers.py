@@ -45,7 +45,7 @@ def test_compose_accepts_the_project(tool: Callable[[str], Run], tmp_path: Path)
     answer = compose("--podman-path", podman, "-f", tmp_path / "compose/compose.yaml", "config")
     assert answer.returncode == 0, answer.stderr
     services = yaml.safe_load(answer.stdout)["services"]
-    assert set(services) == {"scheduler", "learner", "actor-0", "actor-1"}
+    assert set(services) == {"scheduler", "learner", "relay", "actor-0", "actor-1"}
     for service in services.values():
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
