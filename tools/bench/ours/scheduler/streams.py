@@ -37,7 +37,6 @@ METHOD = "/parlmesh.v1.FleetService/Connect"
 HEARTBEAT_SECONDS = 1.0
 LONGEST_SECONDS = 120.0
 MESSAGE_BYTES = 1 << 24
-LOAD_BATCH = 50
 
 
 class Actor:
@@ -102,12 +101,12 @@ async def act(port: int, streams: int, each: int) -> None:
         print("ready", flush=True)
 
 
-async def load(controller: PARLController, tasks_per_second: float) -> None:
-    """A steady stream of tasks besides those that are measured."""
+async def load(controller: PARLController, tasks_per_second: float, batch: int) -> None:
+    """A stream of tasks besides those that are measured; large batches make it one of bursts."""
     due = time.perf_counter()
     while True:
-        await controller.execute_parallel([TaskRequest("noop")] * LOAD_BATCH, timeout=LONGEST_SECONDS)
-        due = max(due + LOAD_BATCH / tasks_per_second, time.perf_counter())
+        await controller.execute_parallel([TaskRequest("noop")] * batch, timeout=LONGEST_SECONDS)
+        due = max(due + batch / tasks_per_second, time.perf_counter())
         await asyncio.sleep(due - time.perf_counter())
 
 
@@ -121,13 +120,13 @@ async def watch(controller: PARLController, found: dict[str, float]) -> None:
         await asyncio.sleep(2.0)
 
 
-async def press(port: int, streams: int, rate: float) -> None:
+async def press(port: int, streams: int, rate: float, batch: int) -> None:
     """The load and the looks at the actors, apart from whoever measures; says what it saw when it is told to end."""
     worst = {"oldest_heartbeat_seconds": 0.0, "fewest_ready": float(streams)}
     ending = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ending.set)
     async with await PARLController.connect(f"127.0.0.1:{port}") as controller:
-        work = [asyncio.create_task(load(controller, rate)), asyncio.create_task(watch(controller, worst))]
+        work = [asyncio.create_task(load(controller, rate, batch)), asyncio.create_task(watch(controller, worst))]
         print("ready", flush=True)
         await asyncio.wait({*work, asyncio.create_task(ending.wait())}, return_when=asyncio.FIRST_COMPLETED)
         for each in work:
@@ -193,7 +192,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
 @contextlib.contextmanager
 def _pressing(port: int, arguments: argparse.Namespace) -> "Iterator[subprocess.Popen[str]]":
     command = [sys.executable, "-m", "tools.bench.ours.scheduler.streams", "--press", str(port)]
-    command += ["--streams", str(arguments.streams), "--rate", str(arguments.rate)]
+    command += ["--streams", str(arguments.streams), "--rate", str(arguments.rate), "--batch", str(arguments.batch)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as presser:
         try:
             assert presser.stdout is not None
@@ -223,13 +222,14 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1000)
     parser.add_argument("--each", type=int, default=50, help="streams of one connection")
     parser.add_argument("--rate", type=float, default=500.0, help="tasks a second besides those that are measured")
+    parser.add_argument("--batch", type=int, default=10, help="how many of these are submitted at once")
     parser.add_argument("--seconds", type=float, default=15.0)
     parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
     parser.add_argument("--act", type=int, metavar="PORT", help="be the actors of the scheduler there")
     parser.add_argument("--press", type=int, metavar="PORT", help="be the load of the scheduler there")
     arguments = parser.parse_args()
     if arguments.press:
-        uvloop.run(press(arguments.press, arguments.streams, arguments.rate))
+        uvloop.run(press(arguments.press, arguments.streams, arguments.rate, arguments.batch))
         return
     if arguments.act:
         uvloop.run(act(arguments.act, arguments.streams, arguments.each))
