@@ -57,8 +57,11 @@ async def test_the_version_on_the_other_side_is_the_one_that_was_asked_for_by_di
     # Version 2 began every game, with its own square; what is trained on are the choices of version 3 alone.
     assert other[:, 2, 2].all()
     assert not own.any()
-    first = columns["action"][0]
-    assert (first == 4).all()
+    assert (columns["action"][0] == 4).all()
+    # Its square is version 2's in every game, so that no later choice of it is version 3's either.
+    trained = columns["action"][columns["valid"]]
+    assert len(trained) > 8
+    assert 8 not in trained
 
 
 def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
@@ -71,6 +74,7 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
     assert done.returncode == 0, done.stderr[-1000:]
     found = json.loads(done.stdout)
     assert found["state"] == "finished"
+    assert found["training"]["progress"]["max_policy_lag_seen"] <= 1
     folder = tmp_path / "run" / "opponents"
     records = json.loads((folder / "records.json").read_text())
     assert len(records) > 2

@@ -121,6 +121,19 @@ def test_the_limit_is_a_draw_a_truncation_or_adjudicated_and_never_a_win(at_limi
     assert [(each.result, each.end) for each in envs.finished()] == [(0, "limit")]
 
 
+def test_shaping_is_paid_and_never_in_the_result():
+    class Gaining(Limited):
+        """The side to move has as much material as plies were made."""
+
+        def material(self, which):
+            return self._made[which].astype(np.float32)
+
+    envs = GameEnvironments(1, Gaining, seat="first", shaping=0.5)
+    envs.reset(seed=0)
+    assert [float(step[1][0]) for step in played(envs, 0, 1)] == [1.0, 1.0]
+    assert [(each.result, each.end) for each in envs.finished()] == [(0, "limit")]
+
+
 def test_a_draw_by_the_rules_is_told_apart():
     rng = np.random.default_rng(0)
     envs = GameEnvironments(64, TicTacToe)

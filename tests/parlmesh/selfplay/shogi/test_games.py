@@ -1,6 +1,5 @@
 """Shogi by its rules: counted positions, both perspectives, and every way a game ends."""
 
-import collections
 import importlib.util
 import re
 
@@ -11,7 +10,7 @@ from rsshogi.core import Board, Move
 from parlmesh.selfplay.environment import GameEnvironments
 from parlmesh.selfplay.games import Verdict
 from parlmesh.selfplay.scripted_players import drawn
-from parlmesh.selfplay.shogi.games import Shogi, cells_of, hands_of
+from parlmesh.selfplay.shogi.games import START, Shogi, cells_of, hands_of
 from parlmesh.selfplay.shogi.move_numbers import move_table
 
 ONE = np.array([0])
@@ -134,6 +133,33 @@ def test_turning_board_and_colours_gives_the_same_planes_but_for_the_colour():
         assert one.material(ONE)[0] == pytest.approx(other.material(ONE)[0])
 
 
+def check_that_turned_games_are_the_same():
+    """Numbers of moves are those of the side that moves: of two games the turned one goes the same way to its end."""
+    which, rng = np.arange(6), np.random.default_rng(7)
+    one, other = (Shogi(6, sfen=sfen, max_plies=120) for sfen in (START, turned(START)))
+    for games in (one, other):
+        games.start(which, rng)
+    while len(which):
+        legal = one.legal(which)
+        np.testing.assert_array_equal(legal, other.legal(which))
+        np.testing.assert_array_equal(one.material(which), other.material(which))
+        moves = drawn(legal, rng)
+        verdicts = one.play(which, moves)
+        np.testing.assert_array_equal(verdicts, other.play(which, moves))
+        which = which[verdicts == Verdict.GOES_ON]
+
+
+def test_turned_games_go_the_same_way_and_are_worth_the_same():
+    check_that_turned_games_are_the_same()
+
+
+def test_a_planted_error_of_colours_is_found(monkeypatch):
+    material = Shogi.material
+    monkeypatch.setattr(Shogi, "material", lambda self, which: material(self, which) * (1 - 2 * self._first_colour))
+    with pytest.raises(AssertionError):
+        check_that_turned_games_are_the_same()
+
+
 def test_a_planted_perspective_error_is_found(monkeypatch):
     from parlmesh.selfplay.shogi import board_planes, games
 
@@ -163,19 +189,29 @@ def test_the_limit_is_told_apart_from_a_draw():
     assert verdicts == [Verdict.GOES_ON, Verdict.LIMIT]
 
 
+def repetition(past):
+    """The verdict for the side that moved last; `past` has every position and whether the side to move was in check."""
+    same = [at for at, (position, _) in enumerate(past) if position == past[-1][0]]
+    if len(same) < 4:
+        return None
+    # From the first of them on, the moves of the side that moved last and those of the other.
+    ours, theirs = (all(check for _, check in past[-first : same[0] : -2]) for first in (1, 2))
+    return Verdict.LOST if ours else Verdict.WON if theirs else Verdict.DRAWN
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(importlib.util.find_spec("cshogi") is None, reason="the referee cshogi is not installed (GPL-3)")
 def test_random_games_agree_with_cshogi_and_with_a_counter_of_repetitions():
     import cshogi
 
-    rng, played = np.random.default_rng(0), 0
+    rng, played, repetitions = np.random.default_rng(0), 0, 0
     while played < 1_000:
         which = np.arange(50)
         games = Shogi(50, max_plies=512, impasse="none")
         games.start(which, rng)
         referees = [cshogi.Board() for _ in which]
-        seen = [collections.Counter({referee.zobrist_hash(): 1}) for referee in referees]
+        past = [[(referee.zobrist_hash(), False)] for referee in referees]
         while len(which):
             for index in which.tolist():
                 ours = sorted(move.to_usi() for move in games.boards[index].legal_moves())
@@ -186,13 +222,14 @@ def test_random_games_agree_with_cshogi_and_with_a_counter_of_repetitions():
             for index, code, verdict in zip(which.tolist(), codes.tolist(), verdicts.tolist(), strict=True):
                 referee = referees[index]
                 referee.push_usi(Move(code).to_usi())
-                seen[index][referee.zobrist_hash()] += 1
+                past[index].append((referee.zobrist_hash(), referee.is_check()))
                 if referee.is_game_over():
                     assert verdict == Verdict.WON
-                elif seen[index][referee.zobrist_hash()] >= 4:
-                    # Who checked for ever has lost; that may be either side.
-                    assert verdict in (Verdict.DRAWN, Verdict.LOST, Verdict.WON)
+                elif (repeated := repetition(past[index])) is not None:
+                    assert verdict == repeated
+                    repetitions += 1
                 else:
                     assert verdict in (Verdict.GOES_ON, Verdict.LIMIT)
             which = which[verdicts == Verdict.GOES_ON]
         played += 50
+    print(f"{played} games, {repetitions} ended by repetition")

@@ -14,10 +14,11 @@ import numpy as np
 from parlmesh.algorithms.ratings import ratings
 from parlmesh.policies import Policy, load_policy
 from parlmesh.rollouts import evaluate, play_match
-from parlmesh.selfplay.games import Verdict
 from parlmesh.selfplay.registration import GAMES
 from parlmesh.selfplay.scripted_players import PLAYERS
 from parlmesh.types import Search
+
+from .shogi_referee import contest, refereed
 
 JUDGES = ("random", "one_ply", "win_and_block")
 SIMULATIONS = 32
@@ -69,20 +70,7 @@ def rated(run: Trained, game: str) -> dict[str, float]:
 
 def scripted(game: str, player: str) -> float:
     """Share of 400 games that a player written by hand wins against a random one, sides alternating."""
-    games, rng = GAMES[game](_GAMES), np.random.default_rng(1)
-    games.start(running := np.arange(_GAMES), rng)
-    wins = 0
-    while len(running):
-        # The player begins in the games of even number; all games are at the same ply.
-        ours = running % 2 == int(games.plies(running[:1])[0]) % 2
-        moves, legal = np.zeros(len(running), np.int64), games.legal(running)
-        for mine, chooser in ((ours, PLAYERS[player]), (~ours, PLAYERS["random"])):
-            if mine.any():
-                moves[mine] = chooser(games, running[mine], legal[mine], rng)
-        verdicts = games.play(running, moves)
-        wins += int(((verdicts == Verdict.WON) & ours).sum() + ((verdicts == Verdict.LOST) & ~ours).sum())
-        running = running[verdicts == Verdict.GOES_ON]
-    return wins / _GAMES
+    return contest(GAMES[game](_GAMES), PLAYERS[player], PLAYERS["random"], np.random.default_rng(1)) / _GAMES
 
 
 def connect_four(seed: int, steps: int | None) -> dict[str, Any]:
@@ -108,4 +96,5 @@ def shogi(seed: int, steps: int | None) -> dict[str, Any]:
         "greedy_capture": scripted("shogi", "greedy_capture"),
         "against_greedy_capture": won(run.last, "shogi", "greedy_capture", finisher="learner"),
         **rated(run, "shogi"),
+        **refereed(run.last, _GAMES),
     }
