@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.federation.secure.accusation import accuse
 from parlmesh.federation.secure.fixed_point import MOST_NODES
-from parlmesh.federation.secure.keys import PublicKeys, list_digest, mask_key, public_of, seal, sealing_key, unseal
+from parlmesh.federation.secure.keys import PrivateKey, PublicKeys, list_digest, mask_key, seal, sealing_key, unseal
 from parlmesh.federation.secure.masks import MaskStream
 from parlmesh.federation.secure.shamir import SECRET_BYTES, SHARE_BYTES, RandomBytes, split
 from parlmesh.types import Array
@@ -42,8 +42,9 @@ class Masking:
     def __init__(self, federation_id: str, round_number: int, node_id: str, random_bytes: RandomBytes) -> None:
         self._federation_id, self._round, self._node_id = federation_id, round_number, node_id
         self._random = random_bytes
-        self._seal_key, self._mask_key, self._seed = (random_bytes(SECRET_BYTES) for _ in range(3))
-        self.keys = PublicKeys(public_of(self._seal_key), public_of(self._mask_key))
+        seal_secret, self._mask_secret, self._seed = (random_bytes(SECRET_BYTES) for _ in range(3))
+        self._seal_key, self._mask_key = PrivateKey(seal_secret), PrivateKey(self._mask_secret)
+        self.keys = PublicKeys(self._seal_key.public, self._mask_key.public)
         self._digest = b""
         self._threshold = 0
         self._peers: dict[str, PublicKeys] = {}
@@ -75,7 +76,7 @@ class Masking:
             return self._sent
         nodes = sorted(keys)
         seeds = split(self._seed, threshold, len(nodes), self._random)
-        secrets = split(self._mask_key, threshold, len(nodes), self._random)
+        secrets = split(self._mask_secret, threshold, len(nodes), self._random)
         sealed: dict[str, bytes] = {}
         for node, seed, secret in zip(nodes, seeds, secrets, strict=True):
             if node == self._node_id:

@@ -12,7 +12,7 @@ import numpy as np
 
 from parlmesh.errors import InvalidInput
 from parlmesh.federation.secure.fixed_point import WORD, FixedPoint
-from parlmesh.federation.secure.keys import PublicKeys, list_digest, mask_key, public_of
+from parlmesh.federation.secure.keys import PrivateKey, PublicKeys, list_digest, mask_key
 from parlmesh.federation.secure.masks import MaskStream
 from parlmesh.federation.secure.shamir import join, share_at
 from parlmesh.types import Array
@@ -86,10 +86,10 @@ class Unmasking:
         for node in self.survivors:
             take.append(MaskStream(self._joined(node, self._seeds[node], self._check_seed)))
         for node in self.dropped:
-            secret = self._joined(node, self._secrets[node], self._check_key)
+            private = PrivateKey(self._joined(node, self._secrets[node], self._check_key))
             for peer in self.survivors:
                 # The survivor's side of the pair is in the sum.
-                stream = MaskStream(mask_key(secret, self._keys[peer].mask, self._digest, node, peer))
+                stream = MaskStream(mask_key(private, self._keys[peer].mask, self._digest, node, peer))
                 (take if peer < node else add).append(stream)
         return take, add
 
@@ -120,7 +120,7 @@ class Unmasking:
             raise InvalidInput(f"shares of the seed of node {node} are wrong", reason="BAD_SHARE")
 
     def _check_key(self, node: str, secret: bytes) -> None:
-        if public_of(secret) != self._keys[node].mask:
+        if PrivateKey(secret).public != self._keys[node].mask:
             raise InvalidInput(f"shares of the key of node {node} are wrong", reason="BAD_SHARE")
 
 

@@ -21,6 +21,7 @@ from .shamir import RandomBytes
 KEY_BYTES = 32
 _NONCE_BYTES, _TAG_BYTES = 12, 16
 SEALING_BYTES = _NONCE_BYTES + _TAG_BYTES
+_ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +32,27 @@ class PublicKeys:
     mask: bytes
 
 
-def public_of(private: bytes) -> bytes:
-    """The public half."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+class PrivateKey:
+    """A node's half of a pair. What it shares with a peer is computed once: that is most of what keys cost."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(secret)
+        self._shared: dict[bytes, bytes] = {}
+
+    @property
+    def public(self) -> bytes:
+        return self._key.public_key().public_bytes_raw()
+
+    def shared_with(self, public: bytes) -> bytes:
+        """The secret of the two; InvalidInput for a key that no node can agree on a secret with."""
+        if public not in self._shared:
+            self._shared[public] = _exchanged(self._key, public)
+        return self._shared[public]
 
 
 def check_public(public: bytes) -> None:
     """InvalidInput for a key that no node can agree on a secret with."""
-    _exchanged(bytes(range(KEY_BYTES)), public)
+    _exchanged(_ANY_KEY, public)
 
 
 def list_digest(federation_id: str, round_number: int, threshold: int, keys: Mapping[str, PublicKeys]) -> bytes:
@@ -48,12 +62,12 @@ def list_digest(federation_id: str, round_number: int, threshold: int, keys: Map
     return hashlib.sha256(text.encode()).digest()
 
 
-def sealing_key(private: bytes, public: bytes, digest: bytes, sender: str, receiver: str) -> bytes:
+def sealing_key(private: PrivateKey, public: bytes, digest: bytes, sender: str, receiver: str) -> bytes:
     """For what one node sends to another; the two directions have different keys."""
     return _derived(private, public, digest, ["seal", sender, receiver])
 
 
-def mask_key(private: bytes, public: bytes, digest: bytes, one: str, other: str) -> bytes:
+def mask_key(private: PrivateKey, public: bytes, digest: bytes, one: str, other: str) -> bytes:
     """For the mask of two nodes, the same on both sides."""
     return _derived(private, public, digest, ["mask", *sorted((one, other))])
 
@@ -72,15 +86,14 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
         raise InvalidInput("what was sealed for this node cannot be opened", reason="BAD_SHARE") from error
 
 
-def _derived(private: bytes, public: bytes, digest: bytes, purpose: list[str]) -> bytes:
-    shared = _exchanged(private, public)
+def _derived(private: PrivateKey, public: bytes, digest: bytes, purpose: list[str]) -> bytes:
     info = json.dumps(["parlmesh secure aggregation 1", *purpose]).encode()
-    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=digest, info=info).derive(shared)
+    return HKDF(algorithm=hashes.SHA256(), length=KEY_BYTES, salt=digest, info=info).derive(private.shared_with(public))
 
 
-def _exchanged(private: bytes, public: bytes) -> bytes:
+def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
-        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
         # A point of small order, with which anybody could compute the secret.
         raise InvalidInput("a node's public key is not usable", reason="BAD_KEY") from error
