@@ -162,7 +162,10 @@ class _Crew:
     def __init__(self, size: int) -> None:
         self.size = size
         self._inboxes: list[SimpleQueue[tuple[_Work, list[int]] | None]] = [SimpleQueue() for _ in range(size)]
-        self._done: SimpleQueue[list[tuple[int, Exception]]] = SimpleQueue()
+        self._failed: list[tuple[int, Exception]] = []
+        self._busy = 0
+        self._counting = threading.Lock()
+        self._done: SimpleQueue[None] = SimpleQueue()
         for number, inbox in enumerate(self._inboxes):
             threading.Thread(target=self._serve, args=(inbox,), name=f"stepping-{number}", daemon=True).start()
 
@@ -170,11 +173,15 @@ class _Crew:
         """Returns when all is done; of several errors the one of the first environment is raised."""
         parts = [[index for index in indices if index % self.size == number] for number in range(self.size)]
         busy = [(inbox, part) for inbox, part in zip(self._inboxes, parts, strict=True) if part]
+        if not busy:
+            return
+        self._busy, self._failed = len(busy), []
         for inbox, part in busy:
             inbox.put((work, part))
-        failed = [failure for _ in busy for failure in self._done.get()]
-        if failed:
-            raise min(failed, key=lambda failure: failure[0])[1]
+        # The last of them says so: to be woken by each would cost as much as their steps.
+        self._done.get()
+        if self._failed:
+            raise min(self._failed, key=lambda failure: failure[0])[1]
 
     def close(self) -> None:
         """Does not wait for a step that never ends."""
@@ -184,12 +191,15 @@ class _Crew:
     def _serve(self, inbox: "SimpleQueue[tuple[_Work, list[int]] | None]") -> None:
         while (item := inbox.get()) is not None:
             work, indices = item
-            failed: list[tuple[int, Exception]] = []
             for index in indices:
                 try:
                     work(index)
                 except Exception as error:
-                    failed.append((index, error))
+                    self._failed.append((index, error))
                     break
-            self._done.put(failed)
-            del work, item, failed
+            del work, item
+            with self._counting:
+                self._busy -= 1
+                last = not self._busy
+            if last:
+                self._done.put(None)
