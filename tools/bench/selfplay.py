@@ -129,14 +129,14 @@ def fleet(steps: int) -> dict[str, float]:
     }
 
 
-def peer(name: str, steps: int, seeds: int) -> list[dict[str, Any]] | str:
+def peer(name: str, steps: int, seeds: range) -> list[dict[str, Any]] | str:
     """What MaskablePPO of sb3-contrib learns of PettingZoo's connect_four_v3, or why it cannot be measured."""
     try:
         python = peer_python(name)
     except PeerUnavailable as error:
         return str(error)
     found = []
-    for seed in range(1, seeds + 1):
+    for seed in seeds:
         command = [str(python), str(PEERS / "sb3_connect_four.py"), "--steps", str(steps), "--seed", str(seed)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
@@ -148,13 +148,15 @@ def peer(name: str, steps: int, seeds: int) -> list[dict[str, Any]] | str:
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="CPU seconds of each speed")
     parser.add_argument("--steps", type=int, default=None, help="steps of each training; the preset's when left out")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=3, help="so many")
+    parser.add_argument("--first-seed", type=int, default=1, metavar="N")
     parser.add_argument("--shogi", type=int, default=0, metavar="STEPS", help="train shogi too, so many steps")
 
 
 def main(options: Options) -> None:
     given = options.more
     load_plugins(["selfplay"])
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
     found: dict[str, Any] = {
         "benchmark": "selfplay",
         "games_at_once": GAMES_AT_ONCE,
@@ -166,13 +168,14 @@ def main(options: Options) -> None:
         print(name, found[name], file=sys.stderr)
     if not options.quick:
         found["connect_four"] |= fleet(_FLEET_STEPS)
-        runs = [connect_four(seed, given.steps) for seed in range(1, given.seeds + 1)]
+        runs = [connect_four(seed, given.steps) for seed in seeds]
+        print("connect_four", runs, file=sys.stderr)
         found["connect_four"]["trained"] = runs
         # As many steps; a step of the peer's is a move of either side, one of ours that of the learning side.
         for name in options.peers:
-            found["connect_four"][name] = peer(name, int(runs[0]["steps"]), given.seeds)
+            found["connect_four"][name] = peer(name, int(runs[0]["steps"]), seeds)
     if given.shogi:
-        found["shogi"]["trained"] = shogi(1, given.shogi)
+        found["shogi"]["trained"] = shogi(given.first_seed, given.shogi)
     print(json.dumps(found))
 
 
