@@ -30,3 +30,6 @@ def register_envs() -> None:
     for name, arguments in IDS.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, **arguments)
+            # Placement's versions are three problems, not editions of one: gymnasium is not to call v1 out of date, nor
+            # to guess a version that was not named. It compares versions of equal names.
+            gymnasium.registry[name].name = name.rpartition("/")[2]

@@ -40,8 +40,24 @@ def copied(seen):
 def test_gymnasium_finds_nothing_wrong(version):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        warnings.filterwarnings("ignore", ".*out of date.*")
         check_env(gymnasium.make(f"parlmesh/Placement-v{version}", episode_steps=20).unwrapped)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_version_is_called_out_of_date(version):
+    name = f"parlmesh/Placement-v{version}"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        alone = gymnasium.make(name)
+        gymnasium.make_vec(name, 2, vectorization_mode="vector_entry_point").close()
+        spec = gymnasium.envs.registration.EnvSpec.from_json(alone.spec.to_json())
+        again = gymnasium.make(spec)
+    assert again.spec.id == alone.spec.id == name
+
+
+def test_a_version_must_be_named():
+    with pytest.raises(gymnasium.error.NameNotFound, match="Placement-v"):
+        gymnasium.make("parlmesh/Placement")
 
 
 @pytest.mark.parametrize("version", VERSIONS)
