@@ -12,6 +12,7 @@ from parlmesh.policies import Policy
 from parlmesh.types import Array
 
 from .baselines import BASELINES, TARGET_UTILISATION, Random
+from .best_course import CourseSearch
 from .environment import PlacementVectorEnv
 
 Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
@@ -81,6 +82,18 @@ def evaluate_policy(
         return envs.step(policy.to_environment(choice.action))
 
     return _played(envs, seed, decide)
+
+
+def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tuple[float, Evaluation]:
+    """The best operations of v3, all that comes being known beforehand: what none exceed, and what they reach."""
+    envs = _make(3, settings, episodes)
+    envs.reset(seed=seed)
+    world = envs.simulation
+    search = CourseSearch(world.cluster, world.settings)
+    courses = [search.best(world.coming(episode), world.pods[episode]) for episode in range(episodes)]
+    operations = iter(np.stack([course.operations for course in courses], axis=1))
+    reached = _played(envs, seed, lambda seen: envs.step(next(operations)))
+    return float(np.mean([course.bound for course in courses])), reached
 
 
 def _make(version: int, settings: Mapping[str, Any], episodes: int) -> PlacementVectorEnv:

@@ -78,9 +78,9 @@ class Simulation:
         self.backlog[which] = 0.0
         self.pods[which] = self._first
         self._look()
-        shown = self._latency(self.pods[which], self.backlog[which], self.load[which], self.distance[which])
+        shown = self.latency(self.pods[which], self.backlog[which], self.load[which], self.distance[which])
         self.deployment_latency[which] = shown[0]
-        self._reserve()
+        self.reserve()
 
     def show(self, pods: Array, alive: Array, load: Array, latency_ms: Array, site: Array) -> Served:
         """Takes what was measured elsewhere for the state of the first episode, and says what it costs."""
@@ -88,11 +88,11 @@ class Simulation:
         self.distance = self.users_distance[:, site][None].repeat(len(self.pods), axis=0)
         self.backlog[0] = 0.0
         zero = np.zeros(len(self.pods))
-        return self._cost(self._reserve(), zero, zero)
+        return self._cost(self.reserve(), zero, zero)
 
     def expected_latency(self, pods: Array, load: Array, distance: Array) -> Array:
         """Milliseconds of each deployment [D] with pods [N, D] that all serve, and nothing waiting from before."""
-        milliseconds, _, _ = self._latency(pods[None], np.zeros_like(load)[None], load[None], distance[None])
+        milliseconds, _, _ = self.latency(pods[None], np.zeros_like(load)[None], load[None], distance[None])
         found: Array = milliseconds[0]
         return found
 
@@ -139,14 +139,14 @@ class Simulation:
         self.pods = np.where(alive, wanted, 0)
         serving = np.where(alive, serving, 0)
         load = self.load
-        self.deployment_latency, self.backlog, lost = self._latency(serving, self.backlog, load, self.distance)
+        self.deployment_latency, self.backlog, lost = self.latency(serving, self.backlog, load, self.distance)
         asked = np.maximum(load.sum(axis=1), 1e-12) * self.settings.step_seconds
-        return self._cost(self._reserve(), np.minimum(lost.sum(axis=1) / asked, 1.0), refused)
+        return self._cost(self.reserve(), np.minimum(lost.sum(axis=1) / asked, 1.0), refused)
 
     def _cost(self, reserved: Array, gone: Array, refused: Array) -> Served:
         total = np.maximum(self.load.sum(axis=1), 1e-12)
         mean = (self.deployment_latency * self.load).sum(axis=1) / total
-        resource, balance = self._reservation(reserved)
+        resource, balance = self.reservation(reserved)
         weights = self.settings.weights
         return Served(
             latency=-weights.latency * mean / 100.0,
@@ -164,13 +164,13 @@ class Simulation:
         # [N, E, D] as it is taken.
         self.distance = self.users_distance[:, self._site[self._each, self.time]].transpose(1, 0, 2)
 
-    def _reserve(self) -> Array:
+    def reserve(self) -> Array:
         """What pods have reserved [E, N, R]."""
         reserved: Array = self.pods @ self.cluster.need
         self.free = np.where(self.alive[:, :, None], self.cluster.capacity - reserved, 0.0)
         return reserved
 
-    def _latency(self, serving: Array, backlog: Array, load: Array, distance: Array) -> tuple[Array, Array, Array]:
+    def latency(self, serving: Array, backlog: Array, load: Array, distance: Array) -> tuple[Array, Array, Array]:
         """Milliseconds, the backlog after and the requests that were lost, each [E, D]."""
         settings, rate = self.settings, self.cluster.service_rate
         pods = serving.sum(axis=1)
@@ -192,7 +192,7 @@ class Simulation:
             np.where(none, backlog + load * settings.step_seconds, lost),
         )
 
-    def _reservation(self, reserved: Array) -> tuple[Array, Array]:
+    def reservation(self, reserved: Array) -> tuple[Array, Array]:
         """Share of the cluster that is reserved, and how unevenly: the mean absolute deviation of nodes' utilisation,
         both mean over resources [E]."""
         share = (reserved.sum(axis=1) / self._total).mean(axis=1)

@@ -1,0 +1,124 @@
+"""The best course of operations through an episode of a small cluster, by dynamic programming over every placement.
+
+It begins where policies begin, has their operations, and waits for pods to start as they do; but it knows beforehand
+what comes. So it says what could have been reached, where `optimum` says what nothing can exceed.
+"""
+
+from dataclasses import dataclass
+from itertools import product
+from math import comb
+
+import numpy as np
+
+from parlmesh.errors import InvalidInput
+from parlmesh.types import Array
+
+from .cluster_model import Cluster
+from .episode_conditions import Conditions
+from .operations import apply_operations, operation_count
+from .settings import PlacementSettings
+from .simulation import Simulation
+
+# Placements times operations; beyond this a step takes too long to be worth it.
+_LARGEST = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Of an episode: operations [T, D], and the mean reward of a step that no operations exceed. Played, they may earn
+    less by what waits from one step to the next, which the search leaves out: the best is between the two."""
+
+    bound: float
+    operations: Array
+
+
+class CourseSearch:
+    """For one cluster; episodes share what depends on the users' sites and the nodes that are up alone."""
+
+    def __init__(self, cluster: Cluster, settings: PlacementSettings) -> None:
+        self._cluster, self._settings = cluster, settings
+        nodes, deployments, most = len(cluster.nodes), len(cluster.deployments), settings.max_replicas
+        ways, operations = comb(nodes + most, nodes), operation_count(nodes)
+        if (ways * operations) ** deployments > _LARGEST:
+            raise InvalidInput("the best course is for small clusters, such as 3 nodes, 2 deployments and 5 replicas")
+        self._alone = np.array([way for way in product(range(most + 1), repeat=nodes) if sum(way) <= most])
+        """Ways to place one deployment [P, N]."""
+        self._digits = (most + 1) ** np.arange(nodes)
+        self._alone_at = np.zeros((most + 1) ** nodes, np.int64)
+        self._alone_at[self._alone @ self._digits] = np.arange(ways)
+        pods = self._alone[list(product(range(ways), repeat=deployments))].transpose(0, 2, 1)
+        self._pods = pods[(pods @ cluster.need <= cluster.capacity).all(axis=(1, 2))]
+        """Ways to place them all [S, N, D]."""
+        self._ways = ways ** np.arange(deployments)
+        self._at = np.zeros(ways**deployments, np.int64)
+        self._at[self._each_alone(self._pods) @ self._ways] = np.arange(len(self._pods))
+        self._operations = np.array(list(product(range(operations), repeat=deployments)))
+        self._world = Simulation(cluster, settings, len(self._pods))
+        self._known: dict[bytes, tuple[Array, Array, Array]] = {}
+
+    def best(self, conditions: Conditions, pods: Array) -> Course:
+        """The best course from where pods are [N, D]."""
+        steps = self._settings.episode_steps
+        value, choices = np.zeros(len(self._pods)), np.zeros((steps, len(self._pods)), np.int64)
+        for step in reversed(range(steps)):
+            earned = self._earned(conditions, step, value)
+            choices[step], value = earned.argmax(axis=1), earned.max(axis=1)
+        at = int(self._index(pods[None])[0])
+        bound, operations = float(value[at]) / steps, []
+        for step in range(steps):
+            choice = choices[step, at]
+            operations.append(self._operations[choice])
+            wanted, _, _ = self._done(conditions.site[step], conditions.alive[step])
+            at = int(self._left(conditions.alive[step + 1])[wanted[at, choice]])
+        return Course(bound, np.stack(operations))
+
+    def _earned(self, conditions: Conditions, step: int, value: Array) -> Array:
+        """From every placement by every operation [S, A]: the reward of the step and of all that follow."""
+        wanted, refused, serving = self._done(conditions.site[step], conditions.alive[step])
+        load, site, alive = conditions.load[step + 1], conditions.site[step + 1], conditions.alive[step + 1]
+        left, weights = self._left(alive), self._settings.weights
+        self._world.alive = alive[None].repeat(len(self._pods), axis=0)
+        resource, balance = self._world.reservation(self._pods[left] @ self._cluster.need)
+        kept = value[left] - weights.resource * resource - weights.balance * balance
+        earned: Array = kept[wanted] - weights.refused * refused
+        latency = self._latency(load, site, alive)
+        for deployment, share in enumerate(load / load.sum()):
+            earned -= (weights.latency * share / 100.0 * latency[:, deployment])[serving[:, :, deployment]]
+        return earned
+
+    def _latency(self, load: Array, site: Array, alive: Array) -> Array:
+        """Milliseconds by how a deployment is placed [P, D], with nothing waiting from before."""
+        serving = np.where(alive, self._alone, 0)[:, :, None].repeat(len(load), axis=2)
+        distance, nothing = self._world.users_distance[:, site], np.zeros((len(serving), len(load)))
+        milliseconds, _, _ = self._world.latency(serving, nothing, nothing + load, distance[None])
+        return milliseconds
+
+    def _left(self, alive: Array) -> Array:
+        """What is left of every placement [S] when these nodes alone are up."""
+        return self._index(np.where(alive[:, None], self._pods, 0))
+
+    def _done(self, site: Array, alive: Array) -> tuple[Array, Array, Array]:
+        """By every operation: where pods are wanted [S, A], how many were refused, which serve meanwhile [S, A, D]."""
+        key = site.tobytes() + alive.tobytes()
+        if key not in self._known:
+            count, world = len(self._pods), self._world
+            world.pods, world.alive = self._pods, alive[None].repeat(count, axis=0)
+            world.distance = world.users_distance[:, site][None].repeat(count, axis=0)
+            world.reserve()
+            done = [apply_operations(world, each[None].repeat(count, axis=0)) for each in self._operations]
+            self._known[key] = (
+                np.stack([self._index(wanted) for wanted, _ in done], axis=1),
+                np.stack([refused for _, refused in done], axis=1),
+                np.stack([self._each_alone(np.minimum(self._pods, wanted)) for wanted, _ in done], axis=1),
+            )
+        return self._known[key]
+
+    def _each_alone(self, pods: Array) -> Array:
+        """Which way each deployment is placed [S, D]."""
+        found: Array = self._alone_at[pods.transpose(0, 2, 1) @ self._digits]
+        return found
+
+    def _index(self, pods: Array) -> Array:
+        """Which way all are placed [S]."""
+        found: Array = self._at[self._each_alone(pods) @ self._ways]
+        return found
