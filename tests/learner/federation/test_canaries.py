@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from scipy.stats import beta
+from scipy.optimize import brentq
+from scipy.stats import beta, norm
 
-from actor.handlers.federated import noised
+from actor.handlers.federated import Masks, _noise_part, _whole_noise, noised
 from learner.federation.model_versions import ModelFiles
 from learner.federation.rules.counted_updates import close
 from learner.federation.rules.records import Answer
@@ -17,8 +18,9 @@ from learner.federation.updates.update_aggregation import Aggregator, combinatio
 from learner.federation.updates.update_spool import Spool
 from parlmesh.federation.aggregators import joint_update
 from parlmesh.federation.config import FederationConfig
-from parlmesh.federation.privacy import epsilon, mean_noise_deviation, noise_stream
+from parlmesh.federation.privacy import clip, epsilon, mean_noise_deviation, noise_stream
 from parlmesh.federation.schema import ModelSchema
+from parlmesh.federation.secure.fixed_point import FixedPoint
 from parlmesh.federation.update_blocks import MemoryUpdates
 
 SIZE, NODES, DELTA = 8, 10, 1e-5
@@ -42,8 +44,22 @@ def measured_epsilon(with_canary, without, confidence=0.999):
     return best
 
 
-def check(with_canary, without, noise, releases):
-    assert measured_epsilon(with_canary, without) <= epsilon(noise, releases, DELTA)
+def gaussian_audit(with_canary, without):
+    """The ε of noise that is known to be Gaussian: from the distance of the scores in deviations, less five errors."""
+    deviation = math.sqrt(0.5 * (with_canary.var() + without.var()))
+    mu = (with_canary.mean() - without.mean()) / deviation - 5.0 * math.sqrt(2.0 / len(without))
+
+    def more(value):
+        return norm.cdf(mu / 2 - value / mu) - math.exp(value) * norm.cdf(-mu / 2 - value / mu) - DELTA
+
+    return brentq(more, 0.0, 50.0)
+
+
+def check(with_canary, without, noise, releases, *, in_parts=False):
+    reported = epsilon(noise, releases, DELTA, in_parts=in_parts)
+    assert measured_epsilon(with_canary, without) <= reported
+    # Thresholds and so few trials would not notice a sensitivity of half the size; this does.
+    assert gaussian_audit(with_canary, without) <= reported
     # The attack is the best there is: it must do as well as theory says, or the noise would not be what is accounted.
     mu = 2.0 * math.sqrt(releases) / noise
     expected = 0.5 * math.erfc(-mu / 2.0 / math.sqrt(2.0))
@@ -77,7 +93,7 @@ def test_central_noise_hides_a_canary_as_well_as_is_reported(noise, releases):
         assert len(counted) == NODES
         mean = joint_update(updates, combination_for(config, updates, counted)) @ DIRECTION
         deviation = mean_noise_deviation(noise, 1.0, len(counted))
-        drawn = [noise_stream(seeds.bytes(32)).standard_normal(releases).sum() for _ in range(1_000)]
+        drawn = [noise_stream(seeds.bytes(32)).standard_normal(releases).sum() for _ in range(2_000)]
         return releases * mean + deviation * np.array(drawn)
 
     check(scores(1.0), scores(-1.0), noise, releases)
@@ -88,9 +104,29 @@ def test_local_noise_hides_a_canary_as_well_as_is_reported():
 
     def scores(sign):
         update = np.float32(1e3 * sign) * DIRECTION
-        return np.array([sum(noised(update, 0.5, noise)[0] for _ in range(releases)) for _ in range(1_000)])
+        return np.array([sum(noised(update, 0.5, noise)[0] for _ in range(releases)) for _ in range(2_000)])
 
     check(scores(1.0), scores(-1.0), noise, releases)
+
+
+def test_noise_in_parts_hides_a_canary_as_well_as_is_reported():
+    """The least that may be unmasked is summed, and those not counted on have left their noise out."""
+    noise, trials, threshold = 4.0, 50_000, 6
+    masks = Masks(
+        nodes=NODES, largest_value=1.0, largest_weight=1, clip_norm=1.0, noise_multiplier=noise, uncounted_nodes=2
+    )
+    numbers = FixedPoint(NODES, 1.0, 1, _noise_part(masks, threshold))
+    room = numbers.room(1.0, SIZE)
+
+    def scores(sign):
+        # The attacker looks at one number of the mean; each trial draws the noise of that number anew.
+        total = np.zeros(trials, np.uint32)
+        for node, vector in enumerate([np.float32(1e3 * sign) * DIRECTION, *OTHERS[: threshold - 1]]):
+            part = None if node in (1, 2) else _whole_noise(numbers, trials)
+            total += numbers.words(np.full(trials, clip(vector, room) @ DIRECTION), 1, part)[1:]
+        return threshold * numbers.mean(total, threshold)
+
+    check(scores(1.0), scores(-1.0), noise, 1, in_parts=True)
 
 
 @pytest.mark.slow

@@ -1,0 +1,50 @@
+import hashlib
+import json
+import stat
+
+import numpy as np
+
+from learner.federation.noise_key import NOISE_KEY, NoiseKey
+from learner.federation.rules.records import FederationState
+from learner.federation.updates import update_aggregation
+
+from .conftest import SIZE
+
+
+def seed_in(path):
+    """What whoever reads the file can make of it."""
+    return hashlib.sha256(b"noise" + bytes.fromhex(json.loads(path.read_bytes())["key"])).digest()
+
+
+def test_a_seed_is_the_same_until_its_version_is_written_down_and_never_again(tmp_path):
+    path = tmp_path / NOISE_KEY
+    first = NoiseKey(path).seed(1)
+    assert NoiseKey(path).seed(1) == first == seed_in(path), "a round that is made again after a kill"
+    NoiseKey(path).forget(1)
+    assert first not in (seed_in(path), NoiseKey(path).seed(2))
+    assert NoiseKey(path).seed(1) != first
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+async def test_the_noise_of_published_versions_is_in_no_file(bench, tmp_path, monkeypatch):
+    seeds, drawn = [], update_aggregation.noise_stream
+
+    def noted(seed):
+        seeds.append(seed)
+        return drawn(seed)
+
+    monkeypatch.setattr(update_aggregation, "noise_stream", noted)
+    federation = await bench.start(rounds=2, privacy={"mode": "central", "noise_multiplier": 3.0})
+    folder = tmp_path / "federations" / "f"
+    keys = [json.loads((folder / NOISE_KEY).read_bytes())["key"]]
+    await bench.finish(federation, lambda node, version: np.ones(SIZE))
+    assert federation.core.state is FederationState.FINISHED
+    keys.append(json.loads((folder / NOISE_KEY).read_bytes())["key"])
+    assert len(set(seeds)) == 2
+    assert seed_in(folder / NOISE_KEY) not in seeds
+    assert seeds[0] == hashlib.sha256(b"noise" + bytes.fromhex(keys[0])).digest(), "the first key was seen"
+    for file in (file for file in folder.rglob("*") if file.is_file()):
+        content = file.read_bytes()
+        assert not [seed for seed in seeds if seed in content or seed.hex().encode() in content], file
+        assert keys[0].encode() not in content, file
+        assert file.name == NOISE_KEY or keys[1].encode() not in content, file
