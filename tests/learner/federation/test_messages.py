@@ -1,3 +1,4 @@
+import math
 from collections import deque
 
 import pytest
@@ -37,6 +38,13 @@ def test_the_largest_round_that_can_be_fits_in_a_message():
 def test_a_page_token_that_nobody_gave_is_refused(token):
     with pytest.raises(InvalidInput, match="page_token must be"):
         rounds_to_proto([], 0, token)
+
+
+def test_of_what_a_node_says_of_its_update_only_numbers_that_can_be_averaged_are_kept():
+    said = {"good": 0.5, "inf": math.inf, "nan": math.nan, "huge": 1.5e308, "text": "x", "list": [1], "none": None}
+    header = pb.UpdateHeader()
+    header.metrics.update(said)
+    assert about_from_proto(header).metrics == {"good": 0.5}
 
 
 def test_a_type_that_nobody_knows_is_refused():

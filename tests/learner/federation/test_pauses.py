@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import shutil
 import stat
 
@@ -288,6 +289,27 @@ async def test_a_wrong_answer_fails_its_task_and_counts_against_its_node(tmp_pat
         await bench.until(lambda: federation.core.state is FederationState.FINISHED)
         found = {update.node_id: update.refusal for update in federation.core.history[-1].updates}
         assert found == {"a": "TASK_FAILED", "b": ""}
+
+
+@pytest.mark.parametrize("samples", ["x", math.inf, 1.5e308])
+async def test_a_wrong_evaluation_costs_its_node_and_not_the_federation(tmp_path, samples):
+    scheduler = Scheduler()
+    async with serve([scheduler.service]) as address, serving(tmp_path / "f", address) as bench:
+        federation = await bench.start(nodes=("a", "b"), rounds=1, evaluation={"interval_rounds": 1})
+        await bench.until(lambda: len(scheduler.tasks) == 2)
+        for node, assignment in dict(federation.core.assignments).items():
+            await bench.submit(assignment, vector_of(node, 1))
+        await bench.until(lambda: len(scheduler.tasks) == 4)
+        for task in list(scheduler.tasks.values())[2:]:
+            node = task.placement.node_id
+            judged = {node: {"samples": samples if node == "a" else 3, "metrics": {"loss": 0.5}}}
+            state, result = task_pb2.TASK_STATE_SUCCEEDED, payload_to_proto({"judged": judged})
+            scheduler.outcomes.put_nowait(task_pb2.Outcome(task_id=task.task_id, state=state, result=result))
+        await bench.until(lambda: federation.core.state is not FederationState.RUNNING)
+        assert federation.core.state is FederationState.FINISHED, federation.core.reason
+        (record,) = federation.core.history
+        assert record.metrics["evaluation/loss"] == 0.5
+        assert [update.node_id for update in record.updates if update.refusal == "BAD_ANSWER"] == ["a"]
 
 
 async def test_what_a_learning_task_raised_is_told_in_the_round_with_its_place(tmp_path):
