@@ -105,6 +105,15 @@ class Fleet:
                     found += os.stat(os.path.join(folder, file)).st_size
         return found / 2**20
 
+    def readable_by_others(self) -> list[Path]:
+        """Of what the services wrote."""
+        found = []
+        for folder, _, files in os.walk(self.folder):
+            for file in [Path(folder, name) for name in files if self._tokens not in Path(folder, name).parents]:
+                with suppress(FileNotFoundError):
+                    found += [file] if file.stat().st_mode & 0o007 else []
+        return found
+
     def _server(self, address: str) -> dict[str, Any]:
         return {
             "listen.port": address.rpartition(":")[2],
@@ -133,6 +142,8 @@ def _resident(pid: int) -> float:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     with ExitStack() as stack:
+        # As most shells have it, so that what services write is their own doing.
+        stack.callback(os.umask, os.umask(0o022))
         fleet = Fleet(tmp_path, stack)
         fleet.start()
         yield fleet
@@ -238,6 +249,7 @@ async def test_a_hostile_actor_neither_stops_nor_starves_nor_fills_an_honest_fle
     assert all(process.running for process in fleet.processes.values())
     assert max(more.values()) <= 200
     assert fleet.disk() - disk <= 50
+    assert not fleet.readable_by_others()
 
     training, federation = await watcher.training(), await watcher.federation()
     assert training.state == training_pb.TRAINING_STATE_RUNNING, training.reason

@@ -3,6 +3,7 @@ import io
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from parlmesh.config import LogConfig
 from parlmesh.telemetry import bind, configure_logging, get_logger
+from parlmesh.telemetry.log_rate_limit import BY_EVENT, LEFT_OUT, LineLimit
 
 log = get_logger("parlmesh.test")
 
@@ -205,6 +207,22 @@ def test_no_character_that_does_not_show_reaches_the_stream(
     text = stream.getvalue()
     assert text.replace("\n", "").isprintable()
     assert not [line for line in text.splitlines() if line.startswith("12:00:00.000")]
+
+
+def test_a_flood_of_one_event_does_not_fill_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream, refused = logging_to(monkeypatch), BY_EVENT["call_refused"]
+    audit = get_logger("parlmesh.audit")
+    started = time.monotonic()
+    for _ in range(5000):
+        audit.warning("call_refused", method="/parlmesh.v1.SchedulerService/ListTasks")
+    most = refused.burst + refused.per_second * (time.monotonic() - started + 1.0)
+    (limit,) = [
+        each for handler in logging.getLogger().handlers for each in handler.filters if isinstance(each, LineLimit)
+    ]
+    limit.tell()
+    *written, told = lines(stream)
+    assert refused.burst <= len(written) <= most
+    assert (told["event"], told["by_event"]) == (LEFT_OUT, {"call_refused": 5000 - len(written)})
 
 
 def test_a_program_that_has_set_no_logging_up_sees_the_fields_too(
