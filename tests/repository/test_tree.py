@@ -15,7 +15,7 @@ BEHAVIOURS = {
     "scheduler/core": {"allowances", "commands", "dispatch", "leases", "state_machine"},
     "scheduler/simulation": {"simulation"},
     "scheduler/store": {"damage", "stores"},
-    "learner/experience": {"experience"},
+    "learner/experience": {"experience", "largest_values"},
     "learner/federation": {"canaries", "liars", "steering"},
     "learner/runs": {"differing_play", "resume"},
     "actor/federation": {"model_watch"},
