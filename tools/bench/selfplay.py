@@ -168,8 +168,10 @@ def main(options: Options) -> None:
         print(name, found[name], file=sys.stderr)
     if not options.quick:
         found["connect_four"] |= fleet(_FLEET_STEPS)
-        runs = [connect_four(seed, given.steps) for seed in seeds]
-        print("connect_four", runs, file=sys.stderr)
+        runs = []
+        for seed in seeds:
+            runs.append(connect_four(seed, given.steps))
+            print("connect_four", runs[-1], file=sys.stderr)
         found["connect_four"]["trained"] = runs
         # As many steps; a step of the peer's is a move of either side, one of ours that of the learning side.
         for name in options.peers:
