@@ -13,10 +13,10 @@ from ..games.game import Verdict
 from .board_planes import PLANES, WHITE, planes_of
 from .impasse import Rule, declared
 from .move_numbers import HAND_TYPES, OURS, Form, move_table
+from .repetition import Past
 
 try:
     from rsshogi.core import Board, Move
-    from rsshogi.types import RepetitionState
 except ImportError as error:
     raise ImportError("shogi needs rsshogi: pip install parlmesh[games]") from error
 
@@ -61,6 +61,8 @@ class Shogi:
         self.boards = [Board(sfen) for _ in range(count)]
         self._legal: list[list[Move]] = [board.legal_moves() for board in self.boards]
         first = self.boards[0]
+        self._first_position = int(first.zobrist_hash())
+        self._past = [Past(self._first_position) for _ in range(count)]
         self._first_cells, self._first_hands = cells_of(first), hands_of(first)
         self._first_colour = int(first.turn)
         self._cells = np.repeat(self._first_cells[None], count, axis=0)
@@ -73,6 +75,7 @@ class Shogi:
         for index in which.tolist():
             board = self.boards[index] = Board(self._sfen)
             self._legal[index] = board.legal_moves()
+            self._past[index] = Past(self._first_position)
         self._cells[which], self._hands[which] = self._first_cells, self._first_hands
         self._made[which] = 0
         self._over[which] = False
@@ -103,10 +106,8 @@ class Shogi:
             if not legal:
                 verdicts[row] = Verdict.WON
                 continue
-            checked[row] = board.is_in_check()
-            repeated = board.repetition_state()
-            if repeated != RepetitionState.NONE:
-                verdicts[row] = _repeated(repeated)
+            checked[row] = check = board.is_in_check()
+            verdicts[row] = self._past[index].add(board.zobrist_hash(), check=check)
         self._mirror(which, codes, colours)
         self._made[which] += 1
         open_rows = verdicts == Verdict.GOES_ON
@@ -141,16 +142,17 @@ class Shogi:
         found = copy.copy(self)
         found.count = count
         found.boards = self.boards[:1] * count
-        found._legal = [[]] * count
+        found._legal, found._past = [[]] * count, self._past[:1] * count
         found._cells, found._hands = np.zeros((count, 81), np.uint8), np.zeros((count, 2, 7), np.uint8)
         found._made, found._over = np.zeros(count, np.int64), np.zeros(count, np.bool_)
         return found
 
     def copy_from(self, which: Array, source: Self, rows: Array) -> None:
-        """A board brings its past with it, which repetitions are counted in."""
+        """A game brings its past with it, which repetitions are counted in."""
         for index, row in zip(which.tolist(), rows.tolist(), strict=True):
             self.boards[index] = source.boards[row].copy()
             self._legal[index] = source._legal[row]
+            self._past[index] = source._past[row].copy()
         for name in ("_cells", "_hands", "_made", "_over"):
             getattr(self, name)[which] = getattr(source, name)[rows]
 
@@ -220,15 +222,6 @@ class Shogi:
             kind = (codes[dropping] >> 7) & _SQUARE
             np.subtract.at(self._hands, (games, colour, _HAND_PLACE[kind]), 1)
             self._cells[games, target[dropping]] = kind + WHITE * colour
-
-
-def _repeated(state: RepetitionState) -> Verdict:
-    """rsshogi speaks for the side to move, verdicts for the side that moved."""
-    if state == RepetitionState.DRAW:
-        return Verdict.DRAWN
-    if state == RepetitionState.WIN:
-        return Verdict.LOST
-    return Verdict.WON if state == RepetitionState.LOSE else Verdict.GOES_ON
 
 
 def cells_of(board: Board) -> Array:

@@ -79,6 +79,7 @@ def test_numbers_and_moves_are_each_others_inverse():
             np.testing.assert_array_equal(table.move[colour, numbers], codes)
 
 
+CHASE = "4k4/9/9/9/9/9/9/R8/4K4 b - 1"
 MATE = "4k4/9/4P4/9/9/9/9/9/4K4 b G 1"
 
 
@@ -195,6 +196,43 @@ def repetition(past):
     # From the first of them on, the moves of the side that moved last and those of the other.
     ours, theirs = (all(check for _, check in past[-first : same[0] : -2]) for first in (1, 2))
     return Verdict.LOST if ours else Verdict.WON if theirs else Verdict.DRAWN
+
+
+def checking(board, moves):
+    """Those of the moves that give check."""
+    found = []
+    for move in moves:
+        board.push_move(move)
+        if board.is_in_check():
+            found.append(move)
+        board.pop()
+    return found
+
+
+@pytest.mark.parametrize("sfen", [CHASE, turned(CHASE)], ids=["black", "white"])
+def test_repetitions_and_perpetual_checks_are_those_of_a_counter(sfen):
+    # Random games hardly ever repeat a position: here a rook chases a king, and both choose among two moves.
+    rng, which = np.random.default_rng(3), np.arange(30)
+    games, ended = Shogi(30, sfen=sfen, max_plies=400, impasse="none"), []
+    past = [[(sfen.rsplit(" ", 1)[0], False)] for _ in which]
+    while len(which):
+        moves = []
+        for index in which.tolist():
+            legal = games.boards[index].legal_moves()
+            checks = checking(games.boards[index], legal) if index % 3 else []
+            choice = sorted(checks or legal, key=int)[-2:]
+            moves.append(games.number(index, choice[rng.integers(len(choice))]))
+        verdicts = games.play(which, np.array(moves))
+        for index, verdict in zip(which.tolist(), verdicts.tolist(), strict=True):
+            board = games.boards[index]
+            past[index].append((board.to_sfen().rsplit(" ", 1)[0], board.is_in_check()))
+            repeated = repetition(past[index])
+            assert verdict in ((Verdict.GOES_ON, Verdict.LIMIT, Verdict.WON) if repeated is None else (repeated,))
+            assert verdict != Verdict.WON or repeated is not None or not board.legal_moves()
+            if repeated is not None:
+                ended.append(repeated)
+        which = which[verdicts == Verdict.GOES_ON]
+    assert set(ended) == {Verdict.DRAWN, Verdict.LOST, Verdict.WON}
 
 
 @pytest.mark.slow
