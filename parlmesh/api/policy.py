@@ -118,10 +118,10 @@ def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
     if not abouts:
         raise NotFound(f"{folder} has no model yet", reason="NO_MODEL")
     promoted = _read(models / "promoted.json").get("version")
-    if promoted and not best:
-        return models / f"v{int(promoted):08d}.safetensors"
-    returns = {name: about.get("metadata", {}).get("evaluation_return") for name, about in abouts.items()}
-    evaluated = [name for name, value in returns.items() if value is not None]
+    if isinstance(promoted, int) and promoted > 0 and not best:
+        return chosen_model(folder, promoted)
+    returns = {name: _metadata(about).get("evaluation_return") for name, about in abouts.items()}
+    evaluated = [name for name, value in returns.items() if isinstance(value, (int, float))]
     if best and not evaluated:
         raise NotFound(f"no model of {folder} was evaluated, so none is the best", reason="NO_MODEL")
     found = max(evaluated, key=lambda name: (returns[name], name), default=max(abouts))
@@ -130,7 +130,7 @@ def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
 
 def known_of(model: Path) -> dict[str, Any]:
     """What a run's folder knows of one of its models: environment, algorithm, steps, evaluation_return and the like."""
-    return dict(_read(model.with_suffix(".json")).get("metadata") or {})
+    return _metadata(_read(model.with_suffix(".json")))
 
 
 def _environment_of(folder: Path) -> dict[str, Any]:
@@ -141,9 +141,15 @@ def _environment_of(folder: Path) -> dict[str, Any]:
         return {}
 
 
+def _metadata(about: dict[str, Any]) -> dict[str, Any]:
+    found = about.get("metadata")
+    return found if isinstance(found, dict) else {}
+
+
 def _read(path: Path) -> dict[str, Any]:
+    """Empty when it is gone or damaged: what is known of a model is less than the model."""
     try:
         found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -122,7 +122,7 @@ def mesh_of(
 
 
 def _stray(name: str, end: str) -> InvalidInput:
-    return InvalidInput(f"{name}: a link names the node {end!r}, which is not there", reason="TOPOLOGY")
+    return InvalidInput(f"{name}: a link names the node {end!r:.200}, which is not there", reason="TOPOLOGY")
 
 
 def _check(name: str, nodes: Sequence[str], edges: int) -> None:

@@ -40,7 +40,9 @@ class Demands:
         for source, target, volume in rows:
             for end in (source, target):
                 if end not in number:
-                    raise InvalidInput(f"a demand names the node {end!r}, which {mesh.name} has not", reason="DEMANDS")
+                    raise InvalidInput(
+                        f"a demand names the node {end!r:.200}, which {mesh.name} has not", reason="DEMANDS"
+                    )
             if not 0 <= volume < float("inf"):
                 raise InvalidInput(
                     f"the demand {source} – {target} is {volume}; it must be 0 or more", reason="DEMANDS"
@@ -128,9 +130,18 @@ def read_demands(mesh: Mesh, file: Path) -> Demands:
             return Demands.of(mesh, sndlib_network(text).demands)
         rows = _json_rows(json.loads(text)) if text.lstrip()[:1] in "[{" else list(csv.DictReader(text.splitlines()))
         return Demands.of(mesh, [_row(file, row) for row in rows])
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, csv.Error, ParseError) as error:
+    except (
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        csv.Error,
+        ParseError,
+    ) as error:
         raise InvalidInput(
-            f"{file} must be CSV with the columns {', '.join(_COLUMNS)}, JSON with these keys, or SNDlib: {error!r}",
+            f"{file} must be CSV with the columns {', '.join(_COLUMNS)}, JSON with these keys or SNDlib: {error!r:.99}",
             reason="DEMANDS",
         ) from error
 
@@ -144,7 +155,7 @@ def _row(file: Path, row: dict[str, Any]) -> tuple[str, str, float]:
     volume = next((row[key] for key in ("volume", "demandValue", "demand_value") if key in row), None)
     number = as_number(volume)
     if number is None:
-        raise InvalidInput(f"{file}: a demand needs a volume, got {volume!r}", reason="DEMANDS")
+        raise InvalidInput(f"{file}: a demand needs a volume, got {volume!r:.200}", reason="DEMANDS")
     return str(row["source"]), str(row["target"]), number
 
 

@@ -6,18 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from parlmesh.errors import ConfigError, InvalidInput, NotFound
 
-from .certificates import Pair, issue, make_authority
+from .certificates import Pair, hosts_of, issue, make_authority
 from .identity import Role
 from .secret_files import refuse_existing, write_file
 
 AUTHORITY = "ca"
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+# What parsing a certificate raises besides ValueError.
+_UNREADABLE = (x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 
 
 def write_authority(folder: Path, *, name: str, days: int, force: bool) -> tuple[Path, Path]:
@@ -75,7 +78,7 @@ def read_pair(certificate: Path, key: Path) -> Pair:
     chain = read_certificates(certificate)
     try:
         found = serialization.load_pem_private_key(_read(key), password=None)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{key} is not an unencrypted PEM private key", reason="SECURITY", file=key) from error
     if not isinstance(found, ec.EllipticCurvePrivateKey) or not isinstance(found.curve, ec.SECP256R1):
         raise ConfigError(f"{key} is not an ECDSA P-256 key", reason="SECURITY", file=key)
@@ -87,8 +90,13 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 def read_certificates(file: Path) -> list[x509.Certificate]:
     """Every certificate of a PEM file, at least one."""
     try:
-        return x509.load_pem_x509_certificates(_read(file))
-    except ValueError as error:
+        found = x509.load_pem_x509_certificates(_read(file))
+        for certificate in found:
+            # Both are parsed only when they are asked for, which may be in the middle of somebody's call.
+            certificate.public_key()
+            hosts_of(certificate)
+        return found
+    except (ValueError, UnsupportedAlgorithm, *_UNREADABLE) as error:
         raise ConfigError(f"{file} holds no PEM certificate", reason="SECURITY", file=file) from error
 
 

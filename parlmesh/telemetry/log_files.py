@@ -101,7 +101,7 @@ def line_of(process: str, text: str) -> LogLine:
     """A line of JSON as a sentence; anything else harmless and as it is."""
     try:
         fields: Any = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict) or "event" not in fields:
         return LogLine(process, "", "", visible(text))

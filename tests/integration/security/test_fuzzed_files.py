@@ -4,7 +4,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,10 @@ from learner.federation.journal import Journal, encode, read_journal
 from learner.federation.noise_key import NoiseKey
 from learner.federation.rules import events
 from learner.files.checkpoint import Checkpoint, CheckpointFolder, CheckpointsGone
+from learner.files.kept_models import ModelFolder
 from learner.policies.version_numbers import VERSIONS_FILE, Versions
 from learner.runs.run_file import RUN_FILE, RunRecord, read_record
+from parlmesh.api.policy import chosen_model, known_of
 from parlmesh.config import load
 from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
@@ -29,13 +31,19 @@ from parlmesh.federation.model_file import read_model
 from parlmesh.high_water_mark import Witness
 from parlmesh.local.process_configs import RunPaths, read_incarnations
 from parlmesh.mesh.formats import read_mesh
+from parlmesh.mesh.traffic import read_demands
 from parlmesh.policies import PolicySpec, pack_policy, unpack_policy
 from parlmesh.security import Role
+from parlmesh.security.certificates import hosts_of
 from parlmesh.security.config import IssuerConfig
 from parlmesh.security.openid_tokens import Keys
+from parlmesh.security.pem_files import read_pair, write_authority, write_certificate
 from parlmesh.security.revocation import read_revoked
 from parlmesh.security.tokens import read_rows, write_token
+from parlmesh.telemetry.log_files import line_of
 from parlmesh.types import ActionSpec
+from parlmesh.worlds.cluster.parameter_fit import COLUMNS, read_records
+from parlmesh.worlds.placement.load_patterns import read_trace
 from scheduler.config import SchedulerConfig
 from scheduler.journal import records
 from tests.integration.security.fuzzing import Fuzzer
@@ -43,6 +51,7 @@ from tests.integration.security.fuzzing import Fuzzer
 SHORT_SECONDS = 0.4
 NIGHTLY_SECONDS = 300.0
 SLOWEST_SECONDS = 5.0
+DEEP = b"[" * 1_100
 
 
 class Format(NamedTuple):
@@ -172,6 +181,79 @@ def mesh(folder: Path) -> Format:
     return Format(folder / "mesh.json", read_mesh)
 
 
+def model_folder(folder: Path) -> ModelFolder:
+    models = ModelFolder(folder / "models", "r", kept=2)
+    for version in (1, 2):
+        models.add(version, b"weights", {"evaluation_return": float(version), "environment": {"id": "CartPole-v1"}})
+    models.promote(1)
+    return models
+
+
+def kept_model(folder: Path) -> Format:
+    models = model_folder(folder)
+    return Format(folder / "models/v00000002.json", lambda file: (models.newest_first(), models.get(2)))
+
+
+def promotion(folder: Path) -> Format:
+    models = model_folder(folder)
+    return Format(folder / "models/promoted.json", lambda file: models.get())
+
+
+def model_of_a_folder(folder: Path) -> Format:
+    model_folder(folder)
+    (folder / "models/promoted.json").unlink()
+    return Format(folder / "models/v00000002.json", lambda file: (chosen_model(folder, 0), known_of(file)))
+
+
+def promotion_of_a_folder(folder: Path) -> Format:
+    model_folder(folder)
+    return Format(folder / "models/promoted.json", lambda file: chosen_model(folder, 0).read_bytes())
+
+
+def certificate(folder: Path) -> Format:
+    write_authority(folder, name="ours", days=1, force=False)
+    file, key = write_certificate(folder, "server", role=None, hosts=["127.0.0.1"], days=1, force=False)
+    return Format(file, lambda file: hosts_of(read_pair(file, key).certificate))
+
+
+def private_key(folder: Path) -> Format:
+    certificate, key = write_authority(folder, name="ours", days=1, force=False)
+    return Format(key, lambda file: read_pair(certificate, file))
+
+
+def log_line(folder: Path) -> Format:
+    line = {"time": "1", "level": "error", "event": "lost", "node": {"name": "a"}, "exception": "Traceback\nE"}
+    (folder / "log").write_text(json.dumps(line))
+    return Format(folder / "log", lambda file: line_of("actor-0", file.read_text(errors="replace")))
+
+
+def graphml(folder: Path) -> Format:
+    edge = '<edge source="a" target="b"><data key="d0">1.5</data></edge>'
+    head = '<key id="d0" for="edge" attr.name="cost" attr.type="double"/>'
+    graph = f'{head}<graph edgedefault="undirected"><node id="a"/><node id="b"/>{edge}</graph>'
+    file = folder / "mesh.graphml"
+    file.write_text(f'<graphml xmlns="http://graphml.graphdrawing.org/xmlns">{graph}</graphml>')
+    return Format(file, read_mesh)
+
+
+def demands(folder: Path) -> Format:
+    found = read_mesh(mesh(folder).file)
+    rows = [{"source": "a", "target": "b", "volume": 3}, {"source": "b", "target": "c", "volume": 0.5}]
+    (folder / "demands.json").write_text(json.dumps({"demands": rows}))
+    return Format(folder / "demands.json", lambda file: read_demands(found, file))
+
+
+def load_trace(folder: Path) -> Format:
+    (folder / "trace.csv").write_text("time,load\n1,2.0\n2,3.5\n3,1e2\n4,0\n")
+    return Format(folder / "trace.csv", lambda file: read_trace(file, "all"))
+
+
+def pod_metrics(folder: Path) -> Format:
+    rows = [COLUMNS, *(("1", "web", "2", "30.5", "12") for _ in range(4))]
+    (folder / "metrics.csv").write_text("".join(f"{','.join(row)}\n" for row in rows))
+    return Format(folder / "metrics.csv", read_records)
+
+
 FORMATS = [
     policy,
     model,
@@ -191,6 +273,17 @@ FORMATS = [
     witness,
     incarnations,
     mesh,
+    kept_model,
+    promotion,
+    model_of_a_folder,
+    promotion_of_a_folder,
+    certificate,
+    private_key,
+    log_line,
+    graphml,
+    demands,
+    load_trace,
+    pod_metrics,
 ]
 
 
@@ -226,6 +319,16 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize("make", [make for make in FORMATS if make is not checkpoint], ids=lambda make: make.__name__)
+def test_a_file_that_is_nested_without_end_is_refused_or_passed_over(
+    tmp_path: Path, make: Callable[[Path], Format]
+) -> None:
+    found = make(tmp_path)
+    found.file.write_bytes(DEEP)
+    with quiet(), suppress(FleetError, CheckpointsGone):
+        found.read(found.file)
 
 
 @pytest.mark.parametrize(
