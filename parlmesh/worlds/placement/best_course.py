@@ -36,80 +36,85 @@ class CourseSearch:
     """For one cluster; episodes share what depends on the users' sites and the nodes that are up alone."""
 
     def __init__(self, cluster: Cluster, settings: PlacementSettings) -> None:
-        self._cluster, self._settings = cluster, settings
+        self.cluster, self.settings = cluster, settings
         nodes, deployments, most = len(cluster.nodes), len(cluster.deployments), settings.max_replicas
         ways, operations = comb(nodes + most, nodes), operation_count(nodes)
         if (ways * operations) ** deployments > _LARGEST:
             raise InvalidInput("the best course is for small clusters, such as 3 nodes, 2 deployments and 5 replicas")
-        self._alone = np.array([way for way in product(range(most + 1), repeat=nodes) if sum(way) <= most])
+        self.alone = np.array([way for way in product(range(most + 1), repeat=nodes) if sum(way) <= most])
         """Ways to place one deployment [P, N]."""
         self._digits = (most + 1) ** np.arange(nodes)
         self._alone_at = np.zeros((most + 1) ** nodes, np.int64)
-        self._alone_at[self._alone @ self._digits] = np.arange(ways)
-        pods = self._alone[list(product(range(ways), repeat=deployments))].transpose(0, 2, 1)
-        self._pods = pods[(pods @ cluster.need <= cluster.capacity).all(axis=(1, 2))]
+        self._alone_at[self.alone @ self._digits] = np.arange(ways)
+        pods = self.alone[list(product(range(ways), repeat=deployments))].transpose(0, 2, 1)
+        self.pods = pods[(pods @ cluster.need <= cluster.capacity).all(axis=(1, 2))]
         """Ways to place them all [S, N, D]."""
         self._ways = ways ** np.arange(deployments)
         self._at = np.zeros(ways**deployments, np.int64)
-        self._at[self._each_alone(self._pods) @ self._ways] = np.arange(len(self._pods))
-        self._operations = np.array(list(product(range(operations), repeat=deployments)))
-        self._world = Simulation(cluster, settings, len(self._pods))
+        self._at[self._each_alone(self.pods) @ self._ways] = np.arange(len(self.pods))
+        self.operations = np.array(list(product(range(operations), repeat=deployments)))
+        self._world = Simulation(cluster, settings, len(self.pods))
         self._known: dict[bytes, tuple[Array, Array, Array]] = {}
 
     def best(self, conditions: Conditions, pods: Array) -> Course:
         """The best course from where pods are [N, D]."""
-        steps = self._settings.episode_steps
-        value, choices = np.zeros(len(self._pods)), np.zeros((steps, len(self._pods)), np.int64)
+        steps = self.settings.episode_steps
+        value, choices = np.zeros(len(self.pods)), np.zeros((steps, len(self.pods)), np.int64)
         for step in reversed(range(steps)):
-            earned = self._earned(conditions, step, value)
+            earned = self.earned(conditions, step, conditions.load[step + 1], value)
             choices[step], value = earned.argmax(axis=1), earned.max(axis=1)
-        at = int(self._index(pods[None])[0])
+        at = self.at(pods)
         bound, operations = float(value[at]) / steps, []
         for step in range(steps):
             choice = choices[step, at]
-            operations.append(self._operations[choice])
+            operations.append(self.operations[choice])
             wanted, _, _ = self._done(conditions.site[step], conditions.alive[step])
             at = int(self._left(conditions.alive[step + 1])[wanted[at, choice]])
         return Course(bound, np.stack(operations))
 
-    def _earned(self, conditions: Conditions, step: int, value: Array) -> Array:
-        """From every placement by every operation [S, A]: the reward of the step and of all that follow."""
+    def at(self, pods: Array) -> int:
+        """The number of a placement [N, D]."""
+        return int(self._index(pods[None])[0])
+
+    def earned(self, conditions: Conditions, step: int, load: Array, value: Array) -> Array:
+        """From every placement by every operation [S, A]: the reward of the step under this load [D], and then what the
+        placement that it leads to is worth [S]."""
         wanted, refused, serving = self._done(conditions.site[step], conditions.alive[step])
-        load, site, alive = conditions.load[step + 1], conditions.site[step + 1], conditions.alive[step + 1]
-        left, weights = self._left(alive), self._settings.weights
-        self._world.alive = alive[None].repeat(len(self._pods), axis=0)
-        resource, balance = self._world.reservation(self._pods[left] @ self._cluster.need)
+        site, alive = conditions.site[step + 1], conditions.alive[step + 1]
+        left, weights = self._left(alive), self.settings.weights
+        self._world.alive = alive[None].repeat(len(self.pods), axis=0)
+        resource, balance = self._world.reservation(self.pods[left] @ self.cluster.need)
         kept = value[left] - weights.resource * resource - weights.balance * balance
         earned: Array = kept[wanted] - weights.refused * refused
-        latency = self._latency(load, site, alive)
+        latency = self.milliseconds(load, site, alive)
         for deployment, share in enumerate(load / load.sum()):
             earned -= (weights.latency * share / 100.0 * latency[:, deployment])[serving[:, :, deployment]]
         return earned
 
-    def _latency(self, load: Array, site: Array, alive: Array) -> Array:
-        """Milliseconds by how a deployment is placed [P, D], with nothing waiting from before."""
-        serving = np.where(alive, self._alone, 0)[:, :, None].repeat(len(load), axis=2)
+    def milliseconds(self, load: Array, site: Array, alive: Array) -> Array:
+        """Of a request by how its deployment is placed [P, D], with nothing waiting from before."""
+        serving = np.where(alive, self.alone, 0)[:, :, None].repeat(len(load), axis=2)
         distance, nothing = self._world.users_distance[:, site], np.zeros((len(serving), len(load)))
         milliseconds, _, _ = self._world.latency(serving, nothing, nothing + load, distance[None])
         return milliseconds
 
     def _left(self, alive: Array) -> Array:
         """What is left of every placement [S] when these nodes alone are up."""
-        return self._index(np.where(alive[:, None], self._pods, 0))
+        return self._index(np.where(alive[:, None], self.pods, 0))
 
     def _done(self, site: Array, alive: Array) -> tuple[Array, Array, Array]:
         """By every operation: where pods are wanted [S, A], how many were refused, which serve meanwhile [S, A, D]."""
         key = site.tobytes() + alive.tobytes()
         if key not in self._known:
-            count, world = len(self._pods), self._world
-            world.pods, world.alive = self._pods, alive[None].repeat(count, axis=0)
+            count, world = len(self.pods), self._world
+            world.pods, world.alive = self.pods, alive[None].repeat(count, axis=0)
             world.distance = world.users_distance[:, site][None].repeat(count, axis=0)
             world.reserve()
-            done = [apply_operations(world, each[None].repeat(count, axis=0)) for each in self._operations]
+            done = [apply_operations(world, each[None].repeat(count, axis=0)) for each in self.operations]
             self._known[key] = (
                 np.stack([self._index(wanted) for wanted, _ in done], axis=1),
                 np.stack([refused for _, refused in done], axis=1),
-                np.stack([self._each_alone(np.minimum(self._pods, wanted)) for wanted, _ in done], axis=1),
+                np.stack([self._each_alone(np.minimum(self.pods, wanted)) for wanted, _ in done], axis=1),
             )
         return self._known[key]
 

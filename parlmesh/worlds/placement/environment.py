@@ -31,12 +31,12 @@ class PlacementVectorEnv(WorldVectorEnv):
         self.simulation = Simulation(read.build_cluster(version), read, num_envs)
         self.view = VIEWS[version](self.simulation)
         super().__init__(num_envs, self.view.observation_space, self.view.action_space)
-        self._trace = read_trace(read.trace, read.trace_part) if read.trace is not None else None
+        self.trace = read_trace(read.trace, read.trace_part) if read.trace is not None else None
 
     def begin(self, which: Array) -> None:
         """Draws the conditions of whole episodes."""
         world = self.simulation
-        drawn = [drawn_conditions(world.cluster, world.settings, self._trace, self.rngs[episode]) for episode in which]
+        drawn = [drawn_conditions(world.cluster, world.settings, self.trace, self.rngs[episode]) for episode in which]
         world.begin(which, drawn)
 
     def observe(self) -> Any:

@@ -32,13 +32,21 @@ def drawn_conditions(
 ) -> Conditions:
     """Those of one episode. Row 0 is what is seen before the first step."""
     steps, deployments, nodes = settings.episode_steps + 1, len(cluster.deployments), len(cluster.nodes)
-    kinds: list[str] = [settings.profile] * deployments
-    if settings.profile == "mixed":
-        kinds = [KINDS[index] for index in rng.integers(len(KINDS), size=deployments)]
-    shape = np.stack([factors(kind, steps, settings.day_steps, rng, trace) for kind in kinds], axis=1)
+    _, shape = drawn_profiles(deployments, settings, trace, rng)
     noise = 1.0 + settings.load_noise * rng.standard_normal((steps, deployments))
     load = cluster.request_rate * settings.load_scale * shape * np.maximum(noise, 0.0)
     return Conditions(load, _sites(cluster, settings, steps, rng), _alive(nodes, settings, steps, rng))
+
+
+def drawn_profiles(
+    deployments: int, settings: PlacementSettings, trace: Array | None, rng: np.random.Generator
+) -> tuple[list[str], Array]:
+    """What an episode's generator gives first: how the load of each deployment changes, and its factors [T+1, D]."""
+    kinds: list[str] = [settings.profile] * deployments
+    if settings.profile == "mixed":
+        kinds = [KINDS[index] for index in rng.integers(len(KINDS), size=deployments)]
+    steps = settings.episode_steps + 1
+    return kinds, np.stack([factors(kind, steps, settings.day_steps, rng, trace) for kind in kinds], axis=1)
 
 
 def _sites(cluster: Cluster, settings: PlacementSettings, steps: int, rng: np.random.Generator) -> Array:

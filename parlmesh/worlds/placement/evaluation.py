@@ -14,6 +14,8 @@ from parlmesh.types import Array
 from .baselines import BASELINES, TARGET_UTILISATION, Random
 from .best_course import CourseSearch
 from .environment import PlacementVectorEnv
+from .episode_conditions import drawn_profiles
+from .unforeseen_bursts import InsuredSearch
 
 Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
 Decide: TypeAlias = Callable[[Any], Stepped]
@@ -94,6 +96,25 @@ def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tu
     operations = iter(np.stack([course.operations for course in courses], axis=1))
     reached = _played(envs, seed, lambda seen: envs.step(next(operations)))
     return float(np.mean([course.bound for course in courses])), reached
+
+
+def evaluate_insured(settings: Mapping[str, Any], episodes: int, seed: int) -> Evaluation:
+    """The best operations of v3 when all that comes is known beforehand but bursts."""
+    envs = _make(3, settings, episodes)
+    envs.reset(seed=seed)
+    world = envs.simulation
+    search = InsuredSearch(world.cluster, world.settings)
+    plans = []
+    for episode in range(episodes):
+        rng = np.random.default_rng(seed + episode)
+        kinds, factors = drawn_profiles(len(world.cluster.deployments), world.settings, envs.trace, rng)
+        plans.append(search.plan(world.coming(episode), kinds, factors))
+
+    def decide(seen: Any) -> Stepped:
+        step = int(world.time[0])
+        return envs.step(np.stack([plan.operations(step, pods) for plan, pods in zip(plans, world.pods, strict=True)]))
+
+    return _played(envs, seed, decide)
 
 
 def _make(version: int, settings: Mapping[str, Any], episodes: int) -> PlacementVectorEnv:

@@ -13,8 +13,8 @@ _LARGEST_TRACE_BYTES = 64 * 1024 * 1024
 _FIRST_PART = 2 / 3
 KINDS = ("steady", "daily", "bursty")
 
-# A burst comes once in so many steps, lasts so many, and multiplies the load by up to so much.
-_BURST_EVERY, _BURST_STEPS, _BURST_FACTORS = 40.0, 12.0, (1.4, 2.2)
+# A burst comes once in so many steps, lasts so many, and multiplies the load by up to so much; else it is calm.
+BURST_EVERY, BURST_STEPS, BURST_FACTORS, CALM = 40.0, 12.0, (1.4, 2.2), 0.8
 _DAILY_SWING = (0.3, 0.7)
 
 
@@ -33,11 +33,11 @@ def factors(kind: str, steps: int, day_steps: int, rng: np.random.Generator, tra
 
 
 def _bursts(steps: int, rng: np.random.Generator) -> Array:
-    found = np.full(steps, 0.8)
+    found = np.full(steps, CALM)
     at = 0
     while True:
-        at += 1 + int(rng.exponential(_BURST_EVERY))
-        lasts, factor = 1 + int(rng.exponential(_BURST_STEPS)), rng.uniform(*_BURST_FACTORS)
+        at += 1 + int(rng.exponential(BURST_EVERY))
+        lasts, factor = 1 + int(rng.exponential(BURST_STEPS)), rng.uniform(*BURST_FACTORS)
         if at >= steps:
             return found
         found[at : at + lasts] = factor

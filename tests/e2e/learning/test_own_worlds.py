@@ -11,7 +11,7 @@ from tools.bench.ours.worlds.world_training import judged_placement, judged_rout
 
 pytestmark = pytest.mark.e2e
 
-OWN = ("ppo-placement", "ppo-routing", "q-placement", "dqn-placement", "dqn-placement-v2")
+OWN = ("ppo-placement", "ppo-placement-small", "ppo-routing", "q-placement", "dqn-placement", "dqn-placement-v2")
 
 
 def up(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,82 @@
+"""The best operations for whoever knows all that comes but bursts. Nobody foresees these; one can insure against them.
+
+Exact but for the height of a burst, which is one of a few, and for what waits from one step to the next.
+"""
+
+from collections.abc import Sequence
+from itertools import product
+
+import numpy as np
+
+from parlmesh.types import Array
+
+from .best_course import CourseSearch
+from .episode_conditions import Conditions
+from .load_patterns import BURST_EVERY, BURST_FACTORS, BURST_STEPS, CALM
+
+_HEIGHTS = 5
+
+
+class InsuredSearch(CourseSearch):
+    """Whether a burst begins or ends in a step is a matter of chance; one that is there is seen."""
+
+    def plan(self, conditions: Conditions, kinds: Sequence[str], factors: Array) -> "Plan":
+        """The best operation of every step, placement and burst. Load is that of a profile's factors [T+1, D]."""
+        levels = [_levels() if kind == "bursty" else np.ones(1) for kind in kinds]
+        bursty = np.array([kind == "bursty" for kind in kinds])
+        chances: Array = np.ones((1, 1))
+        for level in levels:
+            chances = np.kron(chances, _chances(len(level) - 1))
+        steps, cases = self.settings.episode_steps, list(product(*levels))
+        value = np.zeros((len(cases), len(self.pods)))
+        choices = np.zeros((steps, *value.shape), np.int64)
+        for step in reversed(range(steps)):
+            calm = conditions.load[step + 1] / np.where(bursty, factors[step + 1], 1.0)
+            each = [self.earned(conditions, step, calm * case, value[at]) for at, case in enumerate(cases)]
+            expected = np.tensordot(chances, np.stack(each), axes=1)
+            choices[step], value = expected.argmax(axis=2), expected.max(axis=2)
+        return Plan(self, choices, [_case(levels, np.where(bursty, row, 1.0)) for row in factors])
+
+    def milliseconds(self, load: Array, site: Array, alive: Array) -> Array:
+        """Overload counts as the timeout: the half of it that is paid a step later is paid at once."""
+        capacity = np.maximum(np.where(alive, self.alone, 0).sum(axis=1)[:, None], 1) * self.cluster.service_rate
+        full = load > capacity * (1.0 + self.settings.timeout_ms / 1000.0 / self.settings.step_seconds)
+        found: Array = np.where(full, self.settings.timeout_ms, super().milliseconds(load, site, alive))
+        return found
+
+
+class Plan:
+    """For one episode."""
+
+    def __init__(self, search: InsuredSearch, choices: Array, cases: Sequence[int]) -> None:
+        self._search, self._choices, self._cases = search, choices, cases
+
+    def operations(self, step: int, pods: Array) -> Array:
+        """What to do [D] from where pods are [N, D]."""
+        found: Array = self._search.operations[self._choices[step, self._cases[step], self._search.at(pods)]]
+        return found
+
+
+def _levels() -> Array:
+    """The calm, and the heights in the middle of equal parts of their range."""
+    low, high = BURST_FACTORS
+    return np.concatenate(([CALM], low + (high - low) * (np.arange(_HEIGHTS) + 0.5) / _HEIGHTS))
+
+
+def _chances(heights: int) -> Array:
+    """From the calm or a burst of a height to what follows."""
+    if not heights:
+        return np.ones((1, 1))
+    # Times between bursts and their lengths are drawn without memory.
+    begins, ends = 1.0 - np.exp(-1.0 / BURST_EVERY), 1.0 - np.exp(-1.0 / BURST_STEPS)
+    found: Array = np.eye(1 + heights) * (1.0 - ends)
+    found[1:, 0] = ends
+    found[0] = begins / heights
+    found[0, 0] = 1.0 - begins
+    return found
+
+
+def _case(levels: Sequence[Array], factors: Array) -> int:
+    """The number of the case that is nearest to these factors [D]."""
+    nearest = [int(np.abs(level - factor).argmin()) for level, factor in zip(levels, factors, strict=True)]
+    return int(np.ravel_multi_index(nearest, [len(level) for level in levels]))
