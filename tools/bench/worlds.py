@@ -1,5 +1,6 @@
 """Worlds: steps a second, what presets learn beside every baseline and stable-baselines3, and what tuning gains."""
 
+import argparse
 import json
 import sys
 from pathlib import Path
@@ -151,10 +152,18 @@ def derived(findings: Findings) -> dict[str, float | None]:
     }
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    names = [measurement.name for measurement in plan(quick=False)]
+    parser.add_argument("--only", action="append", default=[], choices=names, help="one measurement; repeatable")
+
+
 def main(options: Options) -> None:
-    findings = measure(plan(options.quick), options)
-    print_report(rows(findings), derived(findings), findings, options, packages=PACKAGES)
+    only = options.more.only
+    findings = measure([each for each in plan(options.quick) if not only or each.name in only], options)
+    shown = [row for row in rows(findings) if not only or row.samples is not None or row.note]
+    ratios = {key: value for key, value in derived(findings).items() if not only or value is not None}
+    print_report(shown, ratios, findings, options, packages=PACKAGES)
 
 
 if __name__ == "__main__":
-    main(parse_options(__doc__, known=KNOWN_PEERS, usual=("sb3",)))
+    main(parse_options(__doc__, known=KNOWN_PEERS, usual=("sb3",), add_arguments=add_arguments))

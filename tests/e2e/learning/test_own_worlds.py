@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench.ours.worlds.world_training import judged_placement, judged_routing, trained
+from tools.bench.ours.worlds.world_training import (
+    SMALL_PRESET,
+    environment_of,
+    gaps,
+    judged_placement,
+    judged_routing,
+    small_cluster,
+    trained,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -51,6 +59,17 @@ def test_ppo_beats_every_baseline_on_conditions_that_it_never_saw(seed):
     found = judged_placement(policy, 3, {}, seed)
     reward = found.pop("reward")
     assert all(reward > other for other in found.values()), {"reward": reward, **found}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", range(3))
+def test_ppo_is_near_the_best_that_could_have_been_reached_on_a_small_cluster(seed):
+    cluster = small_cluster(environment_of(SMALL_PRESET)["kwargs"], seed)
+    policy, _ = trained(SMALL_PRESET, seed, 0, cluster)
+    found = gaps(judged_placement(policy, 3, cluster, seed)["reward"], cluster, seed)
+    assert found["gap"] <= 0.1, found
+    assert found["insured_gap"] <= 0.1, found
 
 
 @pytest.mark.slow

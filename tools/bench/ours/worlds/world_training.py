@@ -53,11 +53,11 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=0, help="0 = the preset's")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    environment = yaml.safe_load((PRESETS / f"{arguments.preset}.yaml").read_text())["training"]["environment"]
+    environment = environment_of(arguments.preset)
     name, kwargs = environment["id"], environment.get("kwargs") or {}
     small = arguments.preset == SMALL_PRESET
     if small:
-        kwargs = {**kwargs, "cluster_seed": SMALL_CLUSTERS + arguments.seed}
+        kwargs = small_cluster(kwargs, arguments.seed)
     policy, spent = trained(arguments.preset, arguments.seed, arguments.steps, kwargs)
     if name == "parlmesh/MeshRouting-v0":
         result = judged_routing(policy, arguments.seed)
@@ -65,6 +65,12 @@ def main() -> None:
         result = judged_placement(policy, int(name[-1]), kwargs, arguments.seed)
         result |= gaps(result["reward"], kwargs, arguments.seed) if small else {}
     print(json.dumps({**result, **spent}))
+
+
+def environment_of(preset: str) -> dict[str, Any]:
+    """What a preset trains on."""
+    found: dict[str, Any] = yaml.safe_load((PRESETS / f"{preset}.yaml").read_text())["training"]["environment"]
+    return found
 
 
 def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tuple[Policy, dict[str, float]]:
@@ -98,6 +104,11 @@ def judged_placement(policy: Policy, version: int, kwargs: Mapping[str, Any], se
         rewards = [evaluate_baseline(name, version, kwargs, EPISODES, conditions, target=one).reward for one in targets]
         found[name.replace("-", "_")] = max(rewards)
     return found
+
+
+def small_cluster(kwargs: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """One that belongs to the seed of a run."""
+    return {**kwargs, "cluster_seed": SMALL_CLUSTERS + seed}
 
 
 def gaps(reward: float, kwargs: Mapping[str, Any], seed: int) -> dict[str, float]:
