@@ -138,7 +138,6 @@ def _show_queue(statistics: "GetStatisticsResponse", actors: "Sequence[Actor]", 
 
 
 async def _learning(address: str, security: "SecurityConfig") -> Learning:
-    from parlmesh.v1.federation_service_pb2 import GetFederationRequest
     from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
 
     found = Learning()
@@ -151,15 +150,20 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
         if error.reason != "NOT_SERVED":
             raise
         found.runs = False
-    if found.runs:
-        return found
+    if not found.runs:
+        found.federation = await newest_federation(address, security)
+    return found
+
+
+async def newest_federation(address: str, security: "SecurityConfig") -> "Federation | None":
+    """The one that a learner with mode=federation coordinates, or coordinated last; none before the first."""
+    from parlmesh.v1.federation_service_pb2 import GetFederationRequest
+
     try:
         async with federations_at(address, security) as federations:
-            answer = await federations.GetFederation(GetFederationRequest(), timeout=CALL_SECONDS)
-            found.federation = answer.federation
+            return (await federations.GetFederation(GetFederationRequest(), timeout=CALL_SECONDS)).federation
     except NotFound:
-        pass
-    return found
+        return None
 
 
 async def _queue(address: str, security: "SecurityConfig") -> "Queue":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.training_service_pb2 import Training
 
 REPORT_SECONDS = 1.0
+_FEDERATION = "federation"
 
 
 def top(
@@ -81,9 +82,10 @@ async def _follow(
     from parlmesh.cli.screen.top_tabs import Tabs, keep_current
     from parlmesh.rpc.task_group import first_of
 
-    view, tabs = FleetView(run_id or "no run"), Tabs(tab)
+    view = FleetView(run_id or "no run")
     # Short calls first, so that a wrong address or run is said at once instead of waited for.
     followed = await _chosen(view, learner, scheduler, security, run_id)
+    tabs = Tabs("rounds" if tab == "run" and view.phase == _FEDERATION else tab)
     async with shown(view, console(), plain=plain, tabs=tabs):
         with pressed(tabs.press):
             polling = poll_scheduler(view, scheduler, security)
@@ -98,7 +100,7 @@ async def _follow(
 async def _chosen(
     view: "FleetView", learner: str, scheduler: str, security: "SecurityConfig", run_id: str
 ) -> "Training | None":
-    """The run to follow; none where no learner answers but a scheduler does."""
+    """The run to follow; none where a learner has federations, or where a scheduler alone answers."""
     from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest
 
     try:
@@ -106,6 +108,8 @@ async def _chosen(
     except Unavailable as error:
         if run_id or error.reason == "SECURITY":
             raise
+        if error.reason == "NOT_SERVED" and await _federates(view, learner, security):
+            return None
         try:
             async with scheduler_at(scheduler, security) as stub:
                 await stub.GetStatistics(GetStatisticsRequest(), timeout=CALL_SECONDS)
@@ -117,6 +121,20 @@ async def _chosen(
     view.run_id = training.run_id
     view.learn(training)
     return training
+
+
+async def _federates(view: "FleetView", learner: str, security: "SecurityConfig") -> bool:
+    """Whether this learner has federations instead of runs; then the view says where the newest one stands."""
+    from parlmesh.cli.commands.status import newest_federation
+    from parlmesh.cli.screen.federation_view import sentence
+
+    try:
+        federation = await newest_federation(learner, security)
+    except Unavailable:
+        return False
+    view.phase = _FEDERATION
+    view.note("no federation yet" if federation is None else f"federation {sentence(federation)}")
+    return True
 
 
 async def _training(view: "FleetView", learner: str, security: "SecurityConfig", run_id: str) -> "Training":

@@ -14,6 +14,8 @@ from typer.testing import CliRunner, Result
 
 from parlmesh.cli.__main__ import app
 from parlmesh.cli.commands.status import status
+from parlmesh.cli.commands.top import _chosen
+from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.errors import DeadlineExceeded, FailedPrecondition, FleetError, InvalidInput, NotFound, Unavailable
 from parlmesh.rpc.error_statuses import exit_code, status_from_error
 from parlmesh.security import SecurityConfig
@@ -227,6 +229,9 @@ def test_a_learner_of_federations_shows_them_instead_of_runs(scheduler: str, tmp
         assert "ada" in text
         refused = parlmesh("train", "list", *at)
         assert "a learner with mode=federation (`parlmesh federation status`)" in str(refused.exception)
+        view = FleetView("no run")
+        assert asyncio.run(_chosen(view, at[1], scheduler, SecurityConfig(), "")) is None
+        assert (view.phase, list(view.notes)) == ("federation", ["no federation yet"])
 
 
 def test_top_follows_the_newest_run_that_trains_and_names_the_others(scheduler: str, learner: str) -> None:
