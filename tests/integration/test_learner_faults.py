@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,9 @@ from parlmesh.config import to_yaml
 from parlmesh.durable_files import remove
 from parlmesh.errors import ConfigError, FailedPrecondition, Unavailable
 from parlmesh.rpc import open_channel
-from parlmesh.testing import wait_until_async
+from parlmesh.testing import Process, wait_until_async
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("without_pictures")
 
 WAIT = 60.0
@@ -317,6 +319,14 @@ async def test_a_learner_starts_on_a_full_disk_and_trains_when_there_is_room(tmp
             release_files()
             await wait_until_async(lambda: entry.standing.get("steps", 0) > steps, WAIT)
             assert entry.obstacle == ""
+
+
+def test_a_folder_that_can_never_be_made_ends_the_start_with_one_line():
+    settings = ("mode=serial", "metrics.port=null", "listen.port=0", "run_dir=/dev/full/run")
+    with Process("learner", *(part for each in settings for part in ("--set", each)), cwd=ROOT) as process:
+        process.assert_exits(1)
+        assert process.lines[-1].strip() == "error: /dev/full/run: Not a directory"
+        assert not process.events("service_failed")
 
 
 async def test_a_run_that_the_disk_does_not_give_out_is_recalled_when_it_does(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
-"""Every path that the README, the documents and the folders' READMEs name exists."""
+"""Every path, import and world that the README, the documents and the folders' READMEs name exists."""
 
 import ast
+import importlib
 import re
 from pathlib import Path
 
@@ -39,6 +40,13 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
             if not any((folder / each).exists() for folder in (page.parent, ROOT, ROOT / "tests"))
         ]
     assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_whatever_a_page_imports_is_there(page: Path) -> None:
+    for module, names in re.findall(r"from (parlmesh[\w.]*) import ([\w, ]+\w)", page.read_text()):
+        for name in re.split(r",\s*", names):
+            assert hasattr(importlib.import_module(module), name), f"{module} has no {name}"
 
 
 def test_every_environment_that_a_command_or_preset_names_is_registered() -> None:

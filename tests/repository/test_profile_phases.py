@@ -26,3 +26,8 @@ def functions(*folders: str) -> set[str]:
 @pytest.mark.parametrize(("service", "phases"), [("actor", ACTOR), ("learner", LEARNER)])
 def test_every_function_that_a_profile_names_exists(service: str, phases: Phases) -> None:
     assert phases.functions.keys() - functions(service, "parlmesh") - FOREIGN == set()
+
+
+def test_a_serial_run_shows_the_time_of_its_environments() -> None:
+    assert {LEARNER.functions["vector.step"], LEARNER.functions["numpy_acting.act"]} == {"environment step", "act"}
+    assert "collecting" in LEARNER.threads

@@ -63,6 +63,13 @@ async def test_exactly_the_version_asked_for_plays_greedily(version: int) -> Non
         }
 
 
+async def test_play_is_sampled_when_it_is_asked_for() -> None:
+    returns = evaluate(load_policy(random_policy(1)), _ENVIRONMENT, 5, 11, sampled=True)
+    assert list(returns) != list(evaluate(load_policy(random_policy(1)), _ENVIRONMENT, 5, 11))
+    async with _handler() as handler:
+        assert (await _run(handler, sampled=True))["returns"] == list(returns)
+
+
 async def test_a_version_that_is_not_kept_is_not_found() -> None:
     async with _handler() as handler:
         with pytest.raises(NotFound, match="no version 7"):

@@ -26,7 +26,7 @@ TABLE = [
 ]
 # Each way of failing is tried in one process, and a fleet's way to tell of it by these; the others in the long tests.
 SHORT = {"at once-fleet", "after 60 steps-fleet", "hangs-fleet"} | {
-    f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs")
+    f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs", "slow")
 }
 CASES = [
     pytest.param(

@@ -128,6 +128,38 @@ async def test_an_evaluation_that_hangs_takes_no_thread_from_the_collector_and_e
     await running
 
 
+async def test_the_deadline_of_an_evaluation_follows_the_measured_speed_unless_it_is_set(tmp_path):
+    for chosen in (None, 7.0):
+        parts, _ = build(tmp_path / str(chosen), evaluation_seconds=chosen, evaluation_episodes=20)
+        parts.run.throughput.step_seconds, parts.run.progress.longest_episode = 0.002, 5_000
+        assert parts.run._evaluations.seconds == (chosen or 3 * 20 * 20_000 * 0.002)
+        parts.recorder.close()
+
+
+async def test_an_evaluation_far_below_what_training_earns_is_told_with_both_figures(tmp_path, caplog):
+    parts, source = build(tmp_path, evaluation_interval_steps=100)
+    source.verdict = lambda version: 0.5
+    await train(parts, source)
+    told = [record.parlmesh_fields for record in caplog.records if record.message == "evaluation_differs"]
+    assert told
+    assert (told[-1]["mean_return"], told[-1]["play"]) == (0.5, "greedy")
+    assert told[-1]["training_return"] > 5.0
+
+
+@pytest.mark.parametrize("play", ["greedy", "sampled"])
+async def test_evaluations_are_played_as_the_settings_say(play, tmp_path, monkeypatch):
+    asked = []
+
+    def playing(policy, environment, episodes, seed, *, sampled, **how):
+        asked.append(sampled)
+        return np.ones(episodes)
+
+    monkeypatch.setattr("learner.sources.serial_source.evaluate", playing)
+    parts, source = build(tmp_path, evaluation_interval_steps=100, evaluation_play=play)
+    await train(parts, source)
+    assert set(asked) == {play == "sampled"}
+
+
 async def test_an_environment_that_raises_in_an_evaluation_costs_only_that(tmp_path):
     parts, source = build(tmp_path, evaluation_interval_steps=100)
     source.verdict = lambda version: ArithmeticError("the world broke")

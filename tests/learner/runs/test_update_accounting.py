@@ -49,6 +49,14 @@ def test_lags_are_those_to_the_version_that_was_trained(ledger):
     assert (values["experience/waited_seconds"], values["update/seconds"]) == (1.0, 2.0)
 
 
+def test_the_slowest_step_is_remembered_and_forgotten_slowly(ledger):
+    """The deadline of evaluations follows from it."""
+    for seconds, expected in ((3.2, 0.1), (0.32, 0.09), (6.4, 0.2)):
+        batch = [trajectory(5, collect_seconds=0.032), trajectory(5, collect_seconds=seconds)]
+        ledger.throughput.record(batch, UPDATE, waited=0.0, updated=0.0)
+        assert ledger.throughput.step_seconds == pytest.approx(expected)
+
+
 def test_who_waits_for_whom_is_told_of_both_sides(ledger):
     batch = [trajectory(5, waited_seconds=3.0, collect_seconds=1.0)]
     ledger.throughput.count(batch, UPDATE)

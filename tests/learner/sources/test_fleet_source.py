@@ -158,6 +158,13 @@ async def test_an_evaluation_that_takes_too_long_is_taken_back_and_is_no_more_ur
         assert source._evaluations == {}
 
 
+@pytest.mark.parametrize("play", ["greedy", "sampled"])
+async def test_actors_are_asked_to_play_as_the_settings_say(play):
+    async with fleet(evaluation_play=play) as (source, _, _clock):
+        parameters, _ = payload_from_proto(source._evaluation(1, 0, 30.0).payload)
+        assert parameters.get("sampled", False) is (play == "sampled")
+
+
 async def test_an_evaluation_that_nobody_offers_costs_itself_and_holds_up_no_rollout():
     async with fleet() as (source, _, _clock):
         obstacles: list[str] = []

@@ -78,6 +78,14 @@ def test_what_cannot_be_exported_is_refused(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
+def test_an_episode_is_filmed(run, tmp_path):
+    from PIL import Image
+
+    frames = film(load_policy(run), tmp_path / "episode.gif")
+    with Image.open(tmp_path / "episode.gif") as picture:
+        assert 9 <= picture.n_frames <= frames
+
+
 def test_a_film_without_an_encoder_says_what_to_install(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -34,11 +34,15 @@ def test_a_process_warns_of_a_misspelt_variable(
     assert "warning: environment variable PARLMESH_ACTR__SLOTS is read by no process" in capsys.readouterr().err
 
 
-def test_keys_of_callers_are_refused_on_a_scheduler(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("key", ["token", "token_file"])
+def test_keys_of_callers_are_refused_on_a_scheduler(
+    key: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"PARLMESH_SCHEDULER__SECURITY__{key.upper()}", "/t")
     with pytest.raises(SystemExit) as end:
-        parse_arguments("scheduler", SchedulerConfig, ["--set", "security.token_file=/t"])
+        parse_arguments("scheduler", SchedulerConfig, [])
     assert end.value.code == 2
-    assert "is for those who call, and a scheduler calls nobody" in capsys.readouterr().err
+    assert f"security.{key} is for those who call, and a scheduler calls nobody" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["tokens=/t", "insecure=true"])

@@ -65,6 +65,22 @@ def test_the_memory_of_whole_stretches_is_that_of_single_steps():
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-3)
 
 
+def test_the_memory_of_a_whole_batch_is_computed_in_one_call(monkeypatch):
+    """A call per step takes twice as long."""
+    calls, real = [], torch.gru
+
+    def counted(*arguments):
+        calls.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(torch, "gru", counted)
+    monkeypatch.setattr(torch.nn.GRUCell, "forward", None)
+    network = ActorCritic(PolicySpec((4,), THREE, hidden=(7, 6), network="recurrent"))
+    starts = torch.from_numpy(np.random.default_rng(0).random((20, 5)) < 0.2)
+    network.unroll(torch.zeros(20, 5, 4), starts, torch.zeros(5, 6))
+    assert calls == [1]
+
+
 def test_who_only_acts_leaves_the_threads_that_a_trainer_chose(monkeypatch):
     before = torch.get_num_threads()
     spec = PolicySpec((3, 9, 7), THREE, hidden=(16,), network="conv")

@@ -156,6 +156,57 @@ def test_without_a_target_kl_every_epoch_is_made():
     assert trainer(**settings, target_kl=None).update([fragment()], 0.0).metrics["update/epochs"] == 6.0
 
 
+@pytest.mark.parametrize("model", [DenseModel, TorchModel])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"adam_epsilon": 0.1},
+        {"value_clip": 0.01},
+        {"reward_clip": 0.5},
+        {"normalise_advantages": "minibatch"},
+        {"normalise_advantages": False},
+    ],
+    ids=lambda settings: "-".join(map(str, *settings.items())),
+)
+def test_a_setting_changes_the_update(model, settings):
+    usual, other = trainer(model), trainer(model, **settings)
+    before = usual.policy_blob()
+    assert other.policy_blob() == before
+    for ppo in (usual, other):
+        ppo.update([fragment(blob=before)], 0.0)
+    assert usual.tensors().keys() == other.tensors().keys()
+    found = usual.tensors(), other.tensors()
+    assert any(not np.array_equal(found[0][name], found[1][name]) for name in found[0])
+
+
+@pytest.mark.parametrize("targets", ["gae", "vtrace"])
+def test_images_of_bytes_stay_bytes_up_to_the_minibatch_and_are_judged_in_parts(monkeypatch, targets):
+    """As 32-bit floats a batch of 84x84x4 images would need gigabytes."""
+    monkeypatch.setattr("parlmesh.training.torch_model._PART_BYTES", 5 * 4 * 2 * 6 * 6)
+    trained, judged = [], []
+
+    class Watched(TorchModel):
+        def step(self, minibatch, steps):
+            trained.append(minibatch.features.dtype)
+            judging.clear()
+            return super().step(minibatch, steps)
+
+        def _tensor(self, array):
+            if judging and array.shape[1:] == (2, 6, 6):
+                judged.append((len(array), array.dtype))
+            return super()._tensor(array)
+
+    judging = [True]
+    spec = PolicySpec((2, 6, 6), SPACES["discrete"], hidden=(8,), network="conv")
+    original = made_up(spec)
+    images = np.random.default_rng(0).integers(0, 256, original.columns["observation"].shape).astype(np.uint8)
+    ppo = trainer(Watched, spec=spec, epochs=1, minibatch_steps=16, targets=targets)
+    assert ppo.update([changed(original, observation=images)], 0.0).applied
+    assert set(trained) == {np.dtype(np.uint8)}
+    assert sum(rows for rows, _ in judged) == 9 * 6
+    assert {(rows, dtype) for rows, dtype in judged} <= {(5, np.dtype(np.uint8)), (4, np.dtype(np.uint8))}
+
+
 SPACES = {
     "discrete": ActionSpec("discrete", (3,)),
     "multi_discrete": ActionSpec("multi_discrete", (2, 3)),
