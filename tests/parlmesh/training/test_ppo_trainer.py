@@ -163,7 +163,6 @@ def test_without_a_target_kl_every_epoch_is_made():
         {"adam_epsilon": 0.1},
         {"value_clip": 0.01},
         {"reward_clip": 0.5},
-        {"normalise_advantages": "minibatch"},
         {"normalise_advantages": False},
     ],
     ids=lambda settings: "-".join(map(str, *settings.items())),
@@ -177,6 +176,23 @@ def test_a_setting_changes_the_update(model, settings):
     assert usual.tensors().keys() == other.tensors().keys()
     found = usual.tensors(), other.tensors()
     assert any(not np.array_equal(found[0][name], found[1][name]) for name in found[0])
+
+
+@pytest.mark.parametrize(("normalise", "each"), [("minibatch", True), (True, False)])
+def test_advantages_are_normalised_by_minibatch_or_by_batch(normalise, each):
+    seen = []
+
+    class Watched(DenseModel):
+        def step(self, minibatch, steps):
+            seen.append(minibatch.advantages)
+            return super().step(minibatch, steps)
+
+    ppo = trainer(Watched, epochs=1, target_kl=None, normalise_advantages=normalise)
+    ppo.update([fragment()], 0.0)
+    assert len(seen) > 1
+    scaled = [abs(part.mean()) < 1e-3 and abs(part.std() - 1.0) < 1e-3 for part in (np.concatenate(seen), *seen)]
+    assert scaled[0]
+    assert set(scaled[1:]) == {each}
 
 
 @pytest.mark.parametrize("targets", ["gae", "vtrace"])
