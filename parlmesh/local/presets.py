@@ -11,6 +11,14 @@ def preset_names() -> list[str]:
     return sorted(file.stem for file in _folder().glob("*.yaml"))
 
 
+def presets_of(environment: str) -> list[str]:
+    """Those that train it."""
+    import yaml
+
+    found = {name: yaml.safe_load((_folder() / f"{name}.yaml").read_text())["training"] for name in preset_names()}
+    return [name for name, training in found.items() if training.get("environment", {}).get("id") == environment]
+
+
 def settings_file(given: Path) -> Path:
     """The file itself, or the preset of that name; a path that is neither is left to the one who reads it."""
     if given.exists() or given.suffix or len(given.parts) > 1:

@@ -114,6 +114,20 @@ def goal_text(training: Training) -> str:
     return f"{evaluation} / goal {progress.goal_return:g}" if progress.HasField("goal_return") else evaluation
 
 
+def differing_text(training: Training) -> str:
+    """Both returns where training, which draws its actions, earns far more than evaluations do; else empty."""
+    progress = training.progress
+    if not (progress.HasField("episode_return") and progress.HasField("evaluation_return")):
+        return ""
+    drawn, judged = progress.episode_return, progress.evaluation_return
+    if drawn - judged <= 0.5 * max(abs(drawn), abs(judged)):
+        return ""
+    text = f"{number(drawn, 2)} by the drawn actions of training, {number(judged, 2)} in evaluations"
+    settings = training.configuration.fields
+    sampled = "evaluation_play" in settings and settings["evaluation_play"].string_value == "sampled"
+    return text if sampled else f"{text}; training.evaluation_play: sampled draws there too"
+
+
 def waiting_text(training: Training) -> str:
     """Who waits for whom, as shares of the last seconds."""
     progress = training.progress

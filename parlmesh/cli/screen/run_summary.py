@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from parlmesh.cli.screen.fleet_view import clock, failures_text, goal_text, state_name
+from parlmesh.cli.screen.fleet_view import clock, differing_text, failures_text, goal_text, state_name
 from parlmesh.cli.screen.output_tables import fields_of
+from parlmesh.local.presets import presets_of
 from parlmesh.local.process_configs import RunPaths
 from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
@@ -131,6 +132,10 @@ def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence
         (f"{similar} --seed 1 --actors 4", "another seed, more actors"),
         (f"{similar} --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
     ]
+    if "--environment" in again and "--config" not in again:
+        name = again[again.index("--environment") + 1]
+        known = f"settings that are known to learn {name}; the defaults are CartPole's"
+        commands += [(f"{program} up --config {preset}", known) for preset in presets_of(name)[:1]]
     if (paths.root / "tensorboard").exists():
         commands.append((f"{beside(program, 'tensorboard')} --logdir {root}/tensorboard", "the curves in a browser"))
     return commands
@@ -188,6 +193,6 @@ def _figures(ending: Ending, restarts: int, seconds: float) -> list[tuple[str, s
             ),
             *rows,
         ]
-        failures = failures_text(ending.training)
-        rows += [("failed", failures)] if failures else []
+        told = (("differs", differing_text(ending.training)), ("failed", failures_text(ending.training)))
+        rows += [(name, text) for name, text in told if text]
     return [*rows, ("restarts", str(restarts))]

@@ -134,3 +134,32 @@ def test_a_short_run_of_which_every_second_rollout_fails_is_no_success() -> None
     assert ending.exit_code == 1
     progress.failed_rollouts = 2
     assert Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress)).exit_code == 0
+
+
+def test_settings_that_are_known_to_learn_an_environment_are_offered_to_who_took_the_defaults(tmp_path: Path) -> None:
+    def offered(*again: str) -> list[str]:
+        commands = [command for command, _ in next_commands(ended(), RunPaths(tmp_path), "parlmesh", again)]
+        return [command for command in commands if "--config" in command and "--seed" not in command]
+
+    assert offered("--environment", "Pendulum-v1", "--steps", "9")[0] == "parlmesh up --config ppo-pendulum"
+    assert offered("--environment", "my:World-v0") == []
+    assert offered() == []
+    assert "ppo-pendulum" not in " ".join(offered("--environment", "Pendulum-v1", "--config", "mine.yaml"))
+
+
+def test_training_that_earns_far_more_than_its_evaluation_is_shown_with_both_figures(tmp_path: Path) -> None:
+    ending = ended()
+    assert ending.training is not None
+    progress, settings = ending.training.progress, ending.training.configuration
+    for drawn, judged, play, shown in (
+        (0.94, 0.27, "greedy", "training.evaluation_play: sampled draws there too"),
+        (0.94, 0.27, "sampled", "0.94 by the drawn actions of training, 0.27 in evaluations"),
+        (-90.0, -200.0, "greedy", "-90.00 by the drawn actions of training, -200.00 in evaluations; "),
+        (0.3, 0.27, "greedy", ""),
+        (0.27, 0.94, "greedy", ""),
+    ):
+        progress.episode_return, progress.evaluation_return = drawn, judged
+        settings["evaluation_play"] = play
+        text = printed(ending, RunPaths(tmp_path))
+        assert shown in text if shown else "differs" not in text
+        assert ("draws there too" in text) is (bool(shown) and play == "greedy")
