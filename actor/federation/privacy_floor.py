@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parlmesh.durable_files import PRIVATE, replace_file
 from parlmesh.errors import FailedPrecondition, Unavailable
-from parlmesh.federation.privacy import SENSITIVITY, concentrated_epsilon, gaussian_epsilon
+from parlmesh.federation.privacy import gaussian_epsilon, release_mu
 
 from ..config import PrivacyFloorConfig
 
@@ -54,15 +54,15 @@ class PrivacyFloor:
     def spend(self, node_id: str, noise_multiplier: float, *, in_parts: bool = False) -> None:
         """Before an update is made: FailedPrecondition when it would go beyond the budget; then nothing is spent.
 
-        `in_parts`: the noise is that of a secure sum. Half of μ² is its ρ, which a Gaussian release has too.
+        `in_parts`: the noise is that of a secure sum.
         """
         config = self._config
         if not config.epsilon_budget or config.ledger is None:
             return
         with self._lock:
             spent = self._read(config.ledger)
-            total = spent.get(node_id, 0.0) + (SENSITIVITY / noise_multiplier) ** 2
-            epsilon = self._epsilon(total, in_parts=in_parts)
+            total = spent.get(node_id, 0.0) + release_mu(noise_multiplier, in_parts=in_parts) ** 2
+            epsilon = gaussian_epsilon(math.sqrt(total), config.delta)
             if epsilon > config.epsilon_budget:
                 raise FailedPrecondition(
                     f"another update of node {node_id} would give away epsilon {epsilon:.4g};"
@@ -75,11 +75,6 @@ class PrivacyFloor:
             except OSError as error:
                 text = f"{config.ledger} cannot be written: {error.strerror}; nothing is sent"
                 raise Unavailable(text, reason="PRIVACY_LEDGER") from error
-
-    def _epsilon(self, total: float, *, in_parts: bool) -> float:
-        if in_parts:
-            return concentrated_epsilon(total / 2.0, self._config.delta)
-        return gaussian_epsilon(math.sqrt(total), self._config.delta)
 
     @staticmethod
     def _read(ledger: Path) -> dict[str, float]:

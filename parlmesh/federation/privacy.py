@@ -7,10 +7,12 @@ modes. Nothing is gained by sampling: rounds choose a number of nodes, not each 
 Releases with noise of deviation z C compose to one Gaussian mechanism with μ = 2 √T / z, exactly (Dong, Roth and Su
 2022, arXiv:1905.02383); its δ(ε) has a closed form (Balle and Wang 2018, arXiv:1805.06530).
 
-Noise that nodes add in parts is discrete: a sum of h discrete Gaussians, each of z C / √h. Such sums are known to be
-concentrated (Kairouz et al. 2021, arXiv:2102.06387): T releases have ρ = 2 T / z², from which ε follows
-(Canonne et al. 2020, arXiv:2004.00010, proposition 12). The term by which a sum differs from one discrete Gaussian is
-below 10 n exp(-π² σ²), which is 0 in floating point for the 256 steps and more that a node's noise has.
+Noise that nodes add in parts is discrete: a sum of h discrete Gaussians, each of z C / √h, which differs from one
+discrete Gaussian by less than 10 n exp(-π² σ²) (Kairouz et al. 2021, arXiv:2102.06387). That one is what is left of a
+Gaussian of the variance σ² - s² whose numbers are each rounded by chance, to whole numbers around them with a
+deviation of s (Peikert 2010): every chance is the same but for a factor of 1 ± 6 exp(-2 π² s²). Both terms are 0 in
+floating point for s = 4 and the σ of 256 steps and more that a node's noise has, for as many numbers and releases as
+there may ever be. Rounding gives nothing away, so that μ is that of the Gaussian, 0.012 % more than without parts.
 """
 
 import math
@@ -21,12 +23,14 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
+from .secure.fixed_point import LEAST_NOISE_BITS
+
 SENSITIVITY = 2.0
 """Sensitivity of a clipped update, in units of the clip norm."""
 
 _BISECTIONS = 60
-_ALPHAS = 400
 _STRETCH = 1 << 16
+_ROUNDING_STEPS = 4.0
 _ROOT_TWO = math.sqrt(2.0)
 
 
@@ -75,9 +79,13 @@ def epsilon(noise_multiplier: float, releases: int, delta: float, *, in_parts: b
         return 0.0
     if noise_multiplier <= 0.0:
         return math.inf
-    if in_parts:
-        return concentrated_epsilon(releases * (SENSITIVITY / noise_multiplier) ** 2 / 2.0, delta)
-    return gaussian_epsilon(SENSITIVITY * math.sqrt(releases) / noise_multiplier, delta)
+    return gaussian_epsilon(math.sqrt(releases) * release_mu(noise_multiplier, in_parts=in_parts), delta)
+
+
+def release_mu(noise_multiplier: float, *, in_parts: bool = False) -> float:
+    """μ of one release; their squares add up."""
+    mu = SENSITIVITY / noise_multiplier
+    return mu / math.sqrt(1.0 - (_ROUNDING_STEPS / 2.0**LEAST_NOISE_BITS) ** 2) if in_parts else mu
 
 
 @lru_cache(maxsize=16)
@@ -110,21 +118,6 @@ def check_budget(noise_multiplier: float, delta: float, budget: float, *, in_par
         f" noise_multiplier must be at least {high:.4g}, got {noise_multiplier:g}",
         reason="PRIVACY",
     )
-
-
-def concentrated_epsilon(rho: float, delta: float) -> float:
-    """An ε of ρ-concentrated privacy at δ. Every α gives one that holds, so that the least is never too small."""
-    if rho <= 0.0:
-        return 0.0
-    # The best α is near 1 + √(ln(1/δ) / ρ), and never farther from it than this looks.
-    middle = math.sqrt(max(math.log(1.0 / delta), 1e-9) / rho)
-    best = math.inf
-    for step in range(-_ALPHAS, _ALPHAS + 1):
-        more = middle * 1.01**step
-        alpha = 1.0 + more
-        gain = (math.log(1.0 / delta) - math.log(alpha)) / more + math.log1p(-1.0 / alpha)
-        best = min(best, alpha * rho + gain)
-    return max(best, 0.0)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:

@@ -21,6 +21,9 @@ LARGEST_WEIGHT = 1_000_000
 LEAST_NOISE_MULTIPLIER = 1e-3
 """With less, noise of many nodes would have too few steps to be that of one exact sum."""
 
+LEAST_NOISE_BITS = 8
+"""What is said of the privacy of noise in parts needs so many steps."""
+
 MOST_NOISE_BITS = 25
 """Squares of the largest candidates of a draw must fit into 64 bits."""
 
@@ -46,7 +49,14 @@ class FixedPoint:
         """The noise of a node has a deviation of 2^bits steps: as many as the sum of all nodes has room for."""
         values = self.nodes * self.largest_value / self.noise_deviation
         room = (_HALF - 0.5 * self.nodes) / (values + _DEVIATIONS * math.sqrt(self.nodes))
-        return min(math.floor(math.log2(room)), MOST_NOISE_BITS)
+        found = min(math.floor(math.log2(room)), MOST_NOISE_BITS)
+        if found < LEAST_NOISE_BITS:
+            raise InvalidInput(
+                f"noise of deviation {self.noise_deviation:g} has 2^{found} steps in a sum of {self.nodes} nodes;"
+                f" it must have 2^{LEAST_NOISE_BITS} at least: fewer nodes or more noise",
+                reason="VALUE",
+            )
+        return found
 
     @property
     def steps(self) -> float:
