@@ -1,14 +1,19 @@
 """Single environments stepped as one vector: in turn, or side by side in threads where their steps mostly wait.
 
 Threads, not processes: whoever waits lets the others run, and nothing has to be pickled. Each environment is stepped by
-one thread at a time and shares nothing with the others, so that the same seed gives the same games either way.
+one thread at a time and shares nothing with the others, so that the same seed gives the same games either way. Threads
+of steps that do little but wait share a core as they share the interpreter, which costs more than such a step when it
+is passed from core to core.
 """
 
+import contextlib
 import copy
+import os
 import resource
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, SupportsFloat, TypeAlias
 
@@ -29,6 +34,10 @@ _JUDGED_STEPS, _JUDGEMENTS = 4, 64
 _LEAST_SECONDS = 2e-4
 # Linux alone tells what a thread did; elsewhere no step is seen to wait.
 _THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
+
+# How often the threads move to the core of whoever waits for them.
+_FOLLOWED_TURNS = 64
+_STAT = Path("/proc/thread-self/stat")
 
 _Work: TypeAlias = Callable[[int], None]
 
@@ -62,7 +71,8 @@ class SteppedEnvironments(SyncVectorEnv):
 
         def start(index: int) -> None:
             given = None if seed is None else seed + index
-            self._env_obs[index], _ = self.envs[index].reset(seed=given, options=options)
+            with self._roaming():
+                self._env_obs[index], _ = self.envs[index].reset(seed=given, options=options)
 
         self._each(start)
         return self._joined(), {}
@@ -74,10 +84,9 @@ class SteppedEnvironments(SyncVectorEnv):
         def step(index: int) -> None:
             reward: SupportsFloat = 0.0
             terminated = truncated = False
-            if index in self.seeds:
-                seen, _ = self.envs[index].reset(seed=self.seeds[index])
-            elif self._autoreset_envs[index]:
-                seen, _ = self.envs[index].reset()
+            if index in self.seeds or self._autoreset_envs[index]:
+                with self._roaming():
+                    seen, _ = self.envs[index].reset(seed=self.seeds.get(index))
             else:
                 seen, reward, terminated, truncated, _ = self.envs[index].step(given[index])
             self._env_obs[index] = seen
@@ -87,7 +96,8 @@ class SteppedEnvironments(SyncVectorEnv):
         if self._judge is None:
             self._each(step)
         elif self._judge.sees(lambda: self._each(step), self.num_envs):
-            self._crew = _Crew(min(MOST_THREADS, self.num_envs))
+            threads = min(MOST_THREADS, self.num_envs)
+            self._crew = _Crew(threads, one_core=self._judge.cpu_share * threads <= 1.0)
             log.info("environments_wait", threads=self._crew.size, environments=self.num_envs)
             self._judge = None
         elif self._judge.over:
@@ -111,6 +121,9 @@ class SteppedEnvironments(SyncVectorEnv):
         for index in indices:
             work(index)
 
+    def _roaming(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._crew is None else self._crew.roaming()
+
     def _joined(self) -> Any:
         self._observations = concatenate(self.single_observation_space, self._env_obs, self._observations)
         return copy.deepcopy(self._observations)
@@ -124,6 +137,8 @@ class _Judge:
         self._judgements = 0
         self._seconds = self._cpu_seconds = 0.0
         self._switches = 0
+        self.cpu_share = 1.0
+        """Of the time that the last judged steps took, what they computed."""
 
     @property
     def over(self) -> bool:
@@ -141,6 +156,7 @@ class _Judge:
         if self._steps < _JUDGED_STEPS:
             return False
         found = waits(self._seconds, self._cpu_seconds, self._switches, self._steps * environments)
+        self.cpu_share = self._cpu_seconds / max(self._seconds, 1e-9)
         self._steps = self._switches = 0
         self._seconds = self._cpu_seconds = 0.0
         self._judgements += 1
@@ -157,17 +173,27 @@ def _switches() -> int:
 
 
 class _Crew:
-    """Threads, each with environments of its own. Daemons: a step that never ends keeps no process alive."""
+    """Threads, each with environments of its own. Daemons: a step that never ends keeps no process alive.
 
-    def __init__(self, size: int) -> None:
+    `one_core`: all run where whoever waits for them runs, which the system may move as it likes.
+    """
+
+    def __init__(self, size: int, *, one_core: bool = False) -> None:
         self.size = size
+        self._cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+        self._one_core = one_core and len(self._cores) > 1 and _STAT.exists()
+        self._core, self._turns = -1, 0
         self._inboxes: list[SimpleQueue[tuple[_Work, list[int]] | None]] = [SimpleQueue() for _ in range(size)]
         self._failed: list[tuple[int, Exception]] = []
         self._busy = 0
         self._counting = threading.Lock()
         self._done: SimpleQueue[None] = SimpleQueue()
-        for number, inbox in enumerate(self._inboxes):
-            threading.Thread(target=self._serve, args=(inbox,), name=f"stepping-{number}", daemon=True).start()
+        self._threads = [
+            threading.Thread(target=self._serve, args=(inbox,), name=f"stepping-{number}", daemon=True)
+            for number, inbox in enumerate(self._inboxes)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def do(self, work: _Work, indices: Sequence[int]) -> None:
         """Returns when all is done; of several errors the one of the first environment is raised."""
@@ -176,12 +202,40 @@ class _Crew:
         if not busy:
             return
         self._busy, self._failed = len(busy), []
+        if self._one_core and self._turns % _FOLLOWED_TURNS == 0:
+            self._follow()
+        self._turns += 1
         for inbox, part in busy:
             inbox.put((work, part))
         # The last of them says so: to be woken by each would cost as much as their steps.
         self._done.get()
         if self._failed:
             raise min(self._failed, key=lambda failure: failure[0])[1]
+
+    @contextlib.contextmanager
+    def roaming(self) -> Iterator[None]:
+        """For one of the threads: on any core meanwhile, so that a simulator that it starts is not tied to this one."""
+        if self._core < 0:
+            yield
+            return
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(0, self._cores)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {self._core})
+
+    def _follow(self) -> None:
+        # The number of its core is the 37th after the name, which may have blanks and brackets.
+        core = int(_STAT.read_text().rpartition(")")[2].split()[36])
+        if core == self._core:
+            return
+        self._core = core
+        for thread in self._threads:
+            # Whoever set other bounds meanwhile is right.
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(thread.native_id or 0, {core})
 
     def close(self) -> None:
         """Does not wait for a step that never ends."""

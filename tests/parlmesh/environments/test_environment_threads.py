@@ -1,3 +1,4 @@
+import os
 import threading
 
 import gymnasium
@@ -17,14 +18,17 @@ class Counted(gymnasium.Env):
     def __init__(self, pause=0.0, fails=False):
         self._pause, self._fails = threading.Event() if pause else None, fails
         self._seconds, self.stepped, self.steps = pause, set(), 0
+        self.cores = {"reset": [], "step": []}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
+        self.cores["reset"].append(os.sched_getaffinity(0))
         return self._look(), {}
 
     def step(self, action):
         self.stepped.add(threading.current_thread().name)
+        self.cores["step"].append(os.sched_getaffinity(0))
         self.steps += 1
         if self._pause is not None:
             self._pause.wait(self._seconds)
@@ -77,6 +81,23 @@ def test_steps_that_wait_move_to_threads_by_themselves_and_the_games_stay_the_sa
     names = [env.unwrapped.stepped - {threading.current_thread().name} for env in inner.envs]
     assert all(len(name) == 1 for name in names)
     assert all(np.array_equal(one, other) for one, other in zip(found, played(environments(20)), strict=True))
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core")
+@pytest.mark.parametrize(("threads", "shared"), [(None, True), (6, False)])
+def test_threads_of_steps_that_wait_share_a_core_but_not_what_a_reset_starts(threads, shared) -> None:
+    """Threads that somebody asked for may be there to compute side by side."""
+    envs = environments(pause=0.005, threads=threads)
+    stepped = envs._envs.envs
+    allowed = os.sched_getaffinity(0)
+    played(envs, steps=60)
+    for each in stepped:
+        cores = each.unwrapped.cores
+        assert len(cores["reset"]) > 2
+        assert all(found == allowed for found in cores["reset"])
+        # The first steps are those by which it is seen that they wait.
+        assert all((len(found) == 1) is shared for found in cores["step"][8:])
+    assert os.sched_getaffinity(0) == allowed
 
 
 def test_steps_that_compute_stay_where_they_are() -> None:
