@@ -97,8 +97,10 @@ class SteppedEnvironments(SyncVectorEnv):
             self._each(step)
         elif self._judge.sees(lambda: self._each(step), self.num_envs):
             threads = min(MOST_THREADS, self.num_envs)
-            self._crew = _Crew(threads, one_core=self._judge.cpu_share * threads <= 1.0)
-            log.info("environments_wait", threads=self._crew.size, environments=self.num_envs)
+            # Computing that lets go of the interpreter needs more cores, where it is more than one can do.
+            one_core = self._judge.cpu_share * threads <= 1.0
+            self._crew = _Crew(threads, one_core=one_core)
+            log.info("environments_wait", threads=threads, environments=self.num_envs, one_core=one_core)
             self._judge = None
         elif self._judge.over:
             self._judge = None
@@ -138,7 +140,7 @@ class _Judge:
         self._seconds = self._cpu_seconds = 0.0
         self._switches = 0
         self.cpu_share = 1.0
-        """Of the time that the last judged steps took, what they computed."""
+        """Of the time that a step took, what it computed: the least seen, for the first do more than the others."""
 
     @property
     def over(self) -> bool:
@@ -149,14 +151,15 @@ class _Judge:
         """Whether steps wait, by this one and those before."""
         seconds, cpu, switches = time.perf_counter(), time.thread_time(), _switches()
         step()
-        self._seconds += time.perf_counter() - seconds
-        self._cpu_seconds += time.thread_time() - cpu
+        seconds, cpu = time.perf_counter() - seconds, time.thread_time() - cpu
+        self.cpu_share = min(self.cpu_share, cpu / max(seconds, 1e-9))
+        self._seconds += seconds
+        self._cpu_seconds += cpu
         self._switches += _switches() - switches
         self._steps += 1
         if self._steps < _JUDGED_STEPS:
             return False
         found = waits(self._seconds, self._cpu_seconds, self._switches, self._steps * environments)
-        self.cpu_share = self._cpu_seconds / max(self._seconds, 1e-9)
         self._steps = self._switches = 0
         self._seconds = self._cpu_seconds = 0.0
         self._judgements += 1
