@@ -105,7 +105,15 @@ class CheckpointFolder:
         for folder in reversed(self._folders()):
             try:
                 found = _read(folder)
-            except (OSError, ValueError, KeyError, TypeError, safetensors.SafetensorError) as error:
+            except (
+                OSError,
+                ValueError,
+                KeyError,
+                TypeError,
+                OverflowError,
+                RecursionError,
+                safetensors.SafetensorError,
+            ) as error:
                 log.error("checkpoint_damaged", path=str(folder), error=repr(error))
                 continue
             if found.version < newest:

@@ -48,7 +48,7 @@ def read_curves(path: Path, names: Sequence[str] = (), first_step: int = 0, last
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    """A line that a crash cut off is passed over."""
+    """A line that a crash cut off is passed over, and so is what is no number."""
     if not path.exists():
         return
     with path.open(encoding="utf-8", errors="replace") as lines:
@@ -59,10 +59,11 @@ def _parsed(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-        if isinstance(row, dict) and "step" in row:
-            yield row
+        step = row.get("step") if isinstance(row, dict) else None
+        if isinstance(step, int) and 0 <= step < 1 << 64:
+            yield {name: value for name, value in row.items() if isinstance(value, (int, float))}
 
 
 # More than a picture of this width can show.

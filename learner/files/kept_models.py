@@ -123,7 +123,8 @@ class ModelFolder:
 
     def _prune(self) -> None:
         models = self.newest_first()
-        evaluated = [model for model in models if model.metadata.get("evaluation_return") is not None]
+        # What a damaged file says may be no number.
+        evaluated = [model for model in models if isinstance(model.metadata.get("evaluation_return"), (int, float))]
         best = max(evaluated, key=lambda model: float(model.metadata["evaluation_return"]), default=None)
         spared = {self.promoted} | ({best.version} if best is not None else set())
         for model in models[self._kept :]:

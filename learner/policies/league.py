@@ -48,7 +48,7 @@ class League:
             self.pool.restore(there)
         except FileNotFoundError:
             return
-        except (ValueError, TypeError, AttributeError, OSError) as error:
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
             log.error("opponents_damaged", path=str(self._folder), error=repr(error), advice="the pool starts anew")
             self.pool.restore({})
         for version in self.pool.versions:
@@ -62,7 +62,7 @@ class League:
             }
         except FileNotFoundError:
             return
-        except (ValueError, TypeError, OSError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError, OSError) as error:
             log.error("matches_damaged", path=str(self._folder), error=repr(error), advice="ratings start anew")
 
     def due(self, version: int) -> bool:

@@ -85,6 +85,6 @@ def changed_settings(file: Path, training: Mapping[str, Any]) -> str:
     try:
         before = yaml.safe_load(file.read_text(encoding="utf-8"))["training"]
         changed = [name for name in _SHAPING if before[name] != training[name]]
-    except (OSError, KeyError, TypeError, UnicodeDecodeError, yaml.YAMLError):
+    except (OSError, KeyError, TypeError, UnicodeDecodeError, RecursionError, yaml.YAMLError):
         return ""
     return ", ".join(f"training.{name} was {before[name]}, is {training[name]}" for name in changed)

@@ -19,9 +19,13 @@ from learner.federation.journal import Journal, encode, read_journal
 from learner.federation.noise_key import NoiseKey
 from learner.federation.rules import events
 from learner.files.checkpoint import Checkpoint, CheckpointFolder, CheckpointsGone
+from learner.files.curves import read_curves
 from learner.files.kept_models import ModelFolder
+from learner.policies.league import League
+from learner.policies.registry import PolicyRegistry
 from learner.policies.version_numbers import VERSIONS_FILE, Versions
 from learner.runs.run_file import RUN_FILE, RunRecord, read_record
+from learner.runs.settings_check import changed_settings
 from parlmesh.api.policy import chosen_model, known_of
 from parlmesh.config import load
 from parlmesh.errors import FleetError
@@ -41,6 +45,8 @@ from parlmesh.security.pem_files import read_pair, write_authority, write_certif
 from parlmesh.security.revocation import read_revoked
 from parlmesh.security.tokens import read_rows, write_token
 from parlmesh.telemetry.log_files import line_of
+from parlmesh.training.settings.opponents import OpponentsConfig
+from parlmesh.training.settings.run import TrainingConfig
 from parlmesh.types import ActionSpec
 from parlmesh.worlds.cluster.parameter_fit import COLUMNS, read_records
 from parlmesh.worlds.placement.load_patterns import read_trace
@@ -191,7 +197,12 @@ def model_folder(folder: Path) -> ModelFolder:
 
 def kept_model(folder: Path) -> Format:
     models = model_folder(folder)
-    return Format(folder / "models/v00000002.json", lambda file: (models.newest_first(), models.get(2)))
+
+    def read(file: Path) -> object:
+        models._prune()
+        return models.newest_first(), models.get(2)
+
+    return Format(folder / "models/v00000002.json", read)
 
 
 def promotion(folder: Path) -> Format:
@@ -219,6 +230,41 @@ def certificate(folder: Path) -> Format:
 def private_key(folder: Path) -> Format:
     certificate, key = write_authority(folder, name="ours", days=1, force=False)
     return Format(key, lambda file: read_pair(certificate, file))
+
+
+def curves(folder: Path) -> Format:
+    rows = [{"time": 1.5, "step": step, "return/episodes": float(step)} for step in range(3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return Format(folder / "metrics.jsonl", read_curves)
+
+
+def one_curve_point(folder: Path) -> Format:
+    """A single line is JSON, so that its values are changed too."""
+    (folder / "metrics.jsonl").write_text(json.dumps({"time": 1.5, "step": 7, "return/episodes": 3.5}))
+    return Format(folder / "metrics.jsonl", read_curves)
+
+
+def league(folder: Path) -> League:
+    found = League(OpponentsConfig(interval_versions=1), PolicyRegistry("run", "uid"), folder, seed=0)
+    found.recall()
+    return found
+
+
+def opponents(folder: Path) -> Format:
+    for version in (1, 2):
+        league(folder).save(version, b"policy")
+    return Format(folder / "records.json", lambda file: league(folder))
+
+
+def matches(folder: Path) -> Format:
+    (folder / "matches.json").write_text(json.dumps([[1, 2, 3, 4, 5], [2, 1, 0, 0, 7]]))
+    return Format(folder / "matches.json", lambda file: league(folder))
+
+
+def settings_of_a_run(folder: Path) -> Format:
+    training = TrainingConfig().model_dump(mode="json")
+    (folder / "learner.effective.yaml").write_text(yaml.safe_dump({"training": training}))
+    return Format(folder / "learner.effective.yaml", lambda file: changed_settings(file, training))
 
 
 def log_line(folder: Path) -> Format:
@@ -284,6 +330,11 @@ FORMATS = [
     demands,
     load_trace,
     pod_metrics,
+    curves,
+    one_curve_point,
+    opponents,
+    matches,
+    settings_of_a_run,
 ]
 
 
@@ -321,7 +372,7 @@ def quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("make", [make for make in FORMATS if make is not checkpoint], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
 def test_a_file_that_is_nested_without_end_is_refused_or_passed_over(
     tmp_path: Path, make: Callable[[Path], Format]
 ) -> None:
