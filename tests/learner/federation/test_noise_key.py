@@ -7,6 +7,7 @@ import numpy as np
 from learner.federation.noise_key import NOISE_KEY, NoiseKey
 from learner.federation.rules.records import FederationState
 from learner.federation.updates import update_aggregation
+from parlmesh.federation.privacy import noise_stream
 
 from .conftest import SIZE
 
@@ -27,7 +28,7 @@ def test_a_seed_is_the_same_until_its_version_is_written_down_and_never_again(tm
 
 
 async def test_the_noise_of_published_versions_is_in_no_file(bench, tmp_path, monkeypatch):
-    seeds, drawn = [], update_aggregation.noise_stream
+    seeds, drawn = [], noise_stream
 
     def noted(seed):
         seeds.append(seed)

@@ -83,7 +83,7 @@ def test_an_episode_is_filmed(run, tmp_path):
 
     frames = film(load_policy(run), tmp_path / "episode.gif")
     with Image.open(tmp_path / "episode.gif") as picture:
-        assert 9 <= picture.n_frames <= frames
+        assert 9 <= getattr(picture, "n_frames", 1) <= frames
 
 
 def test_a_film_without_an_encoder_says_what_to_install(run, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ class Counted(gymnasium.Env):
     def __init__(self, pause=0.0, fails=False):
         self._pause, self._fails = threading.Event() if pause else None, fails
         self._seconds, self.stepped, self.steps = pause, set(), 0
-        self.cores = {"reset": [], "step": []}
+        self.cores: dict[str, list[set[int]]] = {"reset": [], "step": []}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

@@ -1,6 +1,7 @@
 """The best course is what trying every operation finds, and nothing that is bound to operations exceeds it."""
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from parlmesh.worlds.placement.environment import PlacementVectorEnv
 from parlmesh.worlds.placement.evaluation import evaluate_course
 from parlmesh.worlds.placement.optimum import best_possible
 
-SMALL = {"nodes": 3, "deployments": 2, "max_replicas": 3, "episode_steps": 8, "cluster_seed": 1}
+SMALL: dict[str, Any] = {"nodes": 3, "deployments": 2, "max_replicas": 3, "episode_steps": 8, "cluster_seed": 1}
 
 
 def earned(settings, seed, operations):
@@ -23,7 +24,14 @@ def earned(settings, seed, operations):
 
 @pytest.mark.parametrize("seed", [2, 3])
 def test_it_is_what_trying_every_operation_finds(seed):
-    settings = {"nodes": 2, "deployments": 1, "max_replicas": 4, "episode_steps": 4, "mobility": 0.3, "load_scale": 0.8}
+    settings: dict[str, Any] = {
+        "nodes": 2,
+        "deployments": 1,
+        "max_replicas": 4,
+        "episode_steps": 4,
+        "mobility": 0.3,
+        "load_scale": 0.8,
+    }
     courses = np.array(list(product(range(7), repeat=4)))[:, :, None]
     rewards = earned(settings, seed, courses)
     envs = PlacementVectorEnv(1, **settings)
@@ -37,7 +45,7 @@ def test_it_is_what_trying_every_operation_finds(seed):
 
 
 def test_nodes_that_fail_and_deployments_that_share_them_are_foreseen():
-    settings = {**SMALL, "node_failures": 0.1}
+    settings: dict[str, Any] = {**SMALL, "node_failures": 0.1}
     envs = PlacementVectorEnv(3, **settings)
     envs.reset(seed=5)
     world = envs.simulation

@@ -49,9 +49,11 @@ def test_no_version_is_called_out_of_date(version):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         alone = gymnasium.make(name)
+        assert alone.spec is not None
         gymnasium.make_vec(name, 2, vectorization_mode="vector_entry_point").close()
         spec = gymnasium.envs.registration.EnvSpec.from_json(alone.spec.to_json())
         again = gymnasium.make(spec)
+    assert again.spec is not None
     assert again.spec.id == alone.spec.id == name
 
 
