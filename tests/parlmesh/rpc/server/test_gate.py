@@ -189,8 +189,10 @@ async def test_a_read_that_the_server_s_end_breaks_is_no_defect(caplog: pytest.L
 
 @pytest.mark.parametrize("defect", [False, True])
 async def test_a_write_to_a_client_that_has_gone_is_no_defect_in_a_task_group_either(
-    caplog: pytest.LogCaptureFixture, defect: bool
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, defect: bool
 ) -> None:
+    # The client of this test has not gone, and nobody answers it.
+    monkeypatch.setattr(f"{__name__}.SECONDS", 1.0)
     gone: Exception = cygrpc.ExecuteBatchError("Failed execute_batch")
     inner = ExceptionGroup("unhandled errors", [gone, InvalidInput("a message cannot be taken")])
     others = [ValueError("a real one")] if defect else []
