@@ -41,7 +41,7 @@ class Environments:
     "wrappers" names wrappers of gymnasium, the innermost first, each with its arguments. "image" says where an image
     has its channels; the policy sees them first. "observed" names the numbers of an observation that are seen, by
     position; the others are hidden. "stacked" gives the number of last observations that are seen together.
-    "threads" step them side by side; left out, one does, or several where steps mostly wait.
+    "threads" step them side by side; left out, one does, or several where steps mostly wait, which then share a core.
     """
 
     def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
