@@ -130,13 +130,12 @@ class Study:
         return best.number, best.value, decoded(best.params, self._config.search)
 
     def first_value(self) -> float | None:
-        """What the settings as they are came to, where they were tried."""
+        """What the settings as they are came to, where they were tried: all of them, not those that a range holds."""
         finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         wanted = defaults(self._config)
-        for trial in finished:
-            if self._config.try_defaults and all(trial.params.get(key) == value for key, value in wanted.items()):
-                return trial.value
-        return None
+        if not self._config.try_defaults or len(wanted) < len(self._config.search):
+            return None
+        return next((trial.value for trial in finished if trial.params == wanted), None)
 
     def counts(self) -> dict[str, int]:
         """Trials by their end."""

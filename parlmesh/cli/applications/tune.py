@@ -99,6 +99,7 @@ async def _tuned(
 
     from parlmesh.client import PARLController
     from parlmesh.tuning.coordinator import Coordinator
+    from parlmesh.tuning.search_space import defaults
     from parlmesh.tuning.study import opened_study
 
     stop = asyncio.Event()
@@ -108,6 +109,9 @@ async def _tuned(
     with opened_study(folder, config) as study:
         if study.orphans:
             say(f"{study.orphans} trials of an earlier call were cut off and are tried again")
+        outside = sorted(set(config.search) - set(defaults(config))) if config.try_defaults else []
+        if outside:
+            say(f"the first trial draws {', '.join(outside)}: as it is, it lies outside its range, so none compares")
         if workers > 1:
             say(
                 f"{workers} trials at once: the order of their ends decides what is tried next, so it is not repeatable"

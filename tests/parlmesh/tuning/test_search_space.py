@@ -1,6 +1,9 @@
 """Ranges and settings."""
 
+from pathlib import Path
+
 import pytest
+import yaml
 from pydantic import ValidationError
 
 pytest.importorskip("optuna")
@@ -11,6 +14,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.tuning.config import Range, TuneConfig
 from parlmesh.tuning.search_space import check_search, decoded, defaults, settings_of, suggested
 
+EXAMPLES = Path(__file__).parents[3] / "examples" / "tuning"
 SEARCH = {
     "ppo.learning_rate": {"low": 1e-4, "high": 1e-2, "log": True},
     "ppo.epochs": {"low": 2, "high": 9},
@@ -50,6 +54,12 @@ def test_values_are_put_into_the_section_by_their_keys_and_the_given_one_stays()
 def test_the_settings_as_they_are_are_a_trial_of_their_own():
     assert defaults(study()) == {"ppo.learning_rate": 0.003, "ppo.epochs": 4, "hidden": "[64, 64]"}
     assert defaults(study(training={"hidden": [7], "ppo": {"epochs": 50}})) == {"ppo.learning_rate": 0.003}
+
+
+@pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.yaml")), ids=lambda file: file.stem)
+def test_the_first_trial_of_an_example_has_every_setting_as_it_is(file):
+    config = TuneConfig.model_validate(yaml.safe_load(file.read_text()))
+    assert set(defaults(config)) == set(config.search)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ def test_a_study_goes_on_where_it_was_and_starts_with_the_settings_as_they_are(t
         assert study.counts() == {"finished": 6, "pruned": 0, "failed": 0}
 
 
+def test_only_a_trial_with_all_settings_as_they_are_is_told_as_theirs(tmp_path):
+    """The default bonus is 0, which no logarithm reaches: the first trial draws it."""
+    bonus = {"low": 1e-4, "high": 1e-2, "log": True}
+    with opened_study(tmp_path, config(search={**SEARCH, "ppo.entropy_coefficient": bonus})) as study:
+        run(study, 1)
+        assert study.first_value() is None
+
+
 def test_a_trial_that_was_running_when_its_process_died_is_tried_again_and_not_counted(tmp_path):
     with opened_study(tmp_path, config()) as study:
         run(study, 2)
