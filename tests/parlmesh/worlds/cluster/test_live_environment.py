@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from gymnasium.utils.env_checker import check_env
 
 pytest.importorskip("kubernetes")
 
@@ -97,6 +98,11 @@ def test_it_sees_what_the_simulated_world_would_show_and_measures_the_reward(env
     _, reward, _, _, info = live.step(np.array([NOTHING, NOTHING]))
     assert info["latency_ms"] == pytest.approx(52.0)
     assert reward == pytest.approx(sum(info[name] for name in ("latency", "resource", "balance", "refused")))
+
+
+def test_gymnasium_finds_nothing_wrong_with_it(env, state):
+    check_env(env(dry_run=True), skip_render_check=True)
+    assert state.writes == []
 
 
 def test_a_whole_episode_in_a_dry_run_writes_nothing_and_logs_what_it_would_have(env, state, tmp_path):
@@ -209,7 +215,7 @@ def test_an_eviction_that_a_disruption_budget_forbids_is_said(env, state):
     assert len(state.writes) == before
 
 
-def test_a_watch_that_expired_is_begun_anew_and_one_that_always_does_is_given_up(env, state):
+def test_a_watch_that_expired_is_begun_anew_and_one_that_always_does_is_given_up(env, state, tmp_path):
     live = env()
     live.reset()
     state.stuck = True
@@ -218,6 +224,9 @@ def test_a_watch_that_expired_is_begun_anew_and_one_that_always_does_is_given_up
         live.step(np.array([PLACE + 0, NOTHING]))
     watches = [path for method, path in state.requests if path.endswith("/pods")]
     assert len(watches) >= 6
+    # It is watched for what was written: nothing is taken back, and nothing is written that the log does not have.
+    assert len(state.writes) == len(logged(tmp_path, "done")) > 0
+    assert len(logged(tmp_path, "asked")) == len(state.writes)
 
 
 def test_pods_that_never_start_end_the_wait(env, state):
