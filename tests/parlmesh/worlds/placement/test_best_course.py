@@ -22,26 +22,24 @@ def earned(settings, seed, operations):
     return np.mean([envs.step(operations[:, step])[1] for step in range(operations.shape[1])], axis=0)
 
 
-@pytest.mark.parametrize("seed", [2, 3])
-def test_it_is_what_trying_every_operation_finds(seed):
-    settings: dict[str, Any] = {
-        "nodes": 2,
-        "deployments": 1,
-        "max_replicas": 4,
-        "episode_steps": 4,
-        "mobility": 0.3,
-        "load_scale": 0.8,
-    }
-    courses = np.array(list(product(range(7), repeat=4)))[:, :, None]
+ALONE: dict[str, Any] = {"nodes": 2, "deployments": 1, "episode_steps": 4}
+TOGETHER: dict[str, Any] = {"nodes": 3, "deployments": 2, "episode_steps": 2}
+
+
+@pytest.mark.parametrize(("world", "seed"), [(ALONE, 2), (ALONE, 3), (TOGETHER, 2)])
+def test_it_is_what_trying_every_operation_finds(world, seed):
+    settings = {**world, "max_replicas": 4, "mobility": 0.3, "load_scale": 0.8}
+    steps, deployments, operations = settings["episode_steps"], settings["deployments"], 1 + 3 * settings["nodes"]
+    courses = np.array(list(product(range(operations), repeat=steps * deployments))).reshape(-1, steps, deployments)
     rewards = earned(settings, seed, courses)
     envs = PlacementVectorEnv(1, **settings)
     envs.reset(seed=seed)
-    world = envs.simulation
-    course = CourseSearch(world.cluster, world.settings).best(world.coming(0), world.pods[0])
+    simulation = envs.simulation
+    course = CourseSearch(simulation.cluster, simulation.settings).best(simulation.coming(0), simulation.pods[0])
     assert course.bound == pytest.approx(rewards.max())
     assert earned(settings, seed, course.operations[None])[0] == pytest.approx(rewards.max())
     # Trying must have something to find.
-    assert rewards.max() > earned(settings, seed, np.zeros((1, 4, 1), np.int64))[0]
+    assert rewards.max() > earned(settings, seed, np.zeros((1, steps, deployments), np.int64))[0]
 
 
 def test_nodes_that_fail_and_deployments_that_share_them_are_foreseen():
