@@ -11,8 +11,14 @@ from typing import Any
 
 import yaml
 
+from parlmesh.algorithm_choice import policy_for, trainer_for
+from parlmesh.environments import environment_spec
+from parlmesh.policies import load_policy
 from parlmesh.tuning.pruning_rung import train_rung
 from parlmesh.tuning.search_space import checked
+from parlmesh.worlds.placement.evaluation import evaluate_policy
+
+from .world_training import HELD_OUT, children_seconds
 
 # The world as it is, and nothing of its preset: what a user has who names an environment alone.
 STUDY: dict[str, Any] = {
@@ -20,7 +26,8 @@ STUDY: dict[str, Any] = {
     "search": {
         "ppo.learning_rate": {"low": 3e-4, "high": 1e-2, "log": True},
         "ppo.discount": {"low": 0.7, "high": 0.99},
-        "ppo.entropy_coefficient": {"low": 1e-4, "high": 3e-2, "log": True},
+        # From the default on, so that the first trial can be that of the settings as they are.
+        "ppo.entropy_coefficient": {"low": 0.0, "high": 2e-2},
         "ppo.epochs": {"low": 2, "high": 10},
         "ppo.normalise_rewards": {"choices": [False, True]},
         "normalise_observations": {"choices": [False, True]},
@@ -53,12 +60,14 @@ WAITING: dict[str, Any] = {
 }
 WAITING_STEPS = 600
 OTHER_SEEDS = (101, 102, 103)
+JUDGED_EPISODES = 128
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--trials", type=int, default=24)
+    parser.add_argument("--steps", type=int, default=0, help="of a trial; 0 = the study's")
     parser.add_argument("--speed", action="store_true", help="trials a minute alone, each as long as the others")
     parser.add_argument("--waiting", action="store_true", help="with --speed: trials that wait instead of computing")
     parser.add_argument("--seed", type=int, default=0)
@@ -66,11 +75,12 @@ def main() -> None:
     study = {**(SPEED if arguments.speed else STUDY), "trials": arguments.trials, "seed": arguments.seed}
     if arguments.waiting:
         study |= {"training": WAITING, "steps": WAITING_STEPS}
+    study |= {"steps": arguments.steps} if arguments.steps else {}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "study.yaml"
         file.write_text(yaml.safe_dump(study))
         command = [sys.executable, "-m", "parlmesh.cli", "tune", f"{folder}/study", "--config", str(file), "--json"]
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), children_seconds()
         done = subprocess.run(
             [*command, "--workers", str(arguments.workers)], capture_output=True, text=True, check=False
         )
@@ -81,22 +91,30 @@ def main() -> None:
         best = yaml.safe_load((Path(folder) / "study" / "best.yaml").read_text())["training"]
     result: dict[str, Any] = {"trials_per_minute": arguments.trials / minutes, "workers": arguments.workers}
     if not arguments.speed:
-        result |= {"pruned": found["pruned"], **gained(study, best)}
+        spent = {"study_cpu_seconds": children_seconds() - busy}
+        result |= {key: found[key] for key in ("pruned", "best_trial", "best_value", "default_value", "best_settings")}
+        result |= {**spent, **gained(study, best)}
     print(json.dumps(result))
 
 
 def gained(study: dict[str, Any], best: dict[str, Any]) -> dict[str, Any]:
-    """Returns of the tuned settings and of the settings as they were, both trained anew on other seeds."""
+    """Rewards of a step under the tuned settings and under the settings as they were, both trained anew for as many
+    steps on other seeds, and judged by the same episodes, which no training had."""
     defaults = {**study["training"], "step_budget": study["steps"]}
-    tuned, plain = (
-        [
-            train_rung(checked({**settings, "seed": seed, "evaluation_episodes": 64}), (), {}, 0, study["steps"]).value
-            for seed in OTHER_SEEDS
-        ]
-        for settings in (best, defaults)
-    )
+    tuned, plain = ([judged(settings, seed, study["steps"]) for seed in OTHER_SEEDS] for settings in (best, defaults))
     better = sum(one > other for one, other in zip(tuned, plain, strict=True))
-    return {"better_of_three": better, "tuned_returns": tuned, "default_returns": plain}
+    return {"better_of_three": better, "tuned_rewards": tuned, "default_rewards": plain}
+
+
+def judged(settings: dict[str, Any], seed: int, steps: int) -> float:
+    """What settings earn a step after so many steps of training."""
+    config = checked({**settings, "seed": seed, "evaluation_episodes": 1})
+    rung = train_rung(config, (), {}, 0, steps)
+    spec = environment_spec(config.environment.model_dump())
+    trainer = trainer_for(config, policy_for(config, spec), spec, {}, max_policy_lag=0)
+    trainer.restore(rung.tensors)
+    policy = load_policy(trainer.policy_blob())
+    return evaluate_policy(policy, 3, {}, JUDGED_EPISODES, HELD_OUT + 1000 * seed).reward
 
 
 if __name__ == "__main__":

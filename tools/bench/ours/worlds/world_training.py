@@ -81,15 +81,15 @@ def trained(preset: str, seed: int, steps: int, kwargs: Mapping[str, Any]) -> tu
         command = up_command(preset, seed, Path(folder), fleet=True)
         command += ["--steps", str(steps)] if steps else []
         command += ["--set", f"training.environment.kwargs={json.dumps(kwargs)}"] if kwargs else []
-        began, busy = time.perf_counter(), _children_seconds()
+        began, busy = time.perf_counter(), children_seconds()
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             sys.exit(f"parlmesh up ended with code {done.returncode}: {(done.stderr or done.stdout)[-1000:]}")
-        spent = {"train_seconds": time.perf_counter() - began, "train_cpu_seconds": _children_seconds() - busy}
+        spent = {"train_seconds": time.perf_counter() - began, "train_cpu_seconds": children_seconds() - busy}
         return load_policy((Path(folder) / "run" / "policy.safetensors").read_bytes()), spent
 
 
-def _children_seconds() -> float:
+def children_seconds() -> float:
     """Of processes that have ended: the command's and those it started."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
