@@ -224,8 +224,6 @@ class BlobLedger:
         With a writer, so are those that refer to blobs of others that the task was not `given`: whoever sees the task
         would read them.
         """
-        if not any(_MARK in end[2] for end in ends):
-            return ends
         return [self._checked(end, writer, given) if _MARK in end[2] else end for end in ends]
 
     def ended(self, tasks: Iterable[Task]) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import count
 
 from parlmesh import limits
+from parlmesh.blobs import MARK
 from parlmesh.errors import FleetError, Unavailable
 from parlmesh.processes.cpu_wakefulness import Wakefulness
 from parlmesh.telemetry import get_logger
@@ -34,6 +35,9 @@ from .wire.outbox import Outbox
 from .wire.task_watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
+
+# What every reference to a blob holds.
+_BLOB = MARK.encode()
 
 
 class Shell:
@@ -228,7 +232,8 @@ class Shell:
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
         if ends:
             self._wakefulness.touch()
-            if self.blobs is not None:
+            if _BLOB in data:
+                # Asked once for all of them: few results have any.
                 ends = self._checked_blobs(session, ends)
         named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:

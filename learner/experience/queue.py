@@ -69,7 +69,7 @@ class ExperienceQueue:
             return [self._queue.popleft() for _ in range(count)]
 
     def finish(self, count: int, *, applied: bool) -> None:
-        """Throughput for a batch that `take` gave out."""
+        """Accounts for a batch that `take` gave out."""
         with self.books:
             self.training -= count
             if applied:

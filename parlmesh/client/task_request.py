@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 from parlmesh.blobs import Reference
-from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -59,11 +58,3 @@ class TaskRequest:
     """Attempts after failures that may be retried; 0 = the scheduler's default."""
     task_id: str = ""
     """Submitting a known id again changes nothing, so a repetition is safe; empty = chosen for you."""
-
-
-def check_request(request: object, *, id_is_taken: bool = False) -> None:
-    """InvalidInput when it is no request, or its id is that of another task of the same call."""
-    if not isinstance(request, TaskRequest):
-        raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
-    if id_is_taken:
-        raise InvalidInput(f'task id "{request.task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")

@@ -164,8 +164,9 @@ class Lifecycle:
         lease_id, actor_id, leases = self.last_lease + self._leaps.next(), actor.actor_id, actor.leases
         expires_at = now + self.config.leases.duration_seconds
         again: list[Task] = []
-        all_wait = self.first_leases_wait
+        all_wait, count_wait = self.first_leases_wait, self.statistics.dispatch.add
         for task in tasks:
+            count_wait(now - task.ready_time)
             lease_id += 1
             task.state = RUNNING
             task.lease_id = lease_id
@@ -182,7 +183,6 @@ class Lifecycle:
             task.leased_before = True
         self.last_lease = lease_id
         actor.credits -= count
-        self.statistics.count_leases(tasks, now)
         self.decided.leased += tasks
         if actor.even:
             self.endings.expect(actor, tasks, now)

@@ -104,11 +104,6 @@ class Statistics:
     def unfinished(self) -> int:
         return self.by_state[WAITING] + self.by_state[QUEUED] + self.by_state[RUNNING]
 
-    def count_leases(self, tasks: list[Task], now: float) -> None:
-        add = self.dispatch.add
-        for task in tasks:
-            add(now - task.ready_time)
-
     def count_outcomes(self, tasks: Sequence[Task], now: float) -> None:
         """Tasks that end now."""
         # Those that end together are mostly alike, and every call for a single one shows in tasks a second.

@@ -88,7 +88,7 @@ class SqliteStore:
         tables.check_settled()
         with tables.errors():
             try:
-                tables.execute("INSERT INTO journal VALUES (?, ?)", self._last_id + 1, sealed)
+                tables.database.execute("INSERT INTO journal VALUES (?, ?)", (self._last_id + 1, sealed))
             except sqlite3.IntegrityError:
                 # A commit that seemed to fail and did not, tried again.
                 if tables.row("SELECT batch FROM journal WHERE id = ?", self._last_id + 1) != (sealed,):

@@ -13,7 +13,7 @@ from parlmesh.wire import payload_to_proto
 from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
 
 from ..outcomes import refused
-from ..task_request import Placement, Priority, TaskRequest, check_request
+from ..task_request import Placement, Priority, TaskRequest
 from .pending_outcomes import Pending, Sink
 from .retry import TASKS_PER_REQUEST, SchedulerCalls
 from .task_parcels import Parcel, wanted
@@ -111,7 +111,7 @@ class Submissions:
             try:
                 task_id, task = self._encoded(request)
                 if request.task_id and self._pending.waits(sink, task_id):
-                    check_request(request, id_is_taken=True)
+                    raise InvalidInput(f'task id "{task_id}" is given twice in one call', reason="DUPLICATE_TASK_ID")
             except InvalidInput as error:
                 sink.settle([refused(_id_of(request), index, error)])
                 continue
@@ -149,7 +149,8 @@ class Submissions:
         return f"{self._prefix}{next(self._count)}"
 
     def _encoded(self, request: TaskRequest) -> tuple[str, bytes]:
-        check_request(request)
+        if not isinstance(request, TaskRequest):
+            raise InvalidInput(f"a task must be a TaskRequest, got {request!r:.100}", reason="INVALID_TASK")
         task_id = request.task_id or self.new_id()
         if request.tensors and self._pending.arrays is not None:
             request = self._pending.arrays.without(request, task_id)

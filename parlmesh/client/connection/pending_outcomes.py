@@ -139,7 +139,9 @@ class UnclaimedOutcomes:
 
     def claim(self, task_id: str) -> Outcome | None:
         """The kept outcome, which is kept no longer."""
-        return self._forget(task_id)
+        outcome, size = self._kept.pop(task_id, (None, 0))
+        self._bytes -= size
+        return outcome
 
     async def wait(self, task_id: str, seconds: float) -> Outcome:
         """The outcome of a task that is known to be on its way."""
@@ -163,7 +165,7 @@ class UnclaimedOutcomes:
         self._kept[outcome.task_id] = (outcome, outcome.size_bytes)
         self._bytes += outcome.size_bytes
         while len(self._kept) > self._most_outcomes or self._bytes > self._most_bytes:
-            self._forget(next(iter(self._kept)))
+            self.claim(next(iter(self._kept)))
             self.dropped += 1
 
     def _leave(self, task_id: str, waiter: asyncio.Future[Outcome]) -> None:
@@ -172,11 +174,6 @@ class UnclaimedOutcomes:
             waiters.remove(waiter)
             if not waiters:
                 del self._waiters[task_id]
-
-    def _forget(self, task_id: str) -> Outcome | None:
-        outcome, size = self._kept.pop(task_id, (None, 0))
-        self._bytes -= size
-        return outcome
 
 
 def no_outcome(task_id: str, seconds: float) -> DeadlineExceeded:
