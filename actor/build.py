@@ -36,7 +36,7 @@ from .learner.policy_cache import PolicyCache
 from .learner.site_relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
-from .worker.attendance import Attendance
+from .worker.background_work import Attendance
 from .worker.scheduler_stream import Uplink
 from .worker.worker import ActorIdentity, Worker
 

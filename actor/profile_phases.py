@@ -12,7 +12,7 @@ PHASES = Phases(
         "vector.step": "environment step",
         "collector.collect": "collect",
         "trajectories.trajectory_to_request": "encode",
-        "episodes.evaluate": "evaluate",
+        "evaluation.evaluate": "evaluate",
         "attempt_results.call_in_thread": "task",
         # the event loop
         "trajectory_uploads.upload": "upload",

@@ -2,7 +2,6 @@
 
 import asyncio
 import heapq
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,51 +12,13 @@ from parlmesh.blobs import Reference
 from parlmesh.errors import FleetError, InvalidInput, NotFound
 from parlmesh.handlers import Handler, HandlerError, Tail
 from parlmesh.v1.fleet_service_pb2 import Assignment, TaskResult
-from parlmesh.v1.task_pb2 import Payload, Priority
+from parlmesh.v1.task_pb2 import Payload
 from parlmesh.wire.payloads import references_in
 
 from ..metrics import ActorMetrics
 from .attempt_results import CANCELLED, AttemptTimeout, failed, failure_of, outcome_of, payload_of, success
+from .backlog import Backlog
 from .slot import Slot
-
-_LOWEST = Priority.PRIORITY_BACKGROUND
-_HIGHEST = Priority.PRIORITY_CRITICAL
-
-
-class Backlog:
-    """Most urgent first; first come, first served within a priority."""
-
-    def __init__(self) -> None:
-        self._queues: dict[int, deque[Assignment]] = {
-            priority: deque() for priority in range(_HIGHEST, _LOWEST - 1, -1)
-        }
-        self._length = 0
-
-    def __len__(self) -> int:
-        return self._length
-
-    def add(self, assignment: Assignment) -> None:
-        """Puts it behind all others of its priority."""
-        self._queues[_known(assignment.priority)].append(assignment)
-        self._length += 1
-
-    def take(self) -> Assignment | None:
-        """The next one, or None when none waits."""
-        for queue in self._queues.values():
-            if queue:
-                self._length -= 1
-                return queue.popleft()
-        return None
-
-    def clear(self) -> None:
-        """Forgets all."""
-        for queue in self._queues.values():
-            queue.clear()
-        self._length = 0
-
-
-def _known(priority: int) -> int:
-    return priority if _LOWEST <= priority <= _HIGHEST else Priority.PRIORITY_NORMAL
 
 
 @dataclass(slots=True)

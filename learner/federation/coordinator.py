@@ -27,7 +27,7 @@ from .model_watches import Watcher, Watchers
 from .node_search import ListNodes, NodeSearch
 from .node_tasks import NodeTasks
 from .noise_key import NOISE_KEY
-from .pauses import Trouble, passing, sentence_of
+from .passing_failures import Trouble, passing, sentence_of
 from .round_timer import RoundTimer
 from .rules import events
 from .rules.events import Action, Event

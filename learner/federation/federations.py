@@ -32,7 +32,7 @@ from ..policies.registry import PolicyRegistry
 from . import definition_file
 from .connected_nodes import NodesFound, list_nodes
 from .coordinator import Federation
-from .pauses import sentence_of
+from .passing_failures import sentence_of
 from .rules.phase import Phase
 
 log = get_logger("parlmesh.learner")

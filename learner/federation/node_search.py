@@ -9,7 +9,7 @@ from parlmesh.errors import FleetError
 from parlmesh.federation.config import FederationConfig
 
 from .connected_nodes import NodesFound
-from .pauses import Trouble
+from .passing_failures import Trouble
 from .rules.events import Begin, Event
 from .rules.phase import Phase
 from .rules.rounds import Rounds

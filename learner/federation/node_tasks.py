@@ -8,7 +8,7 @@ from parlmesh.exception_text import told_in_one_line
 from parlmesh.v1 import task_pb2 as pb
 
 from ..sources.scheduler_client import Dispatcher
-from .pauses import Trouble
+from .passing_failures import Trouble
 from .rules import events
 from .rules.events import Event
 from .rules.records import LONGEST_MESSAGE, Assignment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from . import metrics
 from .node_search import NodeSearch
-from .pauses import Trouble
+from .passing_failures import Trouble
 from .rules.events import Event, Tick
 from .rules.phase import Phase, wait_seconds
 from .rules.rounds import Rounds

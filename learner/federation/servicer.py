@@ -15,7 +15,7 @@ from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire import struct_from_proto
 from parlmesh.wire.chunks import UPDATE_DATA, chunk_from_wire
 
-from ..services.paging import page
+from ..services.page_tokens import page
 from .federations import Federations
 from .messages import about_from_proto, federation_to_proto, model_header, offer_from_proto, rounds_to_proto
 from .model_versions import StoredModel

@@ -17,7 +17,7 @@ from parlmesh.wire import ReceivedTrajectory, TensorLimits, trajectory_from_prot
 
 from ..runs.runs import Runs
 from ..runs.training_loop import TrainingRun
-from .stream_limits import unless
+from .server_stop import unless
 
 # Receipts that may wait to be written before reading pauses.
 _WAITING_RECEIPTS = 64

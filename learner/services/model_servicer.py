@@ -14,7 +14,7 @@ from parlmesh.wire import struct_to_proto
 
 from ..files.kept_models import Model, ModelFolder, to_onnx, to_safetensors
 from ..runs.runs import Runs
-from .paging import page
+from .page_tokens import page
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -18,7 +18,7 @@ from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
 
 from .. import metrics
 from ..policies.registry import PolicyRegistry
-from .stream_limits import unless
+from .server_stop import unless
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

@@ -13,8 +13,8 @@ from parlmesh.wire import struct_from_proto, struct_to_proto
 from ..runs.progress import RunState
 from ..runs.run_entry import Entry
 from ..runs.runs import Runs
-from .paging import page
-from .stream_limits import unless
+from .page_tokens import page
+from .server_stop import unless
 
 _WATCH_INTERVAL_SECONDS = 0.1
 

@@ -11,7 +11,8 @@ from parlmesh.cli.screen.fleet_feed import follow_training, poll_scheduler
 from parlmesh.cli.screen.fleet_view import FleetView
 from parlmesh.cli.screen.live_display import shown
 from parlmesh.cli.screen.live_table import console as new_console
-from parlmesh.cli.screen.run_summary import Ending, print_ending, print_next, print_summary
+from parlmesh.cli.screen.next_commands import print_next
+from parlmesh.cli.screen.run_summary import Ending, print_ending, print_summary
 from parlmesh.errors import FleetError
 from parlmesh.local.fleet_processes import UpFleet, has_dashboard
 from parlmesh.local.process_configs import RunPaths, Session, UpConfig

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from parlmesh.exception_text import sentence_at
 from parlmesh.telemetry import get_logger
 
-from .answers import LONGEST_TEXT
+from .node_answers import LONGEST_TEXT
 from .node_cycle import Journey
 from .types import Health
 

@@ -11,9 +11,9 @@ from parlmesh.telemetry import get_logger
 from parlmesh.types import Array
 
 from .node.actions import ACTIONS, Action, Prepared
-from .node.deeds import MOST_TRIES, Deed, Deeds, DeedState
 from .node.node_memory import NodeState
 from .node.settings import NodeConfig, node_settings
+from .node.undo_log import MOST_TRIES, Deed, Deeds, DeedState
 from .task_parameters import INSTEAD_OF, ExecuteParameters, parsed
 
 _LOOK_SECONDS = 10.0

@@ -19,7 +19,7 @@ from .node_calls import NodeCalls
 from .node_cycle import Journey, Surroundings
 from .planned_action import Executor
 from .planning.arbiter import Arbiter
-from .planning.policy import Policy
+from .planning.trained_planner import Policy
 from .rollback import Rollback
 from .types import CycleReport, Decision, Health
 

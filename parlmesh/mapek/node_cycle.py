@@ -9,12 +9,12 @@ from parlmesh.client import Outcome
 from parlmesh.errors import FleetError
 from parlmesh.telemetry import get_logger
 
-from .answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
 from .config import UNREACHABLE, MapekConfig, RuleConfig
 from .knowledge import Knowledge
+from .node_answers import LONGEST_TEXT, Unusable, readings, standing, symptoms
 from .planned_action import Executor
 from .planning.arbiter import Arbiter, most_urgent
-from .planning.policy import Policy
+from .planning.trained_planner import Policy
 from .types import Decision, Health, NodeReport, Symptom
 
 log = get_logger("parlmesh.mapek")

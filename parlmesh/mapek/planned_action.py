@@ -8,9 +8,9 @@ from typing import Any
 from parlmesh.client import Outcome
 from parlmesh.errors import FailedPrecondition, FleetError
 
-from .answers import Unusable, readings
 from .config import UNREACHABLE, ActionConfig, MapekConfig, RuleConfig, matches
 from .node.thresholds import is_beyond
+from .node_answers import Unusable, readings
 from .node_calls import Done, NodeCalls
 from .planning.arbiter import Arbiter
 from .rollback import Rollback, filled

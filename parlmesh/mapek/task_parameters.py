@@ -8,7 +8,7 @@ from parlmesh.errors import InvalidInput
 
 from .config import DetectionConfig, ProbesConfig, ThresholdConfig
 from .node.analysis import MOST_METRICS
-from .planning.policy import MOST_FEATURES, ActionModel
+from .planning.trained_planner import MOST_FEATURES, ActionModel
 
 INSTEAD_OF = "instead_of"
 """Among the parameters of a dry run: the action that it stands for."""

@@ -17,8 +17,8 @@ from parlmesh.telemetry.version_metric import tell_build
 
 from . import metrics
 from .config import RelayConfig
+from .policy_source import Source
 from .servicer import RelayServicer
-from .source import Source
 
 log = get_logger("parlmesh.relay")
 

@@ -15,7 +15,7 @@ from parlmesh.v1 import policy_service_pb2 as pb
 from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceServicer
 
 from . import metrics
-from .source import Source
+from .policy_source import Source
 
 Context = grpc.aio.ServicerContext[Any, Any]
 

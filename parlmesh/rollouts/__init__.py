@@ -1,7 +1,7 @@
 """A policy at play: fragments of experience from a collector, and whole episodes that measure."""
 
 from .collector import Collector, Mark, collector_seed
-from .episodes import evaluate, evaluation_seed, games_by_opponent, play_match
+from .evaluation import evaluate, evaluation_seed, games_by_opponent, play_match
 
 __all__ = [
     "Collector",

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..config import SchedulerConfig
 from . import dependencies
-from .accounts import Shares
 from .actions import Decided, Returned
 from .chrome_trace import Trace
 from .known_actors import Roster
+from .namespace_shares import Shares
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
 from .ready_queue import ReadyQueue, TaskClass
 from .retention import Retention

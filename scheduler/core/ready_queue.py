@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING
 
-from .accounts import Account, Lane, Share, Shares, account_name
+from .namespace_shares import Share, Shares
+from .submitter_lanes import Account, Lane, account_name
 from .task import ANYWHERE, Placement, Priority, Task
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from ..core.core import Core
 from ..core.placement import Actor
 from ..core.task import Task
 from ..journal.compaction import Compactor
-from ..journal.understudy import Understudy
+from ..journal.standby_core import Understudy
 from ..store import SqliteStore
 
 SHOWN = 300

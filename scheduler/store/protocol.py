@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 from parlmesh.errors import Unavailable
 
 from ..journal.compaction import Compactor
-from ..journal.understudy import Understudy
+from ..journal.standby_core import Understudy
 
 LEASES_PER_START = 1 << 32
 # Leaves room for a million starts after it.

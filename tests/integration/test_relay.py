@@ -24,8 +24,8 @@ from parlmesh.distribution.policy_messages import EncodedPolicy
 from parlmesh.errors import NotFound
 from parlmesh.policies import PolicySpec, pack_policy
 from parlmesh.relay.config import RelayConfig
+from parlmesh.relay.policy_source import Source
 from parlmesh.relay.servicer import RelayServicer
-from parlmesh.relay.source import Source
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.testing import serve, wait_until_async
 from parlmesh.testing.proxy import Proxy

@@ -15,7 +15,7 @@ from learner import config as learner_config
 from learner.federation import messages as federation_messages
 from learner.federation import model_versions as federation_models
 from learner.federation.rules import records, update_checks
-from learner.services import metrics_servicer, model_servicer, paging, training_servicer
+from learner.services import metrics_servicer, model_servicer, page_tokens, training_servicer
 from parlmesh import limits
 from parlmesh.distribution import encoding_numbers as policy_encodings
 from parlmesh.distribution import policy_messages
@@ -106,9 +106,9 @@ MOST: Mapping[str, float] = {
     "GetPolicyResponse.data": policy_messages.CHUNK_BYTES,
     "WatchPolicyResponse.data": policy_messages.CHUNK_BYTES,
     "ExportModelResponse.data": policy_messages.CHUNK_BYTES,
-    "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
-    "ListFederationsRequest.page_size": paging.MOST_ITEMS,
-    "ListModelsRequest.page_size": paging.MOST_ITEMS,
+    "ListTrainingsRequest.page_size": page_tokens.MOST_ITEMS,
+    "ListFederationsRequest.page_size": page_tokens.MOST_ITEMS,
+    "ListModelsRequest.page_size": page_tokens.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._LARGEST_PAGE,
     "UpdateRecord.message": records.LONGEST_MESSAGE,
     "UpdateHeader.node_id": federation_messages._LONGEST_NAME,
@@ -125,9 +125,9 @@ DEFAULTS: Mapping[str, float] = {
     "GetTraceRequest.seconds": queries.DEFAULT_TRACE_SECONDS,
     "GetTraceRequest.max_attempts": chrome_trace.MAX_EVENTS,
     "QueryMetricsRequest.max_points": metrics_servicer._DEFAULT_POINTS,
-    "ListTrainingsRequest.page_size": paging.MOST_ITEMS,
-    "ListFederationsRequest.page_size": paging.MOST_ITEMS,
-    "ListModelsRequest.page_size": paging.MOST_ITEMS,
+    "ListTrainingsRequest.page_size": page_tokens.MOST_ITEMS,
+    "ListFederationsRequest.page_size": page_tokens.MOST_ITEMS,
+    "ListModelsRequest.page_size": page_tokens.MOST_ITEMS,
     "ListRoundsRequest.page_size": federation_messages._DEFAULT_PAGE,
 }
 

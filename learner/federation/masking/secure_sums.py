@@ -15,7 +15,7 @@ from ..rules.phase import Phase
 from ..rules.records import LONGEST_MESSAGE, Assignment, Counted
 from ..rules.rounds import Rounds
 from ..task_specs import NodesTask, failures_in, numbers_of
-from .task_specs import answer_of, answers_in, revealed_in, step_tasks
+from .secure_tasks import answer_of, answers_in, revealed_in, step_tasks
 from .unmasking import Unmasking
 
 log = get_logger("parlmesh.learner")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from parlmesh.federation.config import FederationConfig
 
-from .buffer import may_answer_again
+from .asynchronous_rounds import may_answer_again
 from .evaluation import Evaluation
 from .events import Stop
 from .history import History

@@ -8,7 +8,7 @@ node that has answered is asked again at once, and every `buffer_size` updates m
 from parlmesh.federation.secure.fixed_point import MOST_NODES
 
 from . import events
-from .buffer import check_staleness, is_full, may_answer_again
+from .asynchronous_rounds import check_staleness, is_full, may_answer_again
 from .counted_updates import Closing, close, why_failed
 from .evaluation import Evaluation, evaluators
 from .events import Action, Event

@@ -156,7 +156,7 @@ def train(
     import json
 
     from parlmesh.cli.screen.output_tables import print_table
-    from parlmesh.mapek.planning.policy import trained
+    from parlmesh.mapek.planning.trained_planner import trained
 
     with _knowledge(knowledge) as known:
         found = trained(known.decisions(1_000_000, held=False))
@@ -182,7 +182,7 @@ def _settings(file: Path | None, assignments: list[str] | None, policy: Path | N
     from parlmesh.config import load
     from parlmesh.mapek.config import MapekConfig
     from parlmesh.mapek.defaults import DEFAULTS
-    from parlmesh.mapek.planning.policy import Policy
+    from parlmesh.mapek.planning.trained_planner import Policy
 
     overrides = list(assignments or ())
     if policy is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from parlmesh.errors import InvalidInput
 
 from ..types import Candidate
-from .policy import ActionModel
+from .trained_planner import ActionModel
 
 _PRIOR_SECONDS = 30.0
 """Taken for an action that never succeeded."""

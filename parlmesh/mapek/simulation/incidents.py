@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..knowledge import ELSEWHERE, Knowledge
 from ..planning.action_choice import Choice, choose
-from ..planning.policy import Policy, trained
+from ..planning.trained_planner import Policy, trained
 from ..types import Candidate, Decision, Status, Symptom
 
 SYMPTOMS = ("cpu_percent", "memory_percent", "loss_percent", "error_percent")

@@ -6,7 +6,7 @@ from ...core.core import Core
 from ...freed_memory import garbage_collection_paused
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count
-from ...journal.understudy import Understudy
+from ...journal.standby_core import Understudy
 from ..row_compaction import Place
 from .journal_rows import Rows
 

@@ -12,9 +12,9 @@ import pytest
 
 from parlmesh.errors import InvalidInput
 from parlmesh.mapek.execute_handler import Execute
-from parlmesh.mapek.node.deeds import Deeds, DeedState
 from parlmesh.mapek.node.node_memory import NodeState
 from parlmesh.mapek.node.settings import node_settings
+from parlmesh.mapek.node.undo_log import Deeds, DeedState
 from parlmesh.testing.clocks import HandClock
 from parlmesh.testing.processes import wait_until_async
 

@@ -7,7 +7,7 @@ import pytest
 
 from parlmesh.mapek.knowledge import Knowledge
 from parlmesh.mapek.node.thresholds import STEADY
-from parlmesh.mapek.planning.policy import Policy
+from parlmesh.mapek.planning.trained_planner import Policy
 from parlmesh.mapek.types import Health, Status
 from parlmesh.testing.clocks import HandClock
 

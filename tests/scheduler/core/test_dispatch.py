@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from scheduler.core.accounts import Lane
 from scheduler.core.placement import ActorCommand
 from scheduler.core.ready_queue import TaskClass
+from scheduler.core.submitter_lanes import Lane
 from scheduler.core.task import Placement, Priority, Task
 from tests.scheduler.conftest import Harness, ids, noop
 

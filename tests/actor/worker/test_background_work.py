@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from actor.worker import attendance
-from actor.worker.attendance import Attendance
+from actor.worker import background_work
+from actor.worker.background_work import Attendance
 
 
 class Handler:
@@ -33,11 +33,11 @@ class Looking(Handler):
 
 
 async def test_it_begins_anew_after_a_failure_and_ends_with_the_actor(monkeypatch) -> None:
-    monkeypatch.setattr(attendance, "_AGAIN_SECONDS", 0.001)
+    monkeypatch.setattr(background_work, "_AGAIN_SECONDS", 0.001)
     handler = Looking()
     async with Attendance("n", [handler, Handler()]):
         async with asyncio.timeout(20):
             await handler.again.wait()
-        monkeypatch.setattr(attendance, "_AGAIN_SECONDS", 20.0)
+        monkeypatch.setattr(background_work, "_AGAIN_SECONDS", 20.0)
     assert handler.begun == ["n", "n"]
     assert handler.ended

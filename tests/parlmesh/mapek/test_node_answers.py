@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parlmesh.mapek.answers import Unusable, readings, standing, symptoms
+from parlmesh.mapek.node_answers import Unusable, readings, standing, symptoms
 
 GOOD = {"name": "cpu", "metric": "cpu", "value": 95.0, "limit": 80.0, "severity": "warning", "why": "high"}
 JSON = st.recursive(

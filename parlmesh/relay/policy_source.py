@@ -16,7 +16,7 @@ from parlmesh.v1.policy_service_pb2 import GetPolicyRequest, PolicyEncoding
 
 from . import metrics
 from .config import RelayConfig
-from .shelf import Shelf
+from .held_policies import Shelf
 
 if TYPE_CHECKING:
     from parlmesh.v1.policy_service_pb2_grpc import PolicyServiceAsyncStub

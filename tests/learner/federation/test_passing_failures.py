@@ -13,7 +13,7 @@ import pytest
 from learner.federation import definition_file
 from learner.federation.connected_nodes import NodesFound
 from learner.federation.journal import Journal, read_journal
-from learner.federation.pauses import passing
+from learner.federation.passing_failures import passing
 from learner.federation.rules.events import Delivered
 from learner.federation.rules.records import FederationState
 from learner.federation.rules.rounds import Rounds

@@ -1,7 +1,7 @@
 import hashlib
 
 from parlmesh.distribution.policy_messages import Published
-from parlmesh.relay.shelf import Shelf
+from parlmesh.relay.held_policies import Shelf
 from parlmesh.types import PolicyBlob
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from parlmesh.mapek.node import deeds as module
-from parlmesh.mapek.node.deeds import GRACE_SECONDS, Deeds, DeedState
+from parlmesh.mapek.node import undo_log as module
 from parlmesh.mapek.node.node_memory import NodeState
+from parlmesh.mapek.node.undo_log import GRACE_SECONDS, Deeds, DeedState
 from parlmesh.testing.clocks import HandClock
 
 

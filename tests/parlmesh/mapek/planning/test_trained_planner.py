@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from parlmesh.errors import FailedPrecondition, InvalidInput
 from parlmesh.mapek.planning.action_choice import choose
-from parlmesh.mapek.planning.policy import LARGEST_BYTES, ActionModel, Policy, trained
+from parlmesh.mapek.planning.trained_planner import LARGEST_BYTES, ActionModel, Policy, trained
 from parlmesh.mapek.types import Candidate, Decision, Status, Symptom
 
 

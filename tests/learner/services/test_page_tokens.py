@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learner.services.paging import page
+from learner.services.page_tokens import page
 from parlmesh.errors import InvalidInput
 from parlmesh.v1.training_service_pb2 import Training
 
