@@ -111,7 +111,9 @@ class Collector:
             np.random.SeedSequence(self._seed.entropy, spawn_key=(*self._seed.spawn_key, child)) for child in (0, 1)
         )
         restart_steps = self._restart_steps if self._envs.separate else 0
-        self._lives = Lives(self._num_envs, self._seed, restart_steps=restart_steps, repeatable=self._repeatable)
+        # Whom games met is not remembered, so that those against versions cannot be played again.
+        repeatable = self._repeatable and not self._faced
+        self._lives = Lives(self._num_envs, self._seed, restart_steps=restart_steps, repeatable=repeatable)
         self._rng = np.random.default_rng(action_seed)
         self._seen = self._envs.reset(int(environment_seed.generate_state(1)[0]))
         self._state: Array | None = None
@@ -189,7 +191,11 @@ class Collector:
                 begun = list(seeds)
                 self._ended[begun], self._returns[begun], self._lengths[begun], self._earned[begun] = True, 0.0, 0, 0.0
             given = policy.to_environment(action.astype(dtype))
-            self._seen, reward, terminated, truncated = self._envs.step(given)
+            try:
+                self._seen, reward, terminated, truncated = self._envs.step(given)
+            except Exception:
+                # A game that goes another way, as by other settings, may forbid what was played in it.
+                return False
             self._ended = self._account(reward, ~self._ended, terminated | truncated, [])
         self._state = tensors.get("memory")
         restore_random_state(self._rng, tensors["rng"])

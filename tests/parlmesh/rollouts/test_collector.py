@@ -8,6 +8,7 @@ import pytest
 from parlmesh.algorithms.discounted_sums import discounted_sums
 from parlmesh.environments import environment_spec
 from parlmesh.environments.environment_threads import SteppedEnvironments
+from parlmesh.environments.two_players import NEWEST, Opponent
 from parlmesh.errors import Unavailable
 from parlmesh.policies import PolicySpec, load_policy, pack_policy
 from parlmesh.policies.numpy_networks import DenseActorCritic
@@ -209,6 +210,30 @@ def test_a_mark_of_other_environments_is_recognised():
     mark = original.mark().tensors()
     assert not Collector(CARTPOLE, 4, collector_seed(0, "a", 1), **settings).go_to(mark, policy())
     assert not Collector(CARTPOLE, 3, collector_seed(1, "a", 1), **settings).go_to(mark, policy())
+
+
+def test_games_that_go_another_way_than_they_did_are_recognised_and_not_played_on():
+    def shogi(**settings):
+        environment = {"id": "games/shogi", "kwargs": settings}
+        return Collector(environment, 2, collector_seed(0, "a", 1), repeatable=True)
+
+    acting = load_policy(some_policy(PolicySpec.for_environment(environment_spec({"id": "games/shogi"}), hidden=(1,))))
+    original = shogi()
+    original.collect(acting, 4)
+    mark = original.mark().tensors()
+    assert shogi().go_to(mark, acting)
+    # Other openings: rsshogi raises for moves of pieces that are elsewhere now.
+    assert not shogi(opening_plies=60).go_to(mark, acting)
+
+
+def test_games_against_versions_are_not_remembered_because_they_cannot_be_played_again():
+    collector = Collector({"id": "games/tictactoe"}, 2, collector_seed(0, "a", 1), repeatable=True)
+    spec = PolicySpec.for_environment(environment_spec({"id": "games/tictactoe"}), hidden=(4,))
+    acting = load_policy(some_policy(spec))
+    collector.collect(acting, 3)
+    assert "actions" in collector.mark().tensors()
+    collector.collect(acting, 3, [Opponent(NEWEST, acting)])
+    assert collector.mark().tensors() == {}
 
 
 def some_policy(spec):
