@@ -32,10 +32,14 @@ class BoardNetwork(nn.Module):
     """Planes [B, C, H, W] to logits [B, choices] and values [B] between −1 and 1.
 
     Where every square has as many moves, as in shogi's spatial form, the head is a 1 x 1 convolution; elsewhere a dense
-    layer over few channels. With `outcomes` the value is the chance to win less that to lose, draws apart.
+    layer over few channels. With `outcomes` the value is the chance to win less that to lose, draws apart. With
+    `turned` it learns from boards that are turned and mirrored, for games that mean the same then and whose moves are
+    squares: what is played eight times as seldom is learnt as well.
     """
 
-    def __init__(self, spec: PolicySpec, *, outcomes: bool = False) -> None:
+    _turns: Tensor
+
+    def __init__(self, spec: PolicySpec, *, outcomes: bool = False, turned: bool = False) -> None:
         super().__init__()
         if len(spec.observation_shape) != 3:
             raise ConfigError(f"network board needs planes [C, H, W], got {list(spec.observation_shape)}")
@@ -55,12 +59,27 @@ class BoardNetwork(nn.Module):
         self.value_inlet = nn.Conv2d(channels, _NARROW, 1)
         self.value_hidden = nn.Linear(_NARROW * squares, _VALUE_WIDTH)
         self.value = nn.Linear(_VALUE_WIDTH, 3 if outcomes else 1)
-        self.outcomes = outcomes
+        self.outcomes, self.turned = outcomes, turned
+        if turned:
+            if rows != columns or choices != squares:
+                message = f"as many moves as squares, got {choices} moves on {rows} x {columns}"
+                raise ConfigError(f"network board_turned needs a square board with {message}")
+            self.register_buffer("_turns", _turns(rows), persistent=False)
         for head in (self.policy, self.value):
             nn.init.normal_(head.weight, std=0.01)
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
     def forward(self, planes: Tensor) -> tuple[Tensor, Tensor]:
+        """Boards are turned only where gradients are wanted: whoever plays sees them as they are."""
+        if not self.turned or not torch.is_grad_enabled():
+            return self._seen(planes)
+        # Minibatches are in random order, so that the place in one is as good as a draw and repeats with it.
+        turns = self._turns[torch.arange(len(planes), device=planes.device) % len(self._turns)]
+        squares = planes.flatten(2).gather(2, turns[:, None].expand(-1, planes.shape[1], -1))
+        logits, values = self._seen(squares.view(planes.shape))
+        return torch.zeros_like(logits).scatter(1, turns, logits), values
+
+    def _seen(self, planes: Tensor) -> tuple[Tensor, Tensor]:
         # Channels last in memory: the processor's convolutions take a third less time.
         hidden = torch.relu(self.inlet(planes.to(torch.float32, memory_format=torch.channels_last)))
         for block in self.blocks:
@@ -75,3 +94,10 @@ class BoardNetwork(nn.Module):
             chances = torch.softmax(value, dim=1)
             return logits, chances[:, 0] - chances[:, 2]
         return logits, torch.tanh(value.squeeze(1))
+
+
+def _turns(size: int) -> Tensor:
+    """[8, squares]: which square of a board is seen where when it is turned, and mirrored and turned."""
+    board = torch.arange(size * size).view(size, size)
+    sides = (board, board.flip(1))
+    return torch.stack([torch.rot90(side, times).flatten() for side in sides for times in range(4)])

@@ -14,13 +14,15 @@ class _Board:
 
     takes_images = True
 
-    def __init__(self, *, outcomes: bool) -> None:
-        self._outcomes = outcomes
+    def __init__(self, *, outcomes: bool = False, turned: bool = False) -> None:
+        self._outcomes, self._turned = outcomes, turned
 
     def __call__(self, spec: PolicySpec) -> "nn.Module":
         from .board_network import BoardNetwork
 
-        return BoardNetwork(spec, outcomes=self._outcomes)
+        return BoardNetwork(spec, outcomes=self._outcomes, turned=self._turned)
 
 
-plugin = Plugin(networks={"board": _Board(outcomes=False), "board_outcomes": _Board(outcomes=True)})
+plugin = Plugin(
+    networks={"board": _Board(), "board_outcomes": _Board(outcomes=True), "board_turned": _Board(turned=True)}
+)

@@ -15,6 +15,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 ONE = np.array([0])
 # By which no setting was chosen.
 SEEDS = (11, 12, 13)
+# Losses on seed 13 led to the preset as it is.
+OTHER_SEEDS = (21, 22, 23, 24, 25)
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +57,7 @@ def losses(policy, seat, moves=()):
     return [lost for move in replies for lost in losses(policy, seat, (*moves, move))]
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", OTHER_SEEDS)
 def test_tictactoe_never_loses_whatever_is_replied(seed):
     run = trained("selfplay-tictactoe", seed, None)
     print(run.took)
