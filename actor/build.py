@@ -36,9 +36,10 @@ from .learner.policy_cache import PolicyCache
 from .learner.site_relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
+from .worker.actor_identity import ActorIdentity
 from .worker.background_work import Attendance
 from .worker.scheduler_stream import Uplink
-from .worker.worker import ActorIdentity, Worker
+from .worker.worker import Worker
 
 
 def identities_of(config: ActorConfig) -> list[ActorIdentity]:

@@ -1,6 +1,6 @@
 """What each connected actor is sent: assignments, revocations, commands, welcomes, in the order of decisions."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 
 from parlmesh.errors import Unavailable
@@ -35,29 +35,22 @@ class ActorOutboxes:
     ) -> None:
         self._core, self._config, self._clock, self._blobs = core, config, clock, blobs
         self._healthy, self._trusted, self._after_commit = healthy, trusted, after_commit
-        self._outboxes: dict[int, Outbox] = {}
+        self.by_session: dict[int, Outbox] = {}
+        """Those of streams that are open."""
 
     def open(self, session: int) -> Outbox:
         """A stream begins."""
         patience = SHORTEST_SECONDS + (LONGEST_SECONDS - SHORTEST_SECONDS) * (session * _GOLDEN % 1.0)
-        outbox = self._outboxes[session] = Outbox(patience)
+        outbox = self.by_session[session] = Outbox(patience)
         return outbox
-
-    def get(self, session: int) -> Outbox | None:
-        """None when the stream has ended."""
-        return self._outboxes.get(session)
 
     def end(self, session: int) -> None:
         """A stream has ended; nothing is sent to it any more."""
-        self._outboxes.pop(session, None)
-
-    def all(self) -> Collection[Outbox]:
-        """Those of streams that are open."""
-        return self._outboxes.values()
+        self.by_session.pop(session, None)
 
     def send(self, action: ToActor) -> None:
         """Performs what the core decided for an actor; its stream may have ended meanwhile."""
-        outbox = self._outboxes.get(action.session)
+        outbox = self.by_session.get(action.session)
         if outbox is None:
             return
         if isinstance(action, Assign):

@@ -11,7 +11,7 @@ from .blob_folder import folder_of
 from .blob_ledger import BlobLedger
 from .config import SchedulerConfig
 from .core.core import Core
-from .freed_memory import garbage_collection_paused
+from .process_memory import garbage_collection_paused
 from .shell import Shell
 from .store import Deposed, Opened, Store
 from .store.committer import Committer

@@ -11,14 +11,11 @@ from parlmesh.telemetry.version_metric import tell_build
 
 from .build import Scheduler
 from .config import SchedulerConfig
-from .freed_memory import give_memory_back, keep_memory_together
+from .process_memory import give_memory_back, keep_memory_together, relax_garbage_collection
 from .prometheus_targets import TARGETS_PATH, Targets
-from .store.disk_full import is_full
+from .store.disk_full import RETRY_SECONDS, is_full
 
 log = get_logger("parlmesh.scheduler")
-
-# Between two tries to open a store whose disk is full.
-_SPACE_SECONDS = 1.0
 
 
 async def serve(config: SchedulerConfig, stop: asyncio.Event) -> None:
@@ -68,14 +65,6 @@ async def _built(config: SchedulerConfig, stop: asyncio.Event) -> Scheduler | No
                 log.error("waiting_for_space", path=str(config.store.path), error=str(error))
             told = True
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_SPACE_SECONDS):
+            async with asyncio.timeout(RETRY_SECONDS):
                 await stop.wait()
     return None
-
-
-def relax_garbage_collection() -> None:
-    """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
-
-    Young objects are still looked at; the old ones are left alone.
-    """
-    gc.set_threshold(10_000, 20, 1_000_000)

@@ -226,7 +226,7 @@ class Shell:
         if heartbeat is not None:
             limits.LEASES.check(max(len(heartbeat.leases), len(heartbeat.waiting_lease_ids)), "a heartbeat")
         limits.RESULTS.check(len(request.results), "a message")
-        outbox = self._actors.get(session)
+        outbox = self._actors.by_session.get(session)
         known = outbox.leases if outbox is not None else {}
         ends: Sequence[AttemptEnd]
         ends, leases = fast_decode.results(data, known) if request.results else ((), ())
@@ -316,7 +316,7 @@ class Shell:
         if self._alarm is not None:
             self._alarm.cancel()
         error = error or _stopping()
-        for outbox in (*self._actors.all(), *self._receipts):
+        for outbox in (*self._actors.by_session.values(), *self._receipts):
             outbox.close(error)
         self._watchers.close(error)
 

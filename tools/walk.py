@@ -1,6 +1,7 @@
 """Follows a task, or trajectories for a while, through real services; the walks are in docs/architecture.md.
 
-python tools/walk.py task               says which functions of the page were not called, and how many files it visited
+python tools/walk.py task               says which functions of the page were not called, and through which files the
+                                        task itself went, stay by stay: its hops, as the page counts them
 python tools/walk.py trajectory --all   also prints every function that was called, in the order of first calls
 """
 
@@ -10,11 +11,14 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
+
+from google.protobuf.message import Message
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -37,28 +41,101 @@ _START_SECONDS = 60.0
 _TRAJECTORY_SECONDS = 15.0
 
 
+_MARK = "the task that is followed"
+_OWN_TOPS = ("parlmesh", "scheduler", "actor", "learner")
+_SERVICES = {"parlmesh/client/": "client", "scheduler/": "scheduler", "actor/": "actor"}
+_GATE = "parlmesh/rpc/server/gate.py"
+# What happens to a task because time passes is no part of its walk.
+_TIME = "Core.tick"
+_DEPTH = 5
+_LARGEST_RECORD = 40
+
+
+def holds(value: object, marks: Sequence[str], depth: int = _DEPTH) -> bool:
+    """Whether it is, or as a record holds, something that is marked; services that keep many records do not count."""
+    if isinstance(value, str):
+        return any(mark in value for mark in marks)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return any(mark.encode() in bytes(value) for mark in marks)
+    if not depth or isinstance(value, int | float | type(None)):
+        return False
+    if isinstance(value, Message):
+        return holds(value.SerializeToString(), marks)
+    if isinstance(value, dict):
+        return any(holds(each, marks, depth - 1) for pair in [*value.items()][:20] for each in pair)
+    if isinstance(value, tuple | list | set | deque):
+        return any(holds(each, marks, depth - 1) for each in [*value][:20])
+    if type(value).__module__.split(".")[0] not in _OWN_TOPS or hasattr(value, "__aenter__"):
+        return False
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    fields = [getattr(value, name, None) for name in slots] + [*getattr(value, "__dict__", {}).values()]
+    return len(fields) <= _LARGEST_RECORD and any(holds(each, marks, 1) for each in fields)
+
+
 class Trace:
     """The functions of this repository that are called while it is on, in order; every thread is seen."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.marks: Sequence[str] = ()
+        """What is followed: `stays` has the files that it went into, by service, on the way out and on the way back."""
+        self.stays: dict[tuple[str, bool], dict[str, str]] = {}
+        self._entries = 0
         self._on = False
+        self._busy = threading.local()
         threading.setprofile(self._hook)
         sys.setprofile(self._hook)
 
     @contextmanager
     def on(self) -> Iterator[None]:
         """Begins anew."""
-        self.calls, self._on = [], True
+        self.calls, self.stays, self._entries, self._on = [], {}, 0, True
         try:
             yield
         finally:
             self._on = False
 
     def _hook(self, frame: FrameType, event: str, argument: object) -> None:
-        file = frame.f_code.co_filename
-        if self._on and event == "call" and file.startswith(str(ROOT)) and ".venv" not in file and "/v1/" not in file:
-            self.calls.append(f"{file[len(str(ROOT)) + 1 :]} {frame.f_code.co_qualname}")
+        if not self._on or event not in ("call", "return") or not (file := _own_file(frame)):
+            return
+        if event == "call":
+            self.calls.append(f"{file} {frame.f_code.co_qualname}")
+        if self.marks and not getattr(self._busy, "now", False):
+            # What is asked here calls functions too.
+            self._busy.now = True
+            try:
+                if holds(_arguments(frame) if event == "call" else argument, self.marks):
+                    self._enter(frame, file, event)
+            finally:
+                self._busy.now = False
+
+    def _enter(self, frame: FrameType, file: str, event: str) -> None:
+        """Counts the file, and the one that called it and so had it before, once in each stay."""
+        chain = [(each, frame.f_code.co_qualname) for frame in _chain(frame) if (each := _own_file(frame))]
+        service = next((name for each, _ in chain for top, name in _SERVICES.items() if each.startswith(top)), "")
+        if frame.f_code.co_name == "__init__" or not service or any(each.endswith(_TIME) for _, each in chain):
+            return
+        self._entries += file == _GATE and event == "call"
+        stay = self.stays.setdefault((service, self._entries > 1), {})
+        for each, found in chain[1:2] + chain[:1]:
+            stay.setdefault(each, found)
+
+
+def _chain(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _own_file(frame: FrameType) -> str:
+    file = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+    return file if file.split("/")[0] in _OWN_TOPS and "/v1/" not in file else ""
+
+
+def _arguments(frame: FrameType) -> list[object]:
+    code = frame.f_code
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [frame.f_locals[name] for name in named if name not in ("self", "cls") and name in frame.f_locals]
 
 
 async def task(trace: Trace) -> list[str]:
@@ -68,9 +145,11 @@ async def task(trace: Trace) -> list[str]:
         store = {"kind": "sqlite", "path": f"{folder}/scheduler.sqlite"}
         services = _Services(_scheduler(port, store), _actor(port))
         async with services, PARLController(f"127.0.0.1:{port}") as controller:
-            await controller.execute_parallel([TaskRequest("echo", {"n": 1})], timeout=_START_SECONDS)
+            (first,) = await controller.execute_parallel([TaskRequest("echo", {"n": 1})], timeout=_START_SECONDS)
+            prefix, number = first.task_id.rsplit("-", 1)
+            trace.marks = (_MARK, f"{prefix}-{int(number) + 1}")
             with trace.on():
-                await controller.execute_parallel([TaskRequest("echo", {"n": 2})], timeout=_START_SECONDS)
+                await controller.execute_parallel([TaskRequest("echo", {"n": _MARK})], timeout=_START_SECONDS)
             return trace.calls
 
 
@@ -138,12 +217,16 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every function that was called")
     given = parser.parse_args()
     heading, walk = WALKS[given.walk]
-    calls = asyncio.run(walk(Trace()))
+    trace = Trace()
+    calls = asyncio.run(walk(trace))
     called = {call.split(".<locals>")[0] for call in calls}
     files = {call.split()[0] for call in calls}
     absent = [each for each in named(heading) if each not in called]
     if given.all:
         print("\n".join(dict.fromkeys(calls)))
+    for (service, back), stay in sorted(trace.stays.items(), key=lambda each: each[0][1]):
+        print(f"{service}{', on the way back' * back}: {len(stay)} hops")
+        print("".join(f"   {file:52} {function}\n" for file, function in stay.items()), end="")
     print(f"{given.walk}: {len(named(heading))} named, {len(files)} files visited, not called: {absent or 'none'}")
 
 

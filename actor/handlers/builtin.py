@@ -8,7 +8,7 @@ from parlmesh.handlers import Handler
 from ..federation.local_nodes import Participants
 from ..learner.learner_client import LearnerLink
 from ..metrics import ActorMetrics
-from ..worker.worker import ActorIdentity
+from ..worker.actor_identity import ActorIdentity
 from .demo import Echo, Fail, Noop, Sleep
 from .evaluate import Evaluate
 from .federated import FederatedEvaluate, FederatedFit

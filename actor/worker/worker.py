@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import dataclass, field
 from types import TracebackType
 
 from parlmesh.blob_transfer import Exchange
@@ -25,6 +24,7 @@ from parlmesh.v1.task_pb2 import Failure
 
 from ..config import LimitsConfig
 from ..metrics import ActorMetrics
+from .actor_identity import ActorIdentity
 from .attempt_results import CANCELLED, EXITS, SUCCEEDED, UNKNOWN_KIND, call, failed, failure_of, success
 from .failure_log import FailureLog
 from .lease_ledger import Ledger
@@ -33,41 +33,10 @@ from .slots import Slots, has_blobs
 
 log = get_logger("parlmesh.actor")
 
-LAST_INCARNATION = (1 << 63) - 1
 # Bytes of a message that surround a result.
 _RESULT_FRAME_BYTES = 4 << 10
 # More results than this are ready for the next message at once.
 _RESULTS_PER_MESSAGE = 1024
-
-
-@dataclass(slots=True)
-class ActorIdentity:
-    """Who an actor is in the fleet."""
-
-    node_id: str
-    actor_id: str
-    incarnation: int
-    from_clock: bool = field(default=False, compare=False)
-    """Whether the incarnation may be another: clocks go back."""
-    _outlived: int = field(default=-1, compare=False)
-
-    @property
-    def at_learner(self) -> int:
-        """The incarnation of its trajectories: a learner may remember a later start than the scheduler does."""
-        return max(self.incarnation, self._outlived + 1)
-
-    def outlive(self, newest: int) -> None:
-        """A learner knows of a later start, which cannot be: only this process is given rollouts under this name."""
-        if self.from_clock and self.at_learner <= newest < LAST_INCARNATION:
-            self._outlived = newest
-            log.warning("clock_went_back", actor_id=self.actor_id, incarnation=self.incarnation, newest=newest)
-
-    def succeed(self, newest: int) -> bool:
-        """Begins after the newest start that others know of; False when there is no need, or the number was given."""
-        if not self.from_clock or newest <= self.incarnation:
-            return False
-        self.incarnation = newest + 1
-        return True
 
 
 class Worker:

@@ -11,7 +11,7 @@ from parlmesh.rpc import pages
 from parlmesh.v1 import scheduler_service_pb2 as pb
 
 from .connection import Connection
-from .connection.retry import TASKS_PER_REQUEST
+from .connection.task_parcels import TASKS_PER_REQUEST
 from .fleet_info import ActorInfo, actor_from_proto
 
 

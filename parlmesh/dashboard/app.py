@@ -35,14 +35,12 @@ from .answer_cache import SharedAnswers
 from .config import DashboardConfig
 from .export import exported
 from .fleet_calls import FRESH_SECONDS, Fleet
-from .live_updates import Pulse
+from .live_updates import MOST_STREAMS, Pulse
 from .page_request import View
 from .pages import NAVIGATION, PAGES
 
 FOLDER = Path(__file__).parent
 LARGEST_FORM_BYTES = 1 << 20
-MOST_STREAMS = 100
-"""Live pages at once; one more is told to come back later."""
 KEPT_SENTENCES = 100
 STATUS: Mapping[type[FleetError], int] = {
     InvalidInput: 400,

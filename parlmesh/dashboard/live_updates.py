@@ -14,6 +14,8 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from .fleet_calls import Fleet
 from .fleet_history import SAMPLE_SECONDS, History, Sample
 
+MOST_STREAMS = 100
+"""Live pages at once; one more is told to come back later."""
 LOOK_SECONDS = 1.0
 STREAM_SECONDS = 10.0
 TRACE_SECONDS = 3

@@ -5,6 +5,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+# Between two tries to open a store whose disk is full.
+RETRY_SECONDS = 1.0
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 # SQLite needs this much for the index of its log, and calls its absence an I/O error.
 _LEAST_BYTES = 64 * 1024

@@ -13,7 +13,7 @@ from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.builtin import HANDLERS, HandlerResources
 from actor.learner.learner_client import LearnerLink
 from actor.metrics import ActorMetrics
-from actor.worker.worker import ActorIdentity
+from actor.worker.actor_identity import ActorIdentity
 from parlmesh.errors import ConfigError
 from parlmesh.handlers import Handler
 

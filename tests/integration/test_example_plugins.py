@@ -15,7 +15,7 @@ from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.builtin import HandlerResources
 from actor.learner.learner_client import LearnerLink
 from actor.metrics import ActorMetrics
-from actor.worker.worker import ActorIdentity
+from actor.worker.actor_identity import ActorIdentity
 from learner.build import build_run, check_training
 from learner.config import LearnerConfig
 from learner.runs.progress import RunState

@@ -48,7 +48,6 @@ ALLOWED = {
     "parlmesh/training/numpy_q_model.py:follow": "the interface of models",
     "parlmesh/training/replay/replay.py:restore": "checkpoints know the replay alone",
     "parlmesh/training/replay/replay.py:tensors": "checkpoints know the replay alone",
-    "scheduler/actor_outboxes.py:get": "the mapping belongs to the outboxes",
     "scheduler/shell.py:fail": "servicers know the shell alone",
     "scheduler/store/postgres/store.py:keep": "the interface of stores",
     "scheduler/store/postgres/store.py:trusted": "the interface of stores",

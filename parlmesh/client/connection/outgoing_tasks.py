@@ -15,8 +15,8 @@ from parlmesh.wire.varint import SMALL, SMALL_NUMBERS, varint
 from ..outcomes import refused
 from ..task_request import Placement, Priority, TaskRequest
 from .pending_outcomes import Pending, Sink
-from .retry import TASKS_PER_REQUEST, SchedulerCalls
-from .task_parcels import Parcel, wanted
+from .retry import SchedulerCalls
+from .task_parcels import TASKS_PER_REQUEST, Parcel, wanted
 
 # Tag bytes: field number * 8 + wire type 2, length-delimited.
 _TASKS, _TASK_ID, _PAYLOAD = b"\x0a", b"\x0a", b"\x1a"

@@ -14,13 +14,11 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
 from ..config import ClientConfig
+from .task_parcels import TASKS_PER_REQUEST
 
 T = TypeVar("T")
 
 log = get_logger("parlmesh.client")
-
-TASKS_PER_REQUEST = 10_000
-"""The contract's limit for one request."""
 
 # Statuses of calls that a connection or a server took down with it.
 _CUT_OFF = frozenset({"CANCELLED", "UNKNOWN", "ABORTED"})

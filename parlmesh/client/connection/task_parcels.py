@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from parlmesh.errors import FleetError
 
+TASKS_PER_REQUEST = 10_000
+"""The contract's limit for one request."""
+
 
 @dataclass(slots=True, eq=False)
 class Parcel:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from ...core.core import Core
-from ...freed_memory import garbage_collection_paused
 from ...journal.compaction import Compactor
 from ...journal.records import DamagedJournal, count
 from ...journal.standby_core import Understudy
+from ...process_memory import garbage_collection_paused
 from ..row_compaction import Place
 from .journal_rows import Rows
 

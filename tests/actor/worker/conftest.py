@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers.demo import Echo, Fail, Noop, Sleep
 from actor.metrics import ActorMetrics
-from actor.worker.worker import ActorIdentity, Worker
+from actor.worker.actor_identity import ActorIdentity
+from actor.worker.worker import Worker
 from parlmesh.blob_transfer import Exchange
 from parlmesh.handlers import Context, Handler, RunsIn
 from parlmesh.testing import wait_until_async

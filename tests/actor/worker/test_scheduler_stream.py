@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry
 from actor.config import LimitsConfig
 from actor.handlers.demo import Noop, Sleep
 from actor.metrics import ActorMetrics
+from actor.worker.actor_identity import ActorIdentity
 from actor.worker.scheduler_stream import Uplink
-from actor.worker.worker import ActorIdentity, Worker
+from actor.worker.worker import Worker
 from parlmesh.blob_transfer import Exchange
 from parlmesh.errors import FailedPrecondition, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
 from parlmesh.handlers import Context, RunsIn

@@ -101,7 +101,7 @@ async def test_an_actor_that_floods_and_does_not_read_is_cut_off(monkeypatch: py
 
         assert (await call.read()).HasField("welcome")
         flooding = asyncio.create_task(flood())
-        await wait_until_async(lambda: len(scheduler.shell._actors.all()) == 1, SECONDS)
+        await wait_until_async(lambda: len(scheduler.shell._actors.by_session) == 1, SECONDS)
         # A write that meets the end of the stream hides the server's reason.
         assert await read_to_the_end(call) in ("READER_TOO_SLOW", "STREAM_ENDED")
         await asyncio.wait({flooding}, timeout=SECONDS)

@@ -10,7 +10,7 @@ from scheduler.core.actions import Assign
 from scheduler.core.core import Core
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
-from scheduler.serve import relax_garbage_collection
+from scheduler.process_memory import relax_garbage_collection
 from scheduler.wire.fast_encode import assignment_body
 
 BATCH = 64

@@ -1,4 +1,4 @@
-"""Memory that large messages leave behind: together while they pass, and given back to the machine afterwards."""
+"""Memory of the process: seldom searched for garbage, kept together, and given back after large messages."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,14 @@ _LOOK_SECONDS = 10.0
 # Less is not worth the milliseconds for which nothing can be allocated.
 _WORTH_BYTES = 64 << 20
 _STATM = Path("/proc/self/statm")
+
+
+def relax_garbage_collection() -> None:
+    """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
+
+    Young objects are still looked at; the old ones are left alone.
+    """
+    gc.set_threshold(10_000, 20, 1_000_000)
 
 
 def keep_memory_together() -> None:

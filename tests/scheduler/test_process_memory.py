@@ -1,6 +1,6 @@
 import pytest
 
-from scheduler.freed_memory import Surplus, _resident_bytes, _trim
+from scheduler.process_memory import Surplus, _resident_bytes, _trim
 
 MB = 1 << 20
 

@@ -1,0 +1,39 @@
+"""Who an actor is in the fleet, and which of its starts: clocks go back, starts do not."""
+
+from dataclasses import dataclass, field
+
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.actor")
+
+LAST_INCARNATION = (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class ActorIdentity:
+    """Who an actor is in the fleet."""
+
+    node_id: str
+    actor_id: str
+    incarnation: int
+    from_clock: bool = field(default=False, compare=False)
+    """Whether the incarnation may be another: clocks go back."""
+    _outlived: int = field(default=-1, compare=False)
+
+    @property
+    def at_learner(self) -> int:
+        """The incarnation of its trajectories: a learner may remember a later start than the scheduler does."""
+        return max(self.incarnation, self._outlived + 1)
+
+    def outlive(self, newest: int) -> None:
+        """A learner knows of a later start, which cannot be: only this process is given rollouts under this name."""
+        if self.from_clock and self.at_learner <= newest < LAST_INCARNATION:
+            self._outlived = newest
+            log.warning("clock_went_back", actor_id=self.actor_id, incarnation=self.incarnation, newest=newest)
+
+    def succeed(self, newest: int) -> bool:
+        """Begins after the newest start that others know of; False when there is no need, or the number was given."""
+        if not self.from_clock or newest <= self.incarnation:
+            return False
+        self.incarnation = newest + 1
+        return True
