@@ -19,9 +19,9 @@ _STATM = Path("/proc/self/statm")
 def relax_garbage_collection() -> None:
     """A million queued tasks form no cycles, and looking through all of them would stop every stream for a second.
 
-    Young objects are still looked at; the old ones are left alone.
+    Young objects are still looked at, few at a time, because every stream waits meanwhile; the old ones are left alone.
     """
-    gc.set_threshold(10_000, 20, 1_000_000)
+    gc.set_threshold(2_000, 10, 1_000_000)
 
 
 def keep_memory_together() -> None:

@@ -235,14 +235,13 @@ class Shell:
             if _BLOB in data:
                 # Asked once for all of them: few results have any.
                 ends = self._checked_blobs(session, ends)
-        named = None if heartbeat is None else messages.leases_from_proto(heartbeat.leases)
         with self._decision:
             self.core.report(
                 session,
                 self._clock(),
                 credits=request.credits,
                 results=ends,
-                heartbeat=named,
+                heartbeat=None if heartbeat is None else heartbeat.leases,
                 slotless=() if heartbeat is None else heartbeat.waiting_lease_ids,
                 policy_version=0 if heartbeat is None else heartbeat.policy_version,
                 leaving=request.leaving,

@@ -23,7 +23,7 @@ from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
 from .rebalancing import to_take_back
 from .sessions import Hello, Sessions
-from .task import AttemptEnd, Failure, LeaseName, Task, TaskState
+from .task import AttemptEnd, Failure, LeaseLike, Task, TaskState
 
 TRIM_SECONDS = 10.0
 # Tasks that end for one reason in one event, some 10 µs each; the others follow with the next.
@@ -133,7 +133,7 @@ class Core:
         *,
         credits: int = 0,
         results: Sequence[AttemptEnd] = (),
-        heartbeat: Sequence[LeaseName] | None = None,
+        heartbeat: Iterable[LeaseLike] | None = None,
         slotless: Collection[int] = (),
         policy_version: int = 0,
         leaving: bool = False,

@@ -1,6 +1,6 @@
 """Actors' streams and their leases: who is connected, what is renewed, what expires. Part of the core: no I/O."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from .actions import Action, Close, Welcome
 from .lifecycle import Lifecycle
 from .node_quarantine import NodeQuarantine
 from .placement import UNTOLD_MESSAGE_BYTES, Actor, ActorCommand
-from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseName, Task
+from .task import NO_LEASE, NOT_BEGUN, Failure, LeaseLike, LeaseName, Task
 
 # Labels with such names are the operator's word, not the actor's.
 ATTESTED = "attested/"
-# Unknown leases of one heartbeat that are answered.
-MAX_REVOKED = 1_000
+# Unknown leases of one heartbeat that are answered: an honest actor has few, and each costs more than all else it says.
+MAX_REVOKED = 100
 MAX_CREDITS = int(limits.CREDITS.most)
 
 
@@ -115,22 +115,22 @@ class Sessions:
         actor.credits = min(MAX_CREDITS, actor.credits + credits)
 
     def renew(
-        self, actor: Actor, leases: Sequence[LeaseName], slotless: Collection[int], policy_version: int, now: float
+        self, actor: Actor, leases: Iterable[LeaseLike], slotless: Collection[int], policy_version: int, now: float
     ) -> None:
         expires_at = now + self._config.duration_seconds
         held = actor.leases
         named = actor.named = set()
         unknown = 0
         for lease in leases:
-            task = held.get(lease[1])
-            if task is None:
-                # Beyond that the next heartbeat goes on; a name that is too long was never given out.
-                if unknown < MAX_REVOKED and len(lease[0]) <= limits.TASK_ID.most:
-                    self._life.revoke(actor, lease)
-                    unknown += 1
-            else:
+            lease_id = lease.lease_id
+            task = held.get(lease_id)
+            if task is not None:
                 task.expires_at = expires_at
-                named.add(lease[1])
+                named.add(lease_id)
+            elif unknown < MAX_REVOKED and len(lease.task_id) <= limits.TASK_ID.most:
+                # Beyond that the next heartbeat goes on; a name that is too long was never given out.
+                self._life.revoke(actor, LeaseName(lease.task_id, lease_id, lease.attempt))
+                unknown += 1
         named.difference_update(slotless)
         if policy_version and policy_version != actor.policy_version:
             self._see_policy(actor, policy_version, now)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,17 @@ class LeaseName(NamedTuple):
     task_id: str
     lease_id: int
     attempt: int
+
+
+class LeaseLike(Protocol):
+    """A lease as an actor names it, however that is written."""
+
+    @property
+    def task_id(self) -> str: ...
+    @property
+    def lease_id(self) -> int: ...
+    @property
+    def attempt(self) -> int: ...
 
 
 class Leaps:

@@ -68,6 +68,12 @@ def outcome_to_proto(task: Task) -> task_pb2.Outcome:
 def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
     """Leases of results that come with the hello count as held: those results were never acknowledged."""
     hello = request.hello
+    # Counted before they are copied: the core looks at each again.
+    if hello.kinds:
+        limits.KINDS.check(len(hello.kinds), "a hello")
+    limits.LABELS.check(len(hello.labels), "a hello")
+    limits.LEASES.check(len(hello.leases), "a hello")
+    limits.RESULTS.check(len(request.results), "a hello")
     held = [*hello.leases, *(result.lease for result in request.results)]
     return Hello(
         session=session,
@@ -77,14 +83,10 @@ def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
         slots=hello.slots,
         kinds=tuple(hello.kinds),
         labels=tuple(hello.labels.items()),
-        leases=tuple(leases_from_proto(held)),
+        leases=tuple(LeaseName(lease.task_id, lease.lease_id, lease.attempt) for lease in held),
         message_bytes=hello.message_bytes,
         metrics_port=hello.metrics_port if hello.metrics_port <= HIGHEST_PORT else 0,
     )
-
-
-def leases_from_proto(leases: Iterable[fleet_pb.Lease]) -> list[LeaseName]:
-    return [LeaseName(lease.task_id, lease.lease_id, lease.attempt) for lease in leases]
 
 
 def result_from_proto(result: fleet_pb.TaskResult) -> AttemptEnd:

@@ -33,6 +33,7 @@ class _Inside(NamedTuple):
     """What is in a length-delimited field."""
 
     message: Descriptor | None
+    """None also for one that is a single element."""
     number_bytes: int
     """Least size of a number of a packed list; 0 = text or bytes, which are one element."""
 
@@ -95,10 +96,15 @@ def _insides(descriptor: Descriptor) -> dict[int, _Inside]:
 
 def _inside(field: FieldDescriptor) -> _Inside:
     if field.message_type is not None:
-        return _Inside(field.message_type, 0)
+        return _Inside(None if _is_flat(field.message_type) else field.message_type, 0)
     if not field.is_repeated or field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return _Inside(None, 0)
     return _Inside(None, _NUMBER_BYTES.get(field.type, 1))
+
+
+def _is_flat(descriptor: Descriptor) -> bool:
+    """Has neither lists nor messages in it: of one size in memory, however often a field of it comes."""
+    return not any(field.is_repeated or field.message_type is not None for field in descriptor.fields)
 
 
 @lru_cache(maxsize=256)

@@ -126,8 +126,8 @@ class Gate(grpc.aio.ServerInterceptor):
 
         async def refuse(_: Any, context: Context) -> Never:
             if isinstance(error, FleetError):
-                _report(error, method, context)
                 await self._quotas.hold(error)
+                _report(error, method, context)
             if handler.request_streaming:
                 await self._bodies.discard_first(context.read, context.peer())
             raise error

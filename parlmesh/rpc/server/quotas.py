@@ -16,6 +16,9 @@ _UNREAD_SECONDS = 10.0
 _MOST_HELD = 16
 _HOLD_SECONDS = 1.0
 _HELD_REASONS = ("TOO_MANY_CALLS", "TOO_MANY_REFUSALS")
+_MOST_IN_LINE = 128
+_BREATH_SECONDS = 0.02
+"""Between two answers to refused calls of one identity."""
 
 
 class Quotas:
@@ -30,6 +33,8 @@ class Quotas:
         self._reading: dict[Identity, asyncio.Semaphore] = {}
         self._waiting: Counter[Identity] = Counter()
         self._held: Counter[str] = Counter()
+        # When the last refusal of an identity that waits in line is answered.
+        self._answered: dict[str, float] = {}
         # Who sent what was too large, and until when no single call of it is read.
         self._unread: dict[Identity, float] = {}
 
@@ -62,20 +67,33 @@ class Quotas:
             self._refusals.take(identity, self._monotonic())
 
     async def hold(self, error: FleetError) -> None:
-        """Whoever calls, or is refused, too often waits for the answer: most come again as soon as they have it.
+        """Refusals of one identity are answered one after the other, so that many at once delay nobody else's calls.
 
-        Few wait at a time, because what they sent waits with them.
+        Whoever calls, or is refused, too often waits longer: most come again as soon as they have the answer. Few wait
+        at a time, because what they sent waits with them.
         """
         identity = error.metadata.get("identity", "")
-        if error.reason not in _HELD_REASONS or self._held[identity] >= _MOST_HELD:
+        if error.reason in _HELD_REASONS and self._held[identity] < _MOST_HELD:
+            self._held[identity] += 1
+            try:
+                await asyncio.sleep(_HOLD_SECONDS)
+            finally:
+                self._held[identity] -= 1
+                if self._held[identity] <= 0:
+                    del self._held[identity]
+        await self._stand_in_line(identity)
+
+    async def _stand_in_line(self, identity: str) -> None:
+        now = self._monotonic()
+        if not self._answered.get(identity, 0.0) > now:
+            # Whoever has had the last answer is forgotten.
+            self._answered = {one: at for one, at in self._answered.items() if at > now}
+            self._answered[identity] = now + _BREATH_SECONDS
             return
-        self._held[identity] += 1
-        try:
-            await asyncio.sleep(_HOLD_SECONDS)
-        finally:
-            self._held[identity] -= 1
-            if self._held[identity] <= 0:
-                del self._held[identity]
+        at = self._answered[identity]
+        if at - now < _MOST_IN_LINE * _BREATH_SECONDS:
+            self._answered[identity] = at + _BREATH_SECONDS
+            await asyncio.sleep(at - now)
 
     def open_stream(self, identity: Identity) -> None:
         """ResourceExhausted when the identity has too many; else the stream counts until `close_stream`."""

@@ -4,8 +4,9 @@ from google.protobuf.descriptor import Descriptor
 from parlmesh.errors import InvalidInput
 from parlmesh.rpc.server.element_count import MOST_ELEMENTS, check_density, count_elements
 from parlmesh.v1 import experience_service_pb2 as experience_pb
-from parlmesh.v1 import federation_service_pb2, tensor_pb2
+from parlmesh.v1 import federation_service_pb2, task_pb2, tensor_pb2
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
+from parlmesh.v1 import scheduler_service_pb2 as scheduler_pb
 from parlmesh.wire.varint import varint
 
 CONNECT = "/parlmesh.v1.FleetService/Connect"
@@ -31,8 +32,10 @@ BEAT = field("ConnectRequest", "heartbeat")
 def test_fields_of_all_depths_and_numbers_of_packed_lists_are_counted() -> None:
     beat = fleet_pb.Heartbeat(leases=[fleet_pb.Lease(task_id="t", lease_id=1)] * 3, waiting_lease_ids=[1, 2, 3, 4])
     message = fleet_pb.ConnectRequest(heartbeat=beat, credits=5)
-    # Two fields, of which one has three leases of two and a list of four.
-    assert count_elements(message.SerializeToString(), REQUEST, 1000) == 2 + 3 * 3 + 1 + 4
+    # Two fields, of which one has three leases and a list of four; a lease is of one size, whatever is in it.
+    assert count_elements(message.SerializeToString(), REQUEST, 1000) == 2 + 3 + 1 + 4
+    tasks = scheduler_pb.SubmitTasksRequest(tasks=[task_pb2.TaskSpec(task_id="t", dependencies=["a", "b"])] * 3)
+    assert count_elements(tasks.SerializeToString(), scheduler_pb.SubmitTasksRequest.DESCRIPTOR, 1000) == 3 + 3 * 3
     assert count_elements(part(1, b"") * 10, UPDATES_REQUEST, 1000) == 10
 
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from parlmesh.errors import ResourceExhausted
+from parlmesh.errors import PermissionDenied, ResourceExhausted
 from parlmesh.rpc.server import quotas as module
 from parlmesh.rpc.server.quotas import Quotas
 from parlmesh.security import ANYONE, Identity, Role
@@ -66,9 +66,8 @@ async def test_few_of_those_who_come_too_often_wait_and_the_others_are_answered(
     error = ResourceExhausted("too often", reason="TOO_MANY_CALLS", identity=EVE)
     held = [asyncio.ensure_future(quotas.hold(error)) for _ in range(20)]
     await asyncio.sleep(0)
-    assert sum(not one.done() for one in held) == 16
-    # Other refusals are not held, nor are those of somebody else.
-    await quotas.hold(ResourceExhausted("no", reason="TOO_MANY_STREAMS", identity=EVE))
+    # The others stand in line, where the first is answered at once.
+    assert sum(not one.done() for one in held) == 16 + 3
     for one in held:
         one.cancel()
     await asyncio.gather(*held, return_exceptions=True)
@@ -76,6 +75,27 @@ async def test_few_of_those_who_come_too_often_wait_and_the_others_are_answered(
     await asyncio.sleep(0)
     assert not again.done()
     again.cancel()
+
+
+async def test_refusals_of_one_identity_are_answered_one_after_the_other_and_those_of_others_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "_BREATH_SECONDS", 3600.0)
+    clock = HandClock()
+    quotas = Quotas(QuotaConfig(), clock)
+    refusals = [PermissionDenied("no", reason="ROLE_NOT_ALLOWED", identity=name) for name in ("eve", "bob")]
+    eves = [asyncio.ensure_future(quotas.hold(refusals[0])) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert [one.done() for one in eves] == [True, False, False]
+    await quotas.hold(refusals[1])
+    # The line has an end, and whoever comes when it has gone is answered at once again.
+    crowd = [asyncio.ensure_future(quotas.hold(refusals[0])) for _ in range(200)]
+    await asyncio.sleep(0)
+    assert 0 < sum(one.done() for one in crowd) < 100
+    clock.advance(3600.0 * 200)
+    await quotas.hold(refusals[0])
+    for one in [*eves, *crowd]:
+        one.cancel()
 
 
 async def test_an_operator_of_a_namespace_is_read_as_other_strangers_are() -> None:
