@@ -15,7 +15,7 @@ from .baselines import BASELINES, TARGET_UTILISATION, Random
 from .best_course import CourseSearch
 from .environment import PlacementVectorEnv
 from .episode_conditions import drawn_profiles
-from .unforeseen_bursts import InsuredSearch
+from .unforeseen_bursts import InsuredSearch, Replanner
 
 Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
 Decide: TypeAlias = Callable[[Any], Stepped]
@@ -100,21 +100,40 @@ def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tu
 
 def evaluate_insured(settings: Mapping[str, Any], episodes: int, seed: int) -> Evaluation:
     """The best operations of v3 when all that comes is known beforehand but bursts."""
-    envs = _make(3, settings, episodes)
-    envs.reset(seed=seed)
+    envs, search, profiles = _unforeseen(settings, episodes, seed)
     world = envs.simulation
-    search = InsuredSearch(world.cluster, world.settings)
-    plans = []
-    for episode in range(episodes):
-        rng = np.random.default_rng(seed + episode)
-        kinds, factors = drawn_profiles(len(world.cluster.deployments), world.settings, envs.trace, rng)
-        plans.append(search.plan(world.coming(episode), kinds, factors))
+    plans = [search.plan(world.coming(each), *profile) for each, profile in enumerate(profiles)]
 
     def decide(seen: Any) -> Stepped:
         step = int(world.time[0])
         return envs.step(np.stack([plan.operations(step, pods) for plan, pods in zip(plans, world.pods, strict=True)]))
 
     return _played(envs, seed, decide)
+
+
+def evaluate_replanned(settings: Mapping[str, Any], episodes: int, seed: int) -> Evaluation:
+    """Operations of v3 by whoever knows the model but nothing of what comes."""
+    envs, search, profiles = _unforeseen(settings, episodes, seed)
+    planners = [Replanner(search, *profile) for profile in profiles]
+
+    def chosen(each: int) -> Array:
+        step, coming = int(envs.simulation.time[0]), envs.simulation.coming(each)
+        return planners[each].operations(step, coming.site[step], coming.alive[step], envs.simulation.pods[each])
+
+    return _played(envs, seed, lambda seen: envs.step(np.stack([chosen(each) for each in range(episodes)])))
+
+
+def _unforeseen(
+    settings: Mapping[str, Any], episodes: int, seed: int
+) -> tuple[PlacementVectorEnv, InsuredSearch, list[tuple[list[str], Array]]]:
+    """Episodes at their start, and how the load of each changes."""
+    envs = _make(3, settings, episodes)
+    envs.reset(seed=seed)
+    world = envs.simulation
+    deployments = len(world.cluster.deployments)
+    drawn = [np.random.default_rng(seed + each) for each in range(episodes)]
+    profiles = [drawn_profiles(deployments, world.settings, envs.trace, rng) for rng in drawn]
+    return envs, InsuredSearch(world.cluster, world.settings), profiles
 
 
 def _make(version: int, settings: Mapping[str, Any], episodes: int) -> PlacementVectorEnv:

@@ -1,6 +1,7 @@
 """The best operations for whoever knows all that comes but bursts. Nobody foresees these; one can insure against them.
 
-Exact but for the height of a burst, which is one of a few, and for what waits from one step to the next.
+`InsuredSearch` is exact but for the height of a burst, which is one of a few, and for what waits from one step to
+the next.
 """
 
 from collections.abc import Sequence
@@ -55,6 +56,26 @@ class Plan:
         """What to do [D] from where pods are [N, D]."""
         found: Array = self._search.operations[self._choices[step, self._cases[step], self._search.at(pods)]]
         return found
+
+
+class Replanner:
+    """For one episode, without foresight: it knows the model and how the mean load changes, and takes every move of
+    users and every failure that it sees for the last. It is no bound: to prepare for moves may be better."""
+
+    def __init__(self, search: InsuredSearch, kinds: Sequence[str], factors: Array) -> None:
+        self._search, self._kinds, self._factors = search, kinds, factors
+        self._seen = b""
+        self._plan: Plan
+
+    def operations(self, step: int, site: Array, alive: Array, pods: Array) -> Array:
+        """What to do [D] with users at these sites [D] and these nodes up [N], from where pods are [N, D]."""
+        seen = site.tobytes() + alive.tobytes()
+        if seen != self._seen:
+            settings, rows = self._search.settings, len(self._factors)
+            load = self._search.cluster.request_rate * settings.load_scale * self._factors
+            stays = Conditions(load, site[None].repeat(rows, axis=0), alive[None].repeat(rows, axis=0))
+            self._seen, self._plan = seen, self._search.plan(stays, self._kinds, self._factors)
+        return self._plan.operations(step, pods)
 
 
 def _levels() -> Array:

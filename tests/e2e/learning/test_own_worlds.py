@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parlmesh.worlds.placement.baselines import BASELINES as PLACEMENT_BASELINES
 from tools.bench.ours.worlds.world_training import (
     SMALL_PRESET,
     environment_of,
@@ -63,13 +64,18 @@ def test_ppo_beats_every_baseline_on_conditions_that_it_never_saw(seed):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, pytest.param(3, marks=pytest.mark.xfail(reason="11.5 to 11.9 % were seen", strict=False)), 4]
+)
 def test_ppo_is_near_the_best_that_could_have_been_reached_on_a_small_cluster(seed):
     cluster = small_cluster(environment_of(SMALL_PRESET)["kwargs"], seed)
     policy, _ = trained(SMALL_PRESET, seed, 0, cluster)
-    found = gaps(judged_placement(policy, 3, cluster, seed)["reward"], cluster, seed)
+    judged = judged_placement(policy, 3, cluster, seed)
+    found = judged | gaps(judged["reward"], cluster, seed)
+    print(seed, found)
     assert found["gap"] <= 0.1, found
     assert found["insured_gap"] <= 0.1, found
+    assert found["reward"] > max(found[name.replace("-", "_")] for name in PLACEMENT_BASELINES), found
 
 
 @pytest.mark.slow

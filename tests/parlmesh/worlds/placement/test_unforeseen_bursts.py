@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from parlmesh.worlds.placement.evaluation import evaluate_baseline, evaluate_course, evaluate_insured
+from parlmesh.worlds.placement.evaluation import (
+    evaluate_baseline,
+    evaluate_course,
+    evaluate_insured,
+    evaluate_replanned,
+)
 from parlmesh.worlds.placement.load_patterns import CALM, factors
 from parlmesh.worlds.placement.unforeseen_bursts import _case, _chances, _levels
 
@@ -24,6 +29,16 @@ def test_with_bursts_it_is_between_the_best_course_and_the_baselines():
     assert max(baselines) < insured.reward < best.reward
     # The price of the insurance: pods that would not be needed if one knew.
     assert insured.resource < best.resource
+
+
+def test_whoever_foresees_nothing_does_as_well_where_nothing_comes_and_worse_where_users_move():
+    still = {**SMALL, "deployments": 1, "mobility": 0.0, "node_failures": 0.0, "load_noise": 0.0}
+    insured = evaluate_insured(still, 4, seed=1).reward
+    assert evaluate_replanned(still, 4, seed=1).reward == pytest.approx(insured)
+    moving = {**still, "mobility": 0.1, "node_failures": 0.02}
+    replanned = evaluate_replanned(moving, 4, seed=1).reward
+    assert evaluate_baseline("greedy-latency", 3, moving, 4, seed=1).reward < replanned
+    assert replanned < evaluate_insured(moving, 4, seed=1).reward
 
 
 def test_bursts_come_and_go_as_often_as_it_expects():

@@ -28,7 +28,9 @@ def test_the_engine_finds_it_by_its_id():
 
 
 def test_a_packet_of_the_vector_form_equals_the_same_packet_alone_and_nothing_seen_changes():
-    envs = MeshRoutingVectorEnv(3, **SMALL, load=0.5, link_failures=0.05)
+    envs = gymnasium.make_vec(
+        "parlmesh/MeshRouting-v0", 3, vectorization_mode="vector_entry_point", **SMALL, load=0.5, link_failures=0.05
+    )
     alone = [MeshRoutingEnv(**SMALL, load=0.5, link_failures=0.05) for _ in range(3)]
     seen, _ = envs.reset(seed=7)
     ones = [env.reset(seed=7 + index)[0] for index, env in enumerate(alone)]
