@@ -12,7 +12,11 @@ from .voters import voter_of
 
 @dataclass(slots=True)
 class Eligibility:
-    """Of the nodes of one federation. Strikes count against voters, spending against nodes."""
+    """Of the nodes of one federation. Bad answers and spending count against nodes, a spoilt round against its voter.
+
+    An update is judged alone, though nodes of one host send theirs together: one broken set of data must not cost its
+    neighbours their place, nor their good answers hide it.
+    """
 
     config: FederationConfig
     strikes: Strikes = field(init=False)
@@ -30,7 +34,8 @@ class Eligibility:
 
     def why_out(self, node_id: str, round_number: int) -> str:
         """Why a node is not asked in a round; empty when it is."""
-        return self.strikes.out(voter_of(node_id, self.config), round_number)
+        own = self.strikes.out(node_id, round_number)
+        return own or self.strikes.out(voter_of(node_id, self.config), round_number)
 
     def left_out(self, connected: Iterable[str], asked: Iterable[str], round_number: int) -> Iterator[tuple[str, str]]:
         """Connected nodes that are not asked, and why."""
@@ -39,12 +44,13 @@ class Eligibility:
 
     def strike(self, node_id: str, reason: str, round_number: int) -> None:
         """A node's answer was bad."""
-        self.strikes.bad(voter_of(node_id, self.config), reason, round_number)
+        self.strikes.bad(node_id, reason, round_number)
 
     def bar(self, node_id: str, reason: str, round_number: int) -> None:
-        """A node kept the others from a round."""
+        """A node kept the others from a round; its host could do so again under another name."""
         self.strikes.bar(voter_of(node_id, self.config), reason, round_number)
 
     def forgive(self, node_id: str) -> None:
         """A node's answer was good."""
+        self.strikes.good(node_id)
         self.strikes.good(voter_of(node_id, self.config))

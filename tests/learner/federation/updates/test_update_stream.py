@@ -4,6 +4,7 @@ import grpc.aio
 import numpy as np
 import pytest
 
+from learner.federation.rules import events
 from learner.federation.rules.records import FederationState
 from learner.federation.updates.update_stream import UpdateStream
 from parlmesh.errors import InvalidInput, Unavailable
@@ -55,6 +56,25 @@ async def test_updates_on_one_stream_are_answered_in_turn_and_a_refused_one_does
     ]
     await call.done_writing()
     assert await call.read() is grpc.aio.EOF
+
+
+@pytest.mark.parametrize("place", [0, 1, 4])
+@pytest.mark.parametrize("names", ["abcde", ["h#0", "h#1", "h#2", "h#3", "h#4"], ["g", "h#0", "h#1", "h#2", "k"]])
+async def test_numbers_that_are_not_finite_count_against_their_own_sender_and_nobody_else_of_the_message(
+    bench, names, place
+):
+    federation = await bench.start(nodes=tuple(names), rounds=2, gate={"max_strikes": 1})
+    asked = await bench.assignments(federation, 1)
+    bad, others = names[place], {*names} - {names[place]}
+    sent = [part for name in names for part in parts(asked[name], ONES * (np.nan if name == bad else 1.0))]
+    call = bench.stub.SubmitUpdates(timeout=60.0)
+    await call.write(pb.SubmitUpdatesRequest(parts=sent))
+    assert await read(call, 5) == ["NOT_FINITE" if name == bad else 1 for name in names]
+    assert {answer.node_id for answer in federation.core.answers.values()} == others
+    federation.core.handle(events.TaskFailed(bad, 1, "refused", asked[bad].nonce), 0.0)
+    assert {each.node_id for each in federation.core.counted} == others
+    assert set(federation.core.eligibility.able(tuple(names), 2)) == others
+    call.cancel()
 
 
 async def test_an_update_that_another_one_cuts_short_is_refused(bench):
