@@ -21,19 +21,15 @@ from .anomalies import THRESHOLDS, Anomalies, Node, detected
 from .disjoint_paths import Path, pairs_array
 from .distances import all_distances, checked_inside, merged, segments_of
 from .failures import MOST_NODES, MOST_SCENARIOS, Consequences, Failures, scenarios_of
-from .fleet_or_local import Job, Progress, Where, performed, silent
+from .fleet_or_local import THREAD_PAYS_NODES, Job, Progress, Where, performed, silent
 from .graph import Graph
 from .link_costs import Metric, chosen_metric
 from .measured_mesh import Mesh
 from .plugin import FAILURES, PATHS, SEGMENT, paths_of
 from .routes import RoutingTable, next_hops
-from .segments import MOST_MEMBERS, segment_labels
+from .segments import MOST_MEMBERS, SEGMENTS_PAY_NODES, segment_labels
 from .traffic import Demands, capacities
 
-SEGMENTS_PAY_NODES = 1500
-"""From here on distances by segments are found sooner than by one Dijkstra from every node, also in one process."""
-THREAD_PAYS_NODES = 300
-"""Up to here distances are found in a few milliseconds, on a busy machine sooner than a thread has begun."""
 _PIECES = 64
 
 

@@ -14,11 +14,11 @@ from .disjoint_paths import disjoint_paths
 from .distances import all_distances
 from .failures import MOST_SCENARIOS, Failures
 from .graph import Graph
+from .mesh_limits import MOST_PAIRS
 from .segments import MOST_MEMBERS
 from .traffic import Demands
 
 SEGMENT, FAILURES, PATHS = "mesh_segment", "mesh_failures", "mesh_paths"
-MOST_PAIRS = 100_000
 
 
 class Attempt(Protocol):

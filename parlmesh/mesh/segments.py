@@ -7,6 +7,8 @@ from parlmesh.types import Array
 
 from .graph import Graph
 
+SEGMENTS_PAY_NODES = 1500
+"""From here on distances by segments are found sooner than by one Dijkstra from every node, also in one process."""
 MOST_MEMBERS = 500
 """A segment's distances are one tensor of 2 MB then, which every fleet takes."""
 

@@ -8,6 +8,7 @@ from xml.etree.ElementTree import ParseError
 
 from parlmesh.errors import FleetError, InvalidInput
 from parlmesh.mesh.measured_mesh import Mesh
+from parlmesh.mesh.mesh_limits import LARGEST_FILE_BYTES, MOST_DUMPS
 
 from .gml import read_gml
 from .json_and_graphml import is_netjson, read_graphml, read_netjson, read_node_link
@@ -20,9 +21,6 @@ from .routing_daemons import (
     read_olsr_text,
 )
 from .sndlib import is_sndlib, read_sndlib
-
-LARGEST_FILE_BYTES = 32 << 20
-MOST_DUMPS = 2000
 
 __all__ = ["read_mesh", "read_text"]
 
