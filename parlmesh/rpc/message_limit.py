@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from typing import Any
 
 KEY = "parlmesh-message-bytes"
+MOST_MESSAGE_BYTES = 1 << 30
+"""What a client takes and sends that wants no other limit."""
 UNTOLD_MESSAGE_BYTES = 8 << 20
 """What a server takes that does not say."""
 

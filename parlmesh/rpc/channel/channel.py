@@ -5,17 +5,16 @@ from functools import partial
 import grpc.aio
 
 from parlmesh.addresses import host_of, is_loopback, split_addresses
-from parlmesh.config.model import MEBIBYTE
 from parlmesh.errors import ConfigError
 from parlmesh.security import SecurityConfig
 
 from ..credentials import bearer_for, channel_credentials
 from ..grpc_options import channel_options
+from ..message_limit import MOST_MESSAGE_BYTES
 from .bearer_channel import BearerChannel
 from .leader_channel import LeaderChannel
 from .names import name_in
 
-MOST_MESSAGE_BYTES = 1024 * MEBIBYTE
 _LAST_PORT = 65535
 NO_SECURITY = SecurityConfig()
 

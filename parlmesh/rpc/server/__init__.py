@@ -1,7 +1,7 @@
 """The server's side of gRPC: everything between the socket and a servicer. Needs the `server` extra."""
 
-from .fair_share import metered
 from .handlers import opens_by_itself
 from .server import FleetServer, Service
+from .time_and_byte_quotas import metered
 
 __all__ = ["FleetServer", "Service", "metered", "opens_by_itself"]

@@ -19,8 +19,8 @@ from parlmesh.telemetry import get_logger
 from ..caller_identity import caller, set_caller
 from ..error_statuses import status_code
 from .audit import is_change, note_change
+from .call_quotas import Quotas
 from .element_count import check_density
-from .fair_share import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .handlers import (
     Behaviour,
     Context,
@@ -36,8 +36,8 @@ from .handlers import (
 )
 from .metrics import OTHER, REFUSED, REQUESTS
 from .open_streams import OpenStreams
-from .quotas import Quotas
 from .request_sizes import largest_request
+from .time_and_byte_quotas import CALL_SECONDS, Accounts, metered, paced, set_account, take_bytes
 from .unproven_bodies import Bodies
 
 _was_read: ContextVar[Callable[[], None] | None] = ContextVar("parlmesh_was_read", default=None)

@@ -13,7 +13,7 @@ import pytest
 
 from parlmesh.config import ListenConfig, MetricsConfig
 from parlmesh.rpc import error_from_rpc, open_channel
-from parlmesh.rpc.server import quotas as quotas_module
+from parlmesh.rpc.server import call_quotas as quotas_module
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.config import QuotaConfig
 from parlmesh.security.tokens import write_token

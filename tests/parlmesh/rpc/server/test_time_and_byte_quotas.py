@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from parlmesh.errors import ResourceExhausted
-from parlmesh.rpc.server.fair_share import Account, Accounts, Bucket, metered, paced, set_account, take_bytes
+from parlmesh.rpc.server.time_and_byte_quotas import Account, Accounts, Bucket, metered, paced, set_account, take_bytes
 from parlmesh.security import ANYONE, Identity, Role
 from parlmesh.security.config import QuotaConfig
 

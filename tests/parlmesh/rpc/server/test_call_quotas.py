@@ -3,8 +3,8 @@ import asyncio
 import pytest
 
 from parlmesh.errors import PermissionDenied, ResourceExhausted
-from parlmesh.rpc.server import quotas as module
-from parlmesh.rpc.server.quotas import Quotas
+from parlmesh.rpc.server import call_quotas as module
+from parlmesh.rpc.server.call_quotas import Quotas
 from parlmesh.security import ANYONE, Identity, Role
 from parlmesh.security.authorisation import UNKNOWN
 from parlmesh.security.config import QuotaConfig
