@@ -88,7 +88,8 @@ class SerialSource:
         self._hangs = False
         self._environment = config.environment.model_dump()
         self._incarnation = SERIAL_INCARNATION
-        self._collector = self._new_collector()
+        # Made where it is used: what some environments hold, such as rsshogi's boards, belongs to a thread.
+        self._collector = self._thread.submit(self._new_collector).result()
         # Where the collector stood before each of the last trajectories.
         self._marks: deque[Mark] = deque(maxlen=config.batch_trajectories)
         self._sequence = 0
@@ -104,15 +105,14 @@ class SerialSource:
 
     async def go_on(self, tensors: Mapping[str, Array], policy: bytes, version: int) -> None:
         """Brings the environments to where a checkpoint of `version` was taken, or to games never played before."""
-        if "starts" in tensors and await asyncio.to_thread(self._collector.go_to, tensors, load_policy(policy)):
+        if "starts" in tensors and await self._brought(tensors, load_policy(policy)):
             self._sequence = int(tensors["sequence"][0])
             log.info("collector_resumed", sequence=self._sequence)
             return
         if "starts" in tensors:
             log.warning("environment_not_repeatable", environment=self._config.environment.id)
         self._incarnation = SERIAL_INCARNATION + version
-        self._collector.close()
-        self._collector = self._new_collector()
+        await asyncio.wrap_future(self._thread.submit(self._begin_anew))
 
     async def request(self, count: int, min_version: int) -> None:
         """Collects now, with the newest policy."""
@@ -197,9 +197,10 @@ class SerialSource:
 
     def close(self) -> None:
         """Frees the environments, except one that hangs in a step."""
-        self._thread.close()
         if not self._hangs:
             self._collector.close()
+            self._thread.submit(self._let_go)
+        self._thread.close()
         self._evaluator.shutdown(wait=False, cancel_futures=True)
 
     def _opponents(self) -> list[Opponent]:
@@ -246,6 +247,16 @@ class SerialSource:
                 )
             return
         self._refused_in_a_row = 0
+
+    async def _brought(self, tensors: Mapping[str, Array], policy: Policy) -> bool:
+        return await asyncio.wrap_future(self._thread.submit(self._collector.go_to, tensors, policy))
+
+    def _let_go(self) -> None:
+        del self._collector
+
+    def _begin_anew(self) -> None:
+        self._collector.close()
+        self._collector = self._new_collector()
 
     def _new_collector(self) -> Collector:
         config = self._config

@@ -88,3 +88,22 @@ def test_a_game_trains_through_a_fleet_against_its_own_past_by_name(tmp_path):
     assert '"matched"' in log
     assert (tmp_path / "run" / "models" / "promoted.json").exists()
     assert "selfplay/elo_error" in (tmp_path / "run" / "metrics.jsonl").read_text()
+
+
+@pytest.mark.slow
+def test_shogi_trains_in_one_process_and_goes_on_where_its_games_cannot_go_the_way_they_did(tmp_path):
+    # Boards of rsshogi end the process when another thread uses them than the one that made them.
+    command = [sys.executable, "-m", "parlmesh.cli", "up", "--free-ports", "--no-dashboard", "--serial", "--json"]
+    command += ["--runs-dir", str(tmp_path), "--no-goal"]
+    small = ("num_envs=4", "trajectory_steps=8", "evaluation_episodes=1", "opponents.scripted=true")
+    command += [part for each in small for part in ("--set", f"training.{each}")]
+    kwargs = "training.environment.kwargs={opening_plies: %d, options: {max_plies: 80}}"
+    begun = [*command, "--environment", "games/shogi", "--run-id", "run", "--steps", "200", "--set", kwargs % 0]
+    resumed = [*command, "--resume", "run", "--steps", "400", "--set", kwargs % 60]
+    for each, steps in ((begun, 200), (resumed, 400)):
+        done = subprocess.run(each, capture_output=True, text=True, timeout=100)
+        assert done.returncode == 0, done.stderr[-1000:]
+        found = json.loads(done.stdout)
+        assert found["state"] == "finished"
+        assert found["training"]["progress"]["steps"] >= steps
+        assert "starting it again" not in done.stderr
