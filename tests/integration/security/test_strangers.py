@@ -144,7 +144,7 @@ async def test_a_server_that_strangers_reach_lets_a_stream_send_little_unasked(t
         told = await asyncio.to_thread(settings, server.address)
     assert told[INITIAL_WINDOW_SIZE] == (1 << 16 if strangers else 1 << 20)
     assert told[MAX_HEADER_LIST_SIZE] == 8 << 10
-    assert told[MAX_CONCURRENT_STREAMS] == 128
+    assert told[MAX_CONCURRENT_STREAMS] == 1024
 
 
 def test_whom_a_server_asks_for_a_certificate_in_the_handshake_is_no_stranger() -> None:
