@@ -28,7 +28,7 @@ from ..store import SqliteStore, Store
 from ..store.committer import Committer
 from ..wire import messages
 from .invariants import Violation, check_whole
-from .oracle import describe_actor, describe_task
+from .journal_replay import describe_actor, describe_task
 
 OPERATIONS = 30
 CRASH_SHARE = 0.3

@@ -20,8 +20,8 @@ from ..journal.records import encode
 from ..store import MemoryStore
 from .actors import SimulatedActor
 from .invariants import Books, Violation, check_whole
+from .journal_replay import differences, take_over
 from .load import Load
-from .oracle import differences, take_over
 
 LONGEST_END_SECONDS = 3000.0
 WALL_START = 1_700_000_000.0

@@ -13,7 +13,7 @@ from scheduler.core.placement import ActorCommand
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Failure, LeaseName, Task
 from scheduler.journal.records import encode
-from scheduler.simulation.oracle import differences, standby_differences
+from scheduler.simulation.journal_replay import differences, standby_differences
 
 
 class Harness:

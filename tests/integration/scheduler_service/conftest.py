@@ -22,7 +22,7 @@ from parlmesh.v1.fleet_service_pb2_grpc import FleetServiceStub
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
-from scheduler.simulation.oracle import store_differences
+from scheduler.simulation.journal_replay import store_differences
 
 SECONDS = 60.0
 

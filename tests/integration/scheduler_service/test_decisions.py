@@ -19,7 +19,7 @@ from scheduler import failpoints, metrics
 from scheduler.build import Scheduler
 from scheduler.config import SchedulerConfig
 from scheduler.decision_guard import DecisionFailed
-from scheduler.simulation.oracle import store_differences
+from scheduler.simulation.journal_replay import store_differences
 from scheduler.store import SqliteStore
 from tests.integration.scheduler_service.conftest import SECONDS, Client, RemoteActor, noop
 

@@ -16,7 +16,7 @@ from scheduler.core.placement import ActorCommand, ActorState
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
 from scheduler.journal.compaction import Compactor
-from scheduler.simulation.oracle import take_over
+from scheduler.simulation.journal_replay import take_over
 from scheduler.store import SqliteStore
 from tests.scheduler.conftest import Harness
 

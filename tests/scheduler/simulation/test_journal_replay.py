@@ -1,4 +1,4 @@
-"""The oracle sees what a restart would change."""
+"""A replay of the journal shows what a restart would change."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ import pytest
 
 from scheduler.core.core import Core
 from scheduler.core.task import Task
-from scheduler.simulation.oracle import differences
+from scheduler.simulation.journal_replay import differences
 from tests.scheduler.conftest import Harness
 
 
