@@ -49,5 +49,5 @@ def _onnx(blob: bytes, observation_dtype: str) -> bytes:
 def _training(run: Path) -> dict[str, Any]:
     try:
         return dict(yaml.safe_load((run / SETTINGS).read_text(encoding="utf-8"))["training"])
-    except (OSError, TypeError, KeyError, yaml.YAMLError):
+    except (OSError, TypeError, KeyError, ValueError, RecursionError, yaml.YAMLError):
         return {}

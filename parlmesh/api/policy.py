@@ -137,7 +137,7 @@ def _environment_of(folder: Path) -> dict[str, Any]:
     try:
         settings = yaml.safe_load((folder / SETTINGS).read_text(encoding="utf-8"))
         return dict(settings["training"]["environment"])
-    except (OSError, TypeError, KeyError, yaml.YAMLError):
+    except (OSError, TypeError, KeyError, ValueError, RecursionError, yaml.YAMLError):
         return {}
 
 

@@ -126,6 +126,7 @@ class Blobs:
 
 def _proven(path: Path, proof: str) -> bool:
     try:
-        return (path / PROOF).read_text() == proof
+        with (path / PROOF).open("rb") as file:
+            return file.read(len(proof.encode()) + 1) == proof.encode()
     except OSError:
         return False

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from parlmesh.errors import FailedPrecondition
+
 SAMPLE_SECONDS = 5.0
 KEPT_SECONDS = 7 * 86_400.0
 MOST_POINTS = 720
@@ -34,16 +36,29 @@ class History:
         self._database: sqlite3.Connection | None = None
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
-            # Samples are written in a thread, one at a time.
-            self._database = sqlite3.connect(file, check_same_thread=False)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.execute(
-                "CREATE TABLE IF NOT EXISTS samples (time REAL PRIMARY KEY, tasks_per_second REAL, queued INTEGER,"
-                " running INTEGER, ready INTEGER, failed INTEGER)"
-            )
-            rows = self._database.execute("SELECT * FROM samples ORDER BY time DESC LIMIT ?", (MOST_POINTS,)).fetchall()
-            self._recent.extend(Sample(*row) for row in reversed(rows))
+            try:
+                self._open(file)
+            except (sqlite3.Error, UnicodeDecodeError) as error:
+                self.close()
+                raise FailedPrecondition(f"{file} cannot be used as the fleet's history: {error}") from error
+
+    def _open(self, file: Path) -> None:
+        # Samples are written in a thread, one at a time.
+        self._database = database = sqlite3.connect(file, check_same_thread=False)
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("PRAGMA synchronous=NORMAL")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS samples (time REAL PRIMARY KEY, tasks_per_second REAL, queued INTEGER,"
+            " running INTEGER, ready INTEGER, failed INTEGER)"
+        )
+        columns = ", ".join(Sample._fields)
+        # A row that is no sample any more is passed over.
+        numbers = " AND ".join(f"typeof({name}) IN ('real', 'integer')" for name in Sample._fields)
+        rows = database.execute(
+            f"SELECT {columns} FROM samples WHERE {numbers} ORDER BY time DESC LIMIT ?",  # noqa: S608
+            (MOST_POINTS,),
+        ).fetchall()
+        self._recent.extend(Sample(*row) for row in reversed(rows))
 
     @property
     def recent(self) -> Sequence[Sample]:

@@ -39,7 +39,7 @@ def hub_environment(folder: Path) -> dict[str, Any]:
     """What the policy of such a folder was trained in; empty when it does not say."""
     try:
         found = json.loads((folder / CONFIG).read_bytes())["environment"]
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return {}
     return dict(found) if isinstance(found, dict) else {}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.telemetry import get_logger
 
 from .config import BreakerConfig
 from .planning.circuit_breaker import Breaker
@@ -41,6 +42,8 @@ CREATE TABLE IF NOT EXISTS owed (decision TEXT PRIMARY KEY, undo TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS breakers (action TEXT PRIMARY KEY, failures INTEGER, open_until REAL);
 """
 _COLUMNS = tuple(field.name for field in fields(Decision))
+_TEXTS = ("id", "node", "action", "kind", "rule", "context", "reason", "expected", "measured", "error")
+log = get_logger("parlmesh.mapek")
 
 
 class Knowledge:
@@ -54,14 +57,28 @@ class Knowledge:
         """Decisions that loops of this process are carrying out."""
         try:
             self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        try:
+            self._prepare()
+        except BaseException:
+            # What is refused holds no lock that others would wait for.
+            self._database.close()
+            raise
+
+    def _prepare(self) -> None:
+        try:
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA synchronous = FULL")
             found = self._database.execute("PRAGMA user_version").fetchone()[0]
             if found > VERSION:
-                raise FailedPrecondition(f"{path} is of version {found}; this program reads up to {VERSION}")
+                raise FailedPrecondition(f"{self._path} is of version {found}; this program reads up to {VERSION}")
             self._database.executescript(_SCHEMA + f"PRAGMA user_version = {VERSION};")
         except sqlite3.Error as error:
-            raise FailedPrecondition(f"{path} cannot be used as knowledge: {error}", reason="KNOWLEDGE") from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.Error) -> FailedPrecondition:
+        return FailedPrecondition(f"{self._path} cannot be used as knowledge: {error}", reason="KNOWLEDGE")
 
     def __enter__(self) -> Self:
         return self
@@ -99,8 +116,12 @@ class Knowledge:
     def owed(self) -> list[tuple[Decision, dict[str, Any]]]:
         """Decisions whose rollback nobody has seen to: their loop died, or their node gave no answer."""
         rows = self._all("SELECT undo, decisions.* FROM owed JOIN decisions ON id = decision ORDER BY started")
-        found = [(_decision(row[1:]), json.loads(row[0])) for row in rows]
-        return [(decision, undo) for decision, undo in found if decision.id not in self.under_way]
+        found = []
+        for row in rows:
+            decision, undo = self._read(row[1:]), _object(row[0])
+            if decision is not None and undo is not None and decision.id not in self.under_way:
+                found.append((decision, undo))
+        return found
 
     def close_started(self) -> None:
         """What a loop that died had begun, and no rollback is owed for, has an end that nobody knows."""
@@ -181,20 +202,30 @@ class Knowledge:
 
     def breakers(self, config: BreakerConfig, now: float) -> dict[str, Breaker]:
         """As they stood; an open one stays open over a restart, but no longer than it may if the clock went back."""
-        rows = self._all("SELECT action, failures, open_until FROM breakers")
+        rows = self._all(
+            "SELECT action, failures, open_until FROM breakers"
+            " WHERE typeof(action) = 'text' AND typeof(failures) = 'integer' AND typeof(open_until) = 'real'"
+        )
         latest = now + config.open_seconds
         return {action: Breaker(config, failures, min(until, latest)) for action, failures, until in rows}
 
     def nodes(self, since: float) -> dict[str, int]:
         """Nodes that answered since then, with the cycles in a row without an answer."""
-        return dict(self._all("SELECT node, unknown_cycles FROM nodes WHERE seen >= ?", (since,)))
+        return dict(
+            self._all(
+                "SELECT node, unknown_cycles FROM nodes WHERE seen >= ? AND typeof(seen) = 'real'"
+                " AND typeof(node) = 'text' AND typeof(unknown_cycles) = 'integer'",
+                (since,),
+            )
+        )
 
     def last_actions(self, now: float) -> dict[tuple[str, str], LastAction]:
         """By node and rule: the newest action, and the failures in a row up to it. None was later than now."""
         found: dict[tuple[str, str], LastAction] = {}
         marks = ", ".join("?" * len(_DONE))
         rows = self._all(
-            f"SELECT node, rule, status, started + seconds FROM decisions WHERE status IN ({marks}) ORDER BY started",  # noqa: S608
+            f"SELECT node, rule, status, started + seconds FROM decisions WHERE status IN ({marks})"  # noqa: S608
+            " AND started + seconds IS NOT NULL ORDER BY started",
             _DONE,
         )
         for node, rule, status, ended in rows:
@@ -208,7 +239,7 @@ class Knowledge:
         failures = self._failures(rule, node)
         marks = ", ".join("?" * len(_ENDED))
         rows = self._all(
-            "SELECT action, status = ?, context = ?, COUNT(*), AVG(seconds) FROM decisions"  # noqa: S608
+            "SELECT action, status = ?, context = ?, COUNT(*), COALESCE(AVG(seconds), 0.0) FROM decisions"  # noqa: S608
             f" WHERE rule = ? AND status IN ({marks}) GROUP BY 1, 2, 3",
             (Status.WORKED, context, rule, *_ENDED),
         )
@@ -238,7 +269,10 @@ class Knowledge:
         if len(rows) != 1:
             what = "no decision begins" if not rows else "several decisions begin"
             raise NotFound(f"{what} with {decision_id!r}; `parlmesh mapek history` lists them")
-        return _decision(rows[0])
+        found = self._read(rows[0])
+        if found is None:
+            raise FailedPrecondition(f"decision {decision_id!r} of {self._path} cannot be read", reason="KNOWLEDGE")
+        return found
 
     def decisions(self, limit: int, *, node: str = "", held: bool = True) -> list[Decision]:
         """The newest first."""
@@ -246,12 +280,17 @@ class Knowledge:
             "SELECT * FROM decisions WHERE (? = '' OR node = ?) AND (? OR status != ?) ORDER BY started DESC LIMIT ?",
             (node, node, held, Status.HELD, limit),
         )
-        return [_decision(row) for row in rows]
+        return [found for row in rows if (found := self._read(row)) is not None]
 
     def health(self, limit: int) -> list[tuple[str, float, Health, str]]:
         """What the last cycle that saw each node knew of it: name, when, health and why; those seen last first."""
         rows = self._all("SELECT node, seen, health, why FROM nodes ORDER BY seen DESC, node LIMIT ?", (limit,))
-        return [(node, seen, Health(health), why) for node, seen, health, why in rows]
+        known = {each.value for each in Health}
+        return [
+            (str(node), seen, Health(health), str(why))
+            for node, seen, health, why in rows
+            if health in known and isinstance(seen, float)
+        ]
 
     def what_worked(self) -> list[dict[str, Any]]:
         """By rule and action: tries, how many worked, mean seconds."""
@@ -268,7 +307,7 @@ class Knowledge:
         try:
             with self._lock, self._database:
                 yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
             raise FailedPrecondition(f"the knowledge cannot be written: {error}", reason="KNOWLEDGE") from error
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
@@ -277,6 +316,14 @@ class Knowledge:
                 return self._database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
             raise FailedPrecondition(f"{self._path} cannot be read: {error}", reason="KNOWLEDGE") from error
+
+    def _read(self, row: tuple[Any, ...]) -> Decision | None:
+        """None for a row that is damaged: it costs itself, and not the loop."""
+        try:
+            return _decision(row)
+        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            log.error("decision_damaged", path=str(self._path), decision=str(row[0])[:100], error=repr(error)[:300])
+            return None
 
     def _one(self, statement: str) -> Any:
         return self._all(statement)[0]
@@ -303,9 +350,25 @@ def _row(decision: Decision) -> tuple[Any, ...]:
     return tuple(values[name] for name in _COLUMNS)
 
 
+def _object(text: object) -> dict[str, Any] | None:
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def _decision(row: tuple[Any, ...]) -> Decision:
+    """ValueError or TypeError when it cannot be read."""
     values = dict(zip(_COLUMNS, row, strict=True))
-    values["symptom"] = Symptom(**json.loads(values["symptom"]))
-    values["inputs"] = json.loads(values["inputs"])
+    symptom, inputs = _object(values["symptom"]), _object(values["inputs"])
+    if symptom is None or inputs is None:
+        raise ValueError("symptom and inputs must be objects")
+    symptom["value"], symptom["limit"] = float(symptom["value"]), float(symptom["limit"])
+    values["symptom"], values["inputs"] = Symptom(**symptom), inputs
     values["status"] = Status(values["status"])
+    values["cycle"], values["started"] = int(values["cycle"]), float(values["started"])
+    values["seconds"] = float(values["seconds"])
+    for name in _TEXTS:
+        values[name] = str(values[name])
     return Decision(**values)

@@ -22,9 +22,10 @@ class Target:
         if self.password_file is None:
             return self.password or None
         try:
-            return self.password_file.read_text().strip()
-        except OSError as error:
-            raise ConfigError(f"store.password_file {self.password_file} cannot be read: {error.strerror}") from None
+            return self.password_file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            raise ConfigError(f"store.password_file {self.password_file} cannot be read: {why}") from None
 
     def __str__(self) -> str:
         parts = urlsplit(self.url)

@@ -96,6 +96,6 @@ def _event(line: bytes) -> dict[str, Any]:
         return {}
     try:
         event = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return event if isinstance(event, dict) else {}

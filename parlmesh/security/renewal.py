@@ -93,9 +93,10 @@ def revoke(folder: Path, name: str, *, now: datetime.datetime) -> Path:
         raise NotFound(f"{folder} has no certificate {name}", name=name)
     found = fingerprint(read_certificates(file)[0])
     kept = folder / REVOKED_FILE
-    before = kept.read_text(encoding="utf-8") if kept.exists() else ""
+    # First as servers read it: what they could not read is not added to.
     if kept.exists() and found in read_revoked(kept):
         return kept
+    before = kept.read_text(encoding="utf-8") if kept.exists() else ""
     separator = "" if not before or before.endswith("\n") else "\n"
     line = f"{found}  # {name}, {now:%Y-%m-%d}\n"
     write_file(kept, f"{before}{separator}{line}".encode(), mode=0o644)

@@ -90,7 +90,7 @@ def _promoted(run: Path) -> Path:
         version = int(json.loads((run / "models" / "promoted.json").read_bytes())["version"])
     except FileNotFoundError:
         return run / "policy.safetensors"
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"{run / 'models' / 'promoted.json'} cannot be read: {error!r}", reason="MODEL") from error
     return run / "models" / f"v{version:08d}.safetensors"
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import json
 import os
 import warnings
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from parlmesh.errors import FailedPrecondition
+from parlmesh.errors import FailedPrecondition, FleetError
 
 from .config import TuneConfig
 from .search_space import decoded, defaults, suggested
@@ -34,7 +35,19 @@ def opened_study(folder: Path, config: TuneConfig) -> Iterator["Study"]:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FailedPrecondition(f"the study in {folder} is being run by another process") from None
-        yield Study(_loaded(folder, config), config)
+        yield _opened(folder, config)
+
+
+def _opened(folder: Path, config: TuneConfig) -> "Study":
+    try:
+        return Study(_loaded(folder, config), config)
+    except FleetError:
+        raise
+    except Exception as error:
+        # Optuna's own errors and those of the database under it have nothing in common.
+        file = folder / _FILES[config.storage]
+        told = f"{file} cannot be read as a study: {' '.join(repr(error).split())[:300]}"
+        raise FailedPrecondition(told, reason="STUDY") from error
 
 
 def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
@@ -44,6 +57,7 @@ def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
         for left in folder.glob(f"{file.name}.*lock*"):
             with contextlib.suppress(OSError):
                 os.unlink(left)
+        _cut_torn_line(file)
         storage: Any = JournalStorage(JournalFileBackend(str(file)))
     else:
         storage = optuna.storages.RDBStorage(f"sqlite:///{file}")
@@ -57,6 +71,20 @@ def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
     # One that goes on must not propose its first trials again.
     study.sampler = _sampler(config, config.seed + len(study.get_trials(deepcopy=False)))
     return study
+
+
+def _cut_torn_line(file: Path) -> None:
+    """Optuna passes over a last line that a kill tore, and fails for ever once another is written after it."""
+    if not file.exists():
+        return
+    data = file.read_bytes()
+    start = data[:-1].rfind(b"\n") + 1
+    try:
+        whole = data.endswith(b"\n") and isinstance(json.loads(data[start:]), dict)
+    except (ValueError, RecursionError):
+        whole = False
+    if data and not whole:
+        os.truncate(file, start)
 
 
 def _sampler(config: TuneConfig, seed: int) -> optuna.samplers.BaseSampler:

@@ -165,6 +165,9 @@ def seal(batch: bytes) -> bytes:
 
 def unseal(sealed: bytes, where: str) -> bytes:
     """What was sealed, or DamagedJournal."""
+    if not isinstance(sealed, bytes):
+        # SQLite keeps whatever a damaged row says it is.
+        raise DamagedJournal(f"{where} holds {type(sealed).__name__} in place of bytes", where=where)
     if len(sealed) < _SEAL.size:
         raise DamagedJournal(f"{where} has {len(sealed)} bytes, too few for a checksum", where=where)
     version, checksum = _SEAL.unpack_from(sealed)

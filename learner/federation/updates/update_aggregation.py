@@ -126,13 +126,26 @@ class Aggregator:
         if not self._server.moments:
             return {}
         try:
-            return {name: np.array(value) for name, value in safetensors.numpy.load(path.read_bytes()).items()}
-        except (FileNotFoundError, safetensors.SafetensorError) as error:
+            return self._checked(
+                {name: np.array(one) for name, one in safetensors.numpy.load(path.read_bytes()).items()}
+            )
+        except (OSError, safetensors.SafetensorError, ValueError, KeyError, TypeError) as error:
             if base > 1:
                 log.error(
                     "moments_lost", path=str(path), error=repr(error), advice="the server's optimiser begins anew"
                 )
             return self._server.initial(self._size)
+
+    def _checked(self, moments: dict[str, Array]) -> dict[str, Array]:
+        """ValueError unless they are this optimiser's, for a model of this size."""
+        wanted = self._server.initial(self._size)
+        if {name: (one.shape, one.dtype) for name, one in moments.items()} != {
+            name: (one.shape, one.dtype) for name, one in wanted.items()
+        }:
+            raise ValueError(f"they must be {', '.join(wanted)}, {self._size} numbers each")
+        if not all(np.isfinite(one).all() for one in moments.values()):
+            raise ValueError("a number is not finite")
+        return moments
 
     def _keep_moments(self, version: int, moments: dict[str, Array]) -> None:
         replace_file(self._moment_path(version), safetensors.numpy.save(moments), mode=PRIVATE)

@@ -216,7 +216,7 @@ def show(
     if health is not None:
         try:
             told = {str(node): str(word) for node, word in json.loads(read_text(health)).items()}
-        except (ValueError, AttributeError) as error:
+        except (ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"{health} must be a JSON object of words by node: {error}") from None
     used, said, bottleneck = None, "", {}
     if traffic is not None:

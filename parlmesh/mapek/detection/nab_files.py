@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from parlmesh.errors import NotFound
+from parlmesh.errors import InvalidInput, NotFound
 from parlmesh.types import Array
 
 from .ensemble import DETECTORS, QUIET, VOTERS, Quiet, Watch
@@ -38,17 +38,23 @@ def read_files(folder: Path) -> list[NabFile]:
     listed = folder / "windows.json"
     if not listed.exists():
         raise NotFound(f"there is no {listed}; it names the series and their windows")
-    found = []
-    for name, windows in sorted(json.loads(listed.read_text()).items()):
-        with (folder / name).open(newline="") as file:
-            rows = list(csv.reader(file))[1:]
-        times = np.array([_seconds(row[0]) for row in rows])
-        spans = []
-        for first, last in windows:
-            inside = np.flatnonzero((times >= _seconds(first)) & (times <= _seconds(last)))
-            spans.append((int(inside[0]), int(inside[-1])))
-        found.append(NabFile(name, times, np.array([float(row[1]) for row in rows]), tuple(spans)))
-    return found
+    try:
+        return [_file(folder, name, windows) for name, windows in sorted(json.loads(listed.read_bytes()).items())]
+    except OSError as error:
+        raise InvalidInput(f"{error.filename} cannot be read: {error.strerror}") from None
+    except (ValueError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, csv.Error) as error:
+        raise InvalidInput(f"{folder} holds no series and windows of NAB: {error!r:.300}") from None
+
+
+def _file(folder: Path, name: str, windows: Any) -> NabFile:
+    with (folder / name).open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    times = np.array([_seconds(row[0]) for row in rows])
+    spans = []
+    for first, last in windows:
+        inside = np.flatnonzero((times >= _seconds(first)) & (times <= _seconds(last)))
+        spans.append((int(inside[0]), int(inside[-1])))
+    return NabFile(name, times, np.array([float(row[1]) for row in rows]), tuple(spans))
 
 
 def score_table(files: list[NabFile]) -> list[dict[str, Any]]:

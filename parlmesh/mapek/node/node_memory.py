@@ -11,6 +11,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from parlmesh.errors import FailedPrecondition
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.mapek")
 _WAIT_SECONDS = 5.0
 _KEPT_ANSWERS = 1000
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -55,7 +59,7 @@ class NodeState:
         """What a task of this id answered before, if it did."""
         with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
-        return json.loads(row[0]) if row else None
+        return _object(row[0]) if row else None
 
     def answer(self, answer_id: str, answer: dict[str, Any]) -> None:
         """Remembered for a repetition of the task."""
@@ -74,10 +78,11 @@ class NodeState:
         """
         with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
-            if row:
-                return dict(json.loads(row[0]))
+            if row and (before := _object(row[0])) is not None:
+                return before
             rows = database.execute("SELECT name, state FROM states WHERE loop = ?", (loop,))
-            changed, answer = change({name: json.loads(state) for name, state in rows})
+            states = {str(name): found for name, state in rows if (found := _value(state)) is not None}
+            changed, answer = _changed(change, states, self._file)
             database.executemany(
                 "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
                 [(loop, name, json.dumps(state)) for name, state in changed.items()],
@@ -90,6 +95,8 @@ class NodeState:
         with self.transaction() as database:
             now, boot = self._clock(), boot_id()
             row = database.execute("SELECT owner, until, boot, fence FROM lease").fetchone()
+            if row and not (isinstance(row[1], float) and isinstance(row[3], int)):
+                raise FailedPrecondition(f"the lease in {self._file} cannot be read", reason="NODE_MEMORY")
             if row and row[0] != owner and row[2] == boot and row[1] > now:
                 return Lease(False, row[0], row[1] - now, row[3])
             fence = (row[3] if row else 0) + (not row or row[0] != owner)
@@ -108,17 +115,49 @@ class NodeState:
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
         """What is read in it is still true when it is written; a durable one survives a power cut too."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with closing(sqlite3.connect(self._file, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            database.executescript(_SCHEMA)
-            database.execute("BEGIN IMMEDIATE")
-            try:
-                yield database
-            except BaseException:
-                database.execute("ROLLBACK")
-                raise
-            database.execute("COMMIT")
+        try:
+            with closing(sqlite3.connect(self._file, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                database.executescript(_SCHEMA)
+                database.execute("BEGIN IMMEDIATE")
+                try:
+                    yield database
+                except BaseException:
+                    if database.in_transaction:
+                        database.execute("ROLLBACK")
+                    raise
+                database.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise FailedPrecondition(
+                f"{self._file} cannot be used as a node's memory: {error}", reason="NODE_MEMORY"
+            ) from error
+
+
+def _value(text: object) -> Any:
+    """None for what a damaged file has instead: it is forgotten, and nothing else."""
+    try:
+        return json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(text: object) -> dict[str, Any] | None:
+    found = _value(text)
+    return found if isinstance(found, dict) else None
+
+
+def _changed(
+    change: Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]], states: dict[str, Any], file: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """States that nothing can be made of cost what was learnt, and no reading."""
+    try:
+        return change(states)
+    except Exception as error:
+        if not states:
+            raise
+        log.error("node_states_damaged", path=str(file), error=repr(error)[:300], advice="the detectors begin anew")
+        return change({})
 
 
 def _keep(database: sqlite3.Connection, answer_id: str, answer: dict[str, Any]) -> None:

@@ -6,9 +6,11 @@ an actor that died meanwhile, and is taken back too.
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import NoneType
 from typing import Any
 
 from .node_memory import NodeState, boot_id
@@ -119,7 +121,7 @@ class Deeds:
                 (DeedState.STANDS, decision, DeedState.DONE),
             )
             row = database.execute("SELECT state FROM deeds WHERE decision = ?", (decision,)).fetchone()
-        return DeedState(row[0]) if row else None
+        return DeedState(row[0]) if row and row[0] in set(DeedState) else None
 
     def take(self, decision: str) -> Deed | None:
         """To take it back now, whoever asks first; None where there is nothing to take back.
@@ -163,7 +165,7 @@ class Deeds:
                 "SELECT MIN(until) FROM deeds WHERE state IN (?, ?, ?)",
                 (DeedState.BEGUN, DeedState.DONE, DeedState.UNDOING),
             ).fetchone()
-        return max(row[0] - self._state.now(), 0.0) if row[0] is not None else None
+        return max(row[0] - self._state.now(), 0.0) if isinstance(row[0], float) else None
 
     def _taken(self, database: Any, decision: str, states: tuple[DeedState, ...]) -> Deed | None:
         marks = ", ".join("?" * len(states))
@@ -174,8 +176,13 @@ class Deeds:
         if row is None:
             return None
         deed = _deed(row)
+        if deed is None:
+            # Nobody can say what it was; the others are taken back all the same.
+            told = (DeedState.LEFT, "what was written of it cannot be read", decision)
+            database.execute("UPDATE deeds SET state = ?, detail = ? WHERE decision = ?", told)
+            return None
         # Should whoever takes it back die too, it is overdue again; each time it waits twice as long.
-        until = self._state.now() + (deed.timeout_seconds + GRACE_SECONDS) * 2**deed.tries
+        until = self._state.now() + (deed.timeout_seconds + GRACE_SECONDS) * 2 ** min(deed.tries, MOST_TRIES)
         database.execute(
             "UPDATE deeds SET state = ?, until = ?, boot = ?, tries = tries + 1 WHERE decision = ?",
             (DeedState.UNDOING, until, boot_id(), decision),
@@ -186,7 +193,15 @@ class Deeds:
 _COLUMNS = "decision, kind, parameters, undo, state, timeout, tries, detail"
 
 
-def _deed(row: tuple[Any, ...]) -> Deed:
+def _deed(row: tuple[Any, ...]) -> Deed | None:
+    """None when it cannot be read."""
     decision, kind, parameters, undo, state, timeout_seconds, tries, detail = row
-    before = json.loads(undo) if undo is not None else None
-    return Deed(decision, kind, json.loads(parameters), before, DeedState(state), timeout_seconds, tries, detail)
+    try:
+        asked, before = json.loads(parameters), json.loads(undo) if undo is not None else None
+        if not isinstance(asked, dict) or not isinstance(before, (dict, NoneType)) or not 0 <= tries < 1 << 31:
+            return None
+        if not math.isfinite(timeout_seconds):
+            return None
+        return Deed(str(decision), str(kind), asked, before, DeedState(state), timeout_seconds, tries, str(detail))
+    except (ValueError, TypeError, RecursionError):
+        return None

@@ -82,11 +82,23 @@ def _request(parameters: dict[str, Any]) -> urllib.request.Request:
         if isinstance(most, bool) or not isinstance(most, (int, float)) or not 1 <= most <= 1_000_000:
             raise InvalidInput(f"max_tokens must be from 1 to 1000000, got {most!r}")
         asked["max_tokens"] = int(most)
-    headers = {"Content-Type": "application/json"}
-    if os.environ.get(KEY_FILE):
-        headers["Authorization"] = f"Bearer {Path(os.environ[KEY_FILE]).read_text(encoding='utf-8').strip()}"
+    headers = {"Content-Type": "application/json", **key_header()}
     data = json.dumps(asked).encode()
     return urllib.request.Request(f"{url.rstrip('/')}/chat/completions", data, headers)  # noqa: S310  # checked above
+
+
+def key_header() -> dict[str, str]:
+    """Empty where the server asks for no key."""
+    if not os.environ.get(KEY_FILE):
+        return {}
+    file = Path(os.environ[KEY_FILE])
+    try:
+        key = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ChatFailed(f"{file} ({KEY_FILE}) cannot be read: {error}", retryable=False, reason="NOT_SET_UP") from None
+    if not key.isprintable():
+        raise ChatFailed(f"{file} ({KEY_FILE}) must hold one line", retryable=False, reason="NOT_SET_UP")
+    return {"Authorization": f"Bearer {key}"}
 
 
 def _answer(body: bytes) -> dict[str, Any]:

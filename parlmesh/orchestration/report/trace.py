@@ -38,7 +38,7 @@ def attempts_in(trace: str) -> list[Attempt]:
         events = json.loads(trace)["traceEvents"]
         names = {event["pid"]: str(event["args"]["name"]) for event in events if event.get("ph") == "M"}
         return [_attempt(event, names) for event in events if event.get("ph") == "X"]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise InvalidInput(f"the trace cannot be read: {error!r}") from error
 
 

@@ -38,15 +38,21 @@ def read_run(folder: Path, variant: Variant, seed: int) -> Compared:
             raise NotFound(f"{folder} has no {file.name}; it is no run that has ended")
     assigning = variant.environment.get("assigning", "separate")
     scores = evaluate_policy(load_policy(policy.read_bytes()), assigning=assigning)
-    return Compared(variant.name, seed, _curves(metrics), scores)
+    return Compared(variant.name, seed, read_curves(metrics), scores)
 
 
-def _curves(metrics: Path) -> dict[str, tuple[list[float], list[float]]]:
+def read_curves(metrics: Path) -> dict[str, tuple[list[float], list[float]]]:
     found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in CURVES}
-    for line in metrics.read_text(encoding="utf-8").splitlines():
-        point = json.loads(line)
+    for line in metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            point = json.loads(line)
+        except (ValueError, RecursionError):
+            # Cut off by a kill: the others are a curve all the same.
+            continue
+        if not isinstance(point, dict) or not isinstance(point.get("step"), (int, float)):
+            continue
         for name, (steps, values) in found.items():
-            if _PREFIX + name in point:
+            if isinstance(point.get(_PREFIX + name), (int, float)):
                 steps.append(point["step"])
                 values.append(point[_PREFIX + name])
     return found

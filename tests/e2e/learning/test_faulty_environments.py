@@ -25,7 +25,7 @@ TABLE = [
     ("slow", "rollout_timeout_seconds", ""),
 ]
 # Each way of failing is tried in one process, and a fleet's way to tell of it by these; the others in the long tests.
-SHORT = {"at once-fleet", "after 60 steps-fleet", "hangs-fleet"} | {
+SHORT = {"at once-fleet", "hangs-fleet"} | {
     f"{fault}-serial" for fault in ("constructor", "after 60 steps", "reset", "nan", "wrong shape", "hangs", "slow")
 }
 CASES = [

@@ -1,7 +1,6 @@
 """Every method of a real scheduler and two real learners, called with messages that nobody meant."""
 
 import asyncio
-import os
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -28,11 +27,12 @@ from parlmesh.v1 import (
     scheduler_service_pb2,
     training_service_pb2,
 )
-from tests.integration.security.fuzzing import Fuzzer
+from tests.integration.security.fuzzing.fuzzing_time import LENGTHS, first_seed, seconds_of
+from tests.integration.security.fuzzing.messages import Fuzzer
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 START_SECONDS = 60.0
 CALL_SECONDS = 0.5
 CALLERS = 3
@@ -160,13 +160,11 @@ def memory(pid: int) -> float:
     return float(next(line for line in lines if line.startswith("VmRSS:")).split()[1]) / 1024
 
 
-@pytest.mark.parametrize(
-    "seconds", [6.0, pytest.param(300.0, marks=[pytest.mark.slow, pytest.mark.timeout(900)])], ids=["short", "nightly"]
-)
-async def test_no_message_is_a_defect_a_crash_or_a_leak(servers: Servers, seconds: float) -> None:
-    seed = int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if seconds < 60 else str(time.time_ns() % 10**9)))
+@pytest.mark.parametrize("length", LENGTHS)
+async def test_no_message_is_a_defect_a_crash_or_a_leak(servers: Servers, length: str) -> None:
+    seed = first_seed(length)
     before = {name: memory(process.pid) for name, (process, _) in servers.items()}
-    fuzzing = Fuzzing(seconds, seed)
+    fuzzing = Fuzzing(seconds_of("calls", length), seed)
     async with asyncio.TaskGroup() as group:
         for name, (process, address) in servers.items():
             group.create_task(fuzzing.run(name, address, process.pid))

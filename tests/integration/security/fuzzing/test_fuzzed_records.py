@@ -1,6 +1,5 @@
 """Journals whose seals are right and whose records are not: a record costs itself, and the scheduler works on."""
 
-import os
 import random
 import time
 
@@ -12,11 +11,10 @@ from scheduler.core.core import Core
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Task
 from scheduler.journal import record_reader, records
-from tests.integration.security.fuzzing import Fuzzer
+from tests.integration.security.fuzzing.fuzzing_time import LENGTHS, first_seed, seconds_of
+from tests.integration.security.fuzzing.messages import Fuzzer
 from tests.scheduler.conftest import Harness
 
-SHORT_SECONDS = 2.0
-NIGHTLY_SECONDS = 300.0
 HEAD = 13
 """Bytes of a record's head: kind, length, number."""
 
@@ -86,17 +84,13 @@ def test_a_record_of_a_task_that_became_one_that_forgets_forgets_nothing() -> No
     assert ended <= set(core.life.tasks)
 
 
-@pytest.mark.parametrize(
-    "seconds",
-    [SHORT_SECONDS, pytest.param(NIGHTLY_SECONDS, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
-    ids=["short", "nightly"],
-)
-def test_a_record_that_is_not_what_was_written_costs_itself(seconds: float) -> None:
+@pytest.mark.parametrize("length", LENGTHS)
+def test_a_record_that_is_not_what_was_written_costs_itself(length: str) -> None:
     batches = sound_journal()
     sound = {task.number: task.task_id for task in start(batches).life.tasks.values()}
     assert len(sound) == 12
-    first = int(os.environ.get("PARLMESH_FUZZ_SEED", "1" if seconds < 60 else str(time.time_ns() % 10**9)))
-    end, seed, missing = time.monotonic() + seconds, first, 0
+    first = first_seed(length)
+    end, seed, missing = time.monotonic() + seconds_of("records", length), first, 0
     while time.monotonic() < end or seed < first + 50:
         seed += 1
         journal, number = damaged(Fuzzer(seed), batches)
