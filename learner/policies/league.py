@@ -12,6 +12,8 @@ import numpy as np
 from parlmesh.algorithms.ratings import Rating, ratings, score_bounds
 from parlmesh.durable_files import remove, replace_file
 from parlmesh.environments.two_players import NEWEST
+from parlmesh.errors import InvalidInput
+from parlmesh.policies.policy_file import unpack_policy
 from parlmesh.telemetry import get_logger
 from parlmesh.training.settings.opponents import OpponentsConfig
 
@@ -44,15 +46,28 @@ class League:
         self._recall_matches()
         try:
             state = json.loads((self._folder / _RECORDS).read_bytes())
-            there = {version: counts for version, counts in state.items() if self._file(int(version)).exists()}
-            self.pool.restore(there)
+            policies = {version: self._intact(int(version)) for version in state}
+            self.pool.restore({version: counts for version, counts in state.items() if policies[version]})
         except FileNotFoundError:
             return
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
             log.error("opponents_damaged", path=str(self._folder), error=repr(error), advice="the pool starts anew")
             self.pool.restore({})
+            return
         for version in self.pool.versions:
-            self._registry.recall(version, self._file(version).read_bytes())
+            self._registry.recall(version, policies[str(version)])
+
+    def _intact(self, version: int) -> bytes:
+        """The version's policy; nothing when its file is damaged or gone: every game against it would fail."""
+        try:
+            data = self._file(version).read_bytes()
+            unpack_policy(data)
+        except FileNotFoundError:
+            return b""
+        except (InvalidInput, OSError) as error:
+            log.error("opponent_damaged", version=version, error=str(error), advice="it is met no more")
+            return b""
+        return data
 
     def _recall_matches(self) -> None:
         try:

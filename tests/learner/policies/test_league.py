@@ -1,12 +1,16 @@
 """Opponents are on disk before they are met, come back after a restart, and believe no stranger."""
 
+import numpy as np
 import pytest
 from pydantic import ValidationError
 
 from learner.policies.league import League
 from learner.policies.registry import PolicyRegistry
 from parlmesh.errors import NotFound
+from parlmesh.policies.policy_file import pack_policy
+from parlmesh.policies.policy_spec import PolicySpec
 from parlmesh.training.settings.opponents import OpponentsConfig
+from parlmesh.types import ActionSpec
 
 
 def league(folder, registry=None, **settings):
@@ -14,8 +18,13 @@ def league(folder, registry=None, **settings):
     return League(config, registry or PolicyRegistry("run", "uid"), folder, seed=0)
 
 
+def policy(version):
+    spec = PolicySpec((4,), ActionSpec("discrete", (2,)), hidden=(2,))
+    return pack_policy(spec, {"weights": np.full(2, version, np.float32)})
+
+
 def entered(found, registry, version):
-    registry.publish(version, b"policy %d" % version)
+    registry.publish(version, policy(version))
     assert found.due(version)
     found.save(version, registry.get("", version).blob.data)
     found.enter(version)
@@ -27,9 +36,9 @@ def test_an_opponent_is_served_as_long_as_it_is_one_and_no_longer(tmp_path):
     for version in range(1, 301):
         entered(found, registry, version)
     assert len(found.pool.versions) == 2
-    assert registry.get("", 300).blob.data == b"policy 300"
+    assert registry.get("", 300).blob.data == policy(300)
     oldest = found.pool.versions[0]
-    assert registry.get("", oldest).blob.data == b"policy %d" % oldest
+    assert registry.get("", oldest).blob.data == policy(oldest)
     with pytest.raises(NotFound):
         registry.get("", 2)
     assert len(list(tmp_path.glob("*.safetensors"))) == 2
@@ -38,9 +47,11 @@ def test_an_opponent_is_served_as_long_as_it_is_one_and_no_longer(tmp_path):
 def test_opponents_outlive_the_learner_and_what_is_damaged_is_left_out(tmp_path):
     first = PolicyRegistry("run", "uid")
     found = league(tmp_path, first)
-    for version in (1, 2, 3):
+    for version in (1, 2, 3, 4, 5):
         entered(found, first, version)
     (tmp_path / "v00000002.safetensors").unlink()
+    (tmp_path / "v00000004.safetensors").write_bytes(policy(4)[:-1])
+    (tmp_path / "v00000005.safetensors").write_bytes(b"")
     second = PolicyRegistry("run", "uid")
     again = league(tmp_path, second)
     again.recall()
