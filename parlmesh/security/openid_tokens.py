@@ -81,7 +81,7 @@ class Keys:
             return {str(key.get("kid", "")): jwt.PyJWK.from_dict(key) for key in wanted}
         except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError, PyJWTError) as error:
             raise ConfigError(
-                f"cannot read the issuer's keys from {where}: {error!s:.200}", reason="SECURITY"
+                f"cannot read the issuer's keys from {where}: {str(error)!a:.200}", reason="SECURITY"
             ) from None
 
 

@@ -45,9 +45,11 @@ def _opened(folder: Path, config: TuneConfig) -> "Study":
         raise
     except Exception as error:
         # Optuna's own errors and those of the database under it have nothing in common.
-        file = folder / _FILES[config.storage]
-        told = f"{file} cannot be read as a study: {' '.join(repr(error).split())[:300]}"
-        raise FailedPrecondition(told, reason="STUDY") from error
+        raise _unreadable(str(folder / _FILES[config.storage]), error) from error
+
+
+def _unreadable(what: str, error: Exception) -> FailedPrecondition:
+    return FailedPrecondition(f"{what} cannot be read as a study: {error!a:.300}", reason="STUDY")
 
 
 def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
@@ -128,7 +130,11 @@ class Study:
     def ask(self) -> tuple[optuna.trial.Trial, dict[str, Any]]:
         """A trial and its settings by key."""
         trial = self._study.ask()
-        return trial, suggested(trial, self._config.search)
+        try:
+            return trial, suggested(trial, self._config.search)
+        except ValueError as error:
+            # A setting that earlier trials drew from other values.
+            raise _unreadable("what was tried so far", error) from error
 
     def finished(self, trial: optuna.trial.Trial, value: float) -> None:
         """It had all its parts."""

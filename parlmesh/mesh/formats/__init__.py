@@ -95,12 +95,12 @@ def _told(file: str, read: Any) -> Mesh:
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, ParseError) as error:
         raise InvalidInput(
             f"{file} is no GML, GraphML, SNDlib, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd "
-            f"or babeld: {type(error).__name__} {error}",
+            f"or babeld: {type(error).__name__} {str(error)!a:.200}",
             reason="TOPOLOGY",
         ) from error
     except Exception as error:
         # networkx has an error of its own, which only a reader that imports it can name.
         if type(error).__module__.partition(".")[0] != "networkx":
             raise
-        raise InvalidInput(f"{file} is no GraphML that networkx reads: {error}", reason="TOPOLOGY") from error
+        raise InvalidInput(f"{file} is no GraphML that networkx reads: {str(error)!a:.200}", reason="TOPOLOGY") from error
     return mesh
