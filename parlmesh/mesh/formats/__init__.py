@@ -102,5 +102,7 @@ def _told(file: str, read: Any) -> Mesh:
         # networkx has an error of its own, which only a reader that imports it can name.
         if type(error).__module__.partition(".")[0] != "networkx":
             raise
-        raise InvalidInput(f"{file} is no GraphML that networkx reads: {str(error)!a:.200}", reason="TOPOLOGY") from error
+        raise InvalidInput(
+            f"{file} is no GraphML that networkx reads: {str(error)!a:.200}", reason="TOPOLOGY"
+        ) from error
     return mesh
