@@ -40,7 +40,9 @@ class History:
                 self._open(file)
             except (sqlite3.Error, UnicodeDecodeError) as error:
                 self.close()
-                raise FailedPrecondition(f"{file} cannot be used as the fleet's history: {error}") from error
+                raise FailedPrecondition(
+                    f"{file} cannot be used as the fleet's history: {str(error)!a:.300}"
+                ) from error
 
     def _open(self, file: Path) -> None:
         # Samples are written in a thread, one at a time.

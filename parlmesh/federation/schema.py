@@ -132,7 +132,7 @@ def _check(tensor: TensorSpec) -> None:
     if tensor.rule not in RULES:
         raise _refusal(f"rule of {tensor.name} must be one of {', '.join(RULES)}, got {tensor.rule!r}")
     if tensor.dtype not in _DTYPES:
-        raise _refusal(f"tensor {tensor.name} has dtype {tensor.dtype}; allowed are {', '.join(_DTYPES)}")
+        raise _refusal(f"tensor {tensor.name} has dtype {tensor.dtype!a:.40}; allowed are {', '.join(_DTYPES)}")
     if tensor.rule == MEAN and tensor.dtype != "float32":
         raise _refusal(f"tensor {tensor.name} of {tensor.dtype} cannot have the rule mean; only float32 can")
     if any(size < 0 for size in tensor.shape):

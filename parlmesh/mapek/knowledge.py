@@ -78,7 +78,7 @@ class Knowledge:
             raise self._unusable(error) from error
 
     def _unusable(self, error: sqlite3.Error) -> FailedPrecondition:
-        return FailedPrecondition(f"{self._path} cannot be used as knowledge: {error}", reason="KNOWLEDGE")
+        return FailedPrecondition(f"{self._path} cannot be used as knowledge: {str(error)!a:.300}", reason="KNOWLEDGE")
 
     def __enter__(self) -> Self:
         return self

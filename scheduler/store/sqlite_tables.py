@@ -54,7 +54,11 @@ class Tables:
 
     def number(self, key: str, default: int = 0) -> int:
         row = self.row("SELECT value FROM meta WHERE key = ?", key)
-        return default if row is None else int(row[0])
+        if row is None:
+            return default
+        if not isinstance(row[0], int):
+            raise _damaged(f"{self.path} is damaged: its {key} is no number", str(self.path))
+        return row[0]
 
     def set_numbers(self, **values: int) -> None:
         """All or none."""

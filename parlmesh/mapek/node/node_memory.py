@@ -130,7 +130,7 @@ class NodeState:
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             raise FailedPrecondition(
-                f"{self._file} cannot be used as a node's memory: {error}", reason="NODE_MEMORY"
+                f"{self._file} cannot be used as a node's memory: {str(error)!a:.300}", reason="NODE_MEMORY"
             ) from error
 
 
