@@ -126,8 +126,11 @@ class Gate(grpc.aio.ServerInterceptor):
 
         async def refuse(_: Any, context: Context) -> Never:
             if isinstance(error, FleetError):
-                await self._quotas.hold(error)
-                _report(error, method, context)
+                try:
+                    await self._quotas.hold(error)
+                finally:
+                    # Whoever does not wait for the answer was refused as well.
+                    _report(error, method, context)
             if handler.request_streaming:
                 await self._bodies.discard_first(context.read, context.peer())
             raise error

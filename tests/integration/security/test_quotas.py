@@ -14,9 +14,11 @@ import pytest
 from parlmesh.config import ListenConfig, MetricsConfig
 from parlmesh.rpc import error_from_rpc, open_channel
 from parlmesh.rpc.server import call_quotas as quotas_module
+from parlmesh.rpc.server.metrics import REFUSED
 from parlmesh.security import Role, SecurityConfig
 from parlmesh.security.config import QuotaConfig
 from parlmesh.security.tokens import write_token
+from parlmesh.testing import wait_until_async
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
@@ -126,6 +128,22 @@ async def test_calls_that_a_role_may_not_make_count_as_calls_and_as_refusals(tmp
         assert await reason(eve.unary_unary(LIST)(b"", timeout=SECONDS)) == "TOO_MANY_REFUSALS"
         root = await as_("root")
         assert await reason(root.unary_unary(LIST)(b"", timeout=SECONDS)) == ""
+
+
+async def test_a_refused_caller_that_does_not_wait_for_its_answer_is_counted_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quotas_module, "_BREATH_SECONDS", 3600.0)
+    refused = REFUSED.labels("role_not_allowed")._value
+    before = refused.get()
+    async with scheduler(tmp_path) as as_:
+        mallory = await as_("mallory")
+        assert await reason(mallory.unary_unary(SUBMIT)(b"", timeout=SECONDS)) == "ROLE_NOT_ALLOWED"
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            # Its place in line is an hour away.
+            await mallory.unary_unary(SUBMIT)(b"", timeout=0.5)
+        assert error.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+        await wait_until_async(lambda: refused.get() == before + 2, SECONDS)
 
 
 async def test_a_team_s_operator_cannot_fill_the_memory_with_a_request_of_empty_tasks(tmp_path: Path) -> None:
