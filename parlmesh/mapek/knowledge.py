@@ -308,14 +308,16 @@ class Knowledge:
             with self._lock, self._database:
                 yield
         except (sqlite3.Error, OverflowError) as error:
-            raise FailedPrecondition(f"the knowledge cannot be written: {error}", reason="KNOWLEDGE") from error
+            raise FailedPrecondition(
+                f"the knowledge cannot be written: {str(error)!a:.300}", reason="KNOWLEDGE"
+            ) from error
 
     def _all(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         try:
             with self._lock:
                 return self._database.execute(statement, values).fetchall()
         except sqlite3.Error as error:
-            raise FailedPrecondition(f"{self._path} cannot be read: {error}", reason="KNOWLEDGE") from error
+            raise FailedPrecondition(f"{self._path} cannot be read: {str(error)!a:.300}", reason="KNOWLEDGE") from error
 
     def _read(self, row: tuple[Any, ...]) -> Decision | None:
         """None for a row that is damaged: it costs itself, and not the loop."""

@@ -18,7 +18,7 @@ from ..journal.records import DamagedJournal, seal, unseal, unsealed_beginning
 from ..journal.skipped_records import UnreadableRecords
 from .protocol import new_identity
 from .row_compaction import SNAPSHOT_BATCH_BYTES, UNKNOWN_PARTS, Place
-from .sqlite_tables import Tables
+from .sqlite_tables import Tables, place_in
 
 log = get_logger("parlmesh.scheduler")
 
@@ -141,9 +141,8 @@ class _Salvage:
     def _place(self, database: sqlite3.Connection) -> Place:
         """By the numbers if they are whole, else the newest snapshot that is there."""
         try:
-            numbers = dict(database.execute("SELECT key, value FROM meta"))
-            return Place(numbers.get("generation", 0), numbers.get("covered", 0), numbers.get("parts", UNKNOWN_PARTS))
-        except sqlite3.Error as error:
+            return place_in(dict(database.execute("SELECT key, value FROM meta")), self._path)
+        except (sqlite3.Error, DamagedJournal) as error:
             self._unreadable.add(f"the numbers of {self._path}: {error}")
         with suppress(sqlite3.Error):
             (newest,) = database.execute("SELECT MAX(generation) FROM snapshot").fetchone()

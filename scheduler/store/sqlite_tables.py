@@ -3,7 +3,7 @@
 import errno
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from .row_compaction import UNKNOWN_PARTS, Place
 FORMAT = 1
 BUSY_SECONDS = 5.0
 ROWS_PER_STEP = 64
+# SQLite's codes say more in their upper bytes.
+_PRIMARY = 0xFF
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -54,11 +56,7 @@ class Tables:
 
     def number(self, key: str, default: int = 0) -> int:
         row = self.row("SELECT value FROM meta WHERE key = ?", key)
-        if row is None:
-            return default
-        if not isinstance(row[0], int):
-            raise _damaged(f"{self.path} is damaged: its {key} is no number", str(self.path))
-        return row[0]
+        return default if row is None else _number(row[0], key, self.path)
 
     def set_numbers(self, **values: int) -> None:
         """All or none."""
@@ -79,10 +77,7 @@ class Tables:
             raise OSError(f"{self.path}: a transaction that failed cannot be undone")
 
     def place(self) -> Place:
-        place = Place(self.number("generation"), self.number("covered"), self.number("parts", UNKNOWN_PARTS))
-        if self.number("check", _checksum(place)) != _checksum(place):
-            raise DamagedJournal(f"the numbers in {self.path} do not match their checksum")
-        return place
+        return place_in(dict(self.execute("SELECT key, value FROM meta")), self.path)
 
     def set_place(self, place: Place, **others: int) -> None:
         self.set_numbers(**place._asdict(), check=_checksum(place), **others)
@@ -149,9 +144,15 @@ class Tables:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode == sqlite3.SQLITE_FULL:
                 raise OSError(errno.ENOSPC, str(error), str(self.path)) from error
+            if error.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_ERROR and not self.database.in_transaction:
+                # The statements are right, so the tables are not: a column, a table or the file's version is another.
+                raise self._unusable(error) from error
             raise OSError(f"{self.path}: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise _damaged(f"{self.path} is damaged: {error}", str(self.path)) from error
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.Error) -> DamagedJournal:
+        return _damaged(f"{self.path} is damaged: {str(error)!a:.300}", str(self.path))
 
     def _undo(self) -> None:
         with suppress(sqlite3.Error):
@@ -168,6 +169,24 @@ class Tables:
         if found != FORMAT:
             raise DamagedJournal(f"{self.path} has format {found}; this scheduler reads format {FORMAT}")
         self.set_numbers(format=FORMAT)
+
+
+def place_in(numbers: Mapping[object, object], path: Path) -> Place:
+    """DamagedJournal when a number is none, or one was changed since they were written together."""
+    generation, covered, parts = (
+        _number(numbers.get(key, default), key, path)
+        for key, default in (("generation", 0), ("covered", 0), ("parts", UNKNOWN_PARTS))
+    )
+    place = Place(generation, covered, parts)
+    if _number(numbers.get("check", _checksum(place)), "check", path) != _checksum(place):
+        raise _damaged(f"the numbers in {path} do not match their checksum", str(path))
+    return place
+
+
+def _number(found: object, key: str, path: Path) -> int:
+    if not isinstance(found, int):
+        raise _damaged(f"{path} is damaged: its {key} is no number", str(path))
+    return found
 
 
 def _damaged(what: str, where: str) -> DamagedJournal:

@@ -5,6 +5,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from parlmesh.errors import FailedPrecondition
 from scheduler import failpoints
 from scheduler.journal.records import DamagedJournal
-from scheduler.store import SqliteStore
+from scheduler.store import SqliteStore, sqlite_tables
 from scheduler.store.protocol import next_floor
 from tests.scheduler.store.test_stores import _batch, task_ids
 
@@ -228,6 +229,60 @@ def test_numbers_that_were_changed_are_noticed(tmp_path: Path) -> None:
     execute(path, "UPDATE meta SET value = value + 1 WHERE key = 'generation'")
     with pytest.raises(DamagedJournal, match="checksum"):
         found(path)
+
+
+@pytest.mark.parametrize("key", ["generation", "covered", "parts", "check"])
+@pytest.mark.parametrize("value", ["text", b"octets", 1e308, -7, 1 << 62], ids=repr)
+def test_repair_goes_by_no_numbers_that_were_changed(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "s.sqlite"
+    store = filled(path)
+    for _ in store.compact():
+        continue
+    store.append(_batch(ROWS), 1)
+    store.close()
+    execute(path, f"UPDATE meta SET value = ? WHERE key = '{key}'", value)
+    with pytest.raises(DamagedJournal, match=r"store\.repair"):
+        found(path)
+    assert found(path, repair=True) == [*ALL, f"t{ROWS}"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("journal (id", "journal (ib"),
+        ("batch BLOB", "bitch BLOB"),
+        ("generation INTEGER", "genera\nion INTEGER"),
+        ("value INTEGER NOT NULL)", "vague INTEGER NOT NULL)"),
+        ("batch BLOB NOT NULL)", "batch BLOB COLLATE no)"),
+    ],
+)
+def test_a_store_whose_schema_is_another_is_damaged(path: Path, before: str, after: str) -> None:
+    data = path.read_bytes()
+    assert before.encode() in data
+    path.write_bytes(data.replace(before.encode(), after.encode().ljust(len(before))))
+    with pytest.raises(DamagedJournal, match=r"^[^\n]*store\.repair[^\n]*$"):
+        found(path)
+    left = found(path, repair=True)
+    assert set(left) <= set(ALL)
+    assert found(path) == left
+
+
+def test_a_store_in_a_format_of_sqlite_that_cannot_be_read_is_damaged(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(44)
+        file.write((77).to_bytes(4, "big"))
+    with pytest.raises(DamagedJournal, match=r"store\.repair"):
+        found(path)
+    assert set(found(path, repair=True)) <= set(ALL)
+
+
+def test_a_store_that_is_locked_is_not_damaged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_tables, "BUSY_SECONDS", 0.05)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OSError, match="locked"):
+            found(path)
+    assert found(path) == ALL
 
 
 def test_a_store_of_the_release_before_is_read_and_grows(path: Path) -> None:

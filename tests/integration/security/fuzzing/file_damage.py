@@ -63,26 +63,26 @@ def _change_a_value(fuzzer: Fuzzer, database: sqlite3.Connection) -> None:
     tables = {name: rows for name in _tables(database) if (rows := _rows(database, name))}
     table = fuzzer.random.choice(sorted(tables))
     row = fuzzer.random.choice(tables[table])
-    column = fuzzer.random.choice([each[1] for each in database.execute(f'PRAGMA table_info("{table}")')])
-    (before,) = database.execute(f'SELECT "{column}" FROM "{table}" WHERE rowid = ?', (row,)).fetchone()
+    column = fuzzer.random.choice(sorted(row))
+    before = row[column]
     value: Any = fuzzer.random.choice((None, -1, 0, 1 << 62, 1e308, float("inf"), fuzzer.text(), fuzzer.octets()))
     if isinstance(before, str) and before[:1] in ("{", "[") and fuzzer.random.random() < 0.7:
         value = json.dumps(changed(fuzzer, json.loads(before)))
+    same = " AND ".join(f'"{name}" IS ?' for name in row)
     with suppress(sqlite3.IntegrityError):
         # What the schema forbids is left as it was.
-        database.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE rowid = ?', (value, row))
+        database.execute(f'UPDATE OR IGNORE "{table}" SET "{column}" = ? WHERE {same}', (value, *row.values()))
 
 
 def _tables(database: sqlite3.Connection) -> list[str]:
-    found = database.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
-        " AND sql NOT LIKE '%WITHOUT ROWID%'"
-    )
+    found = database.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
     return sorted(str(row[0]) for row in found)
 
 
-def _rows(database: sqlite3.Connection, table: str) -> list[int]:
-    return [row[0] for row in database.execute(f'SELECT rowid FROM "{table}" ORDER BY rowid LIMIT 100')]
+def _rows(database: sqlite3.Connection, table: str) -> list[dict[str, Any]]:
+    found = database.execute(f'SELECT * FROM "{table}" LIMIT 100')
+    names = [str(each[0]) for each in found.description]
+    return [dict(zip(names, row, strict=True)) for row in found]
 
 
 def forget(file: Path) -> None:
