@@ -1,4 +1,4 @@
-"""gRPC as the whole fleet uses it: channels, errors, identity. What only servers need is in `parlmesh.rpc.server`."""
+"""gRPC for the whole fleet: channels, errors, identity. Server-only code is in `parlmesh.rpc.server`."""
 
 from .caller_identity import caller
 from .channel.backoff import Backoff

@@ -1,4 +1,4 @@
-"""The identity behind the RPC being served."""
+"""The identity of the caller of the current RPC."""
 
 from contextvars import ContextVar
 

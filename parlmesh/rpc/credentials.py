@@ -1,4 +1,4 @@
-"""Configuration to grpc's credentials, and the credential a client sends with every call."""
+"""Builds gRPC credentials from the configuration, and the credential a client sends with every call."""
 
 import ssl
 import time

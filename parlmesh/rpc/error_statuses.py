@@ -1,4 +1,4 @@
-"""The one table between the fleet's errors, gRPC statuses and exit codes."""
+"""The single mapping between the fleet's errors, gRPC statuses and exit codes."""
 
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The event loop of every process and thread of a fleet: uvloop where it is installed."""
+"""The event loop of every process and thread in a fleet: uvloop if it is installed."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What one message may hold, as a server says it where its protocol has no place for it: in the initial metadata."""
+"""The server's message size limit, sent in the initial metadata where the protocol has no field for it."""
 
 from collections.abc import Iterable
 from typing import Any

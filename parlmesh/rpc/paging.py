@@ -1,4 +1,4 @@
-"""Lists that come in pages."""
+"""Paged lists."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, TypeVar

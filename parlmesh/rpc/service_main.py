@@ -1,4 +1,4 @@
-"""From a service's coroutine to the exit code of its process."""
+"""Runs a service's coroutine and turns its end into the process's exit code."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Coroutines that live and end together."""
+"""Coroutines that run and end together."""
 
 import asyncio
 from collections.abc import Awaitable, Coroutine

@@ -1,1 +1,1 @@
-"""The client's side of gRPC: channels, credentials and waiting between tries."""
+"""The client side of gRPC: channels, credentials and retry backoff."""

@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""How long to wait before the next retry."""
 
 import random
 

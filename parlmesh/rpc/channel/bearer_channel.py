@@ -1,4 +1,4 @@
-"""A channel that proves who calls."""
+"""A channel that authenticates every call."""
 
 from collections.abc import Callable
 from typing import Any, Self

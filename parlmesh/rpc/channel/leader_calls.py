@@ -1,4 +1,4 @@
-"""Calls of a LeaderChannel: begun once it is known who leads, and ended when another does."""
+"""Calls of a LeaderChannel: they start once the leader is known, and end when the leader changes."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""One channel to several schedulers of which one leads: calls go to the one that serves, and follow it when it changes.
+"""One channel to several schedulers, one of which leads: calls go to the serving one and follow it when it changes.
 
-Health says who serves. A server that leads no more may be cut off or stand still and so say nothing; that another one
-serves is the news, and ends the calls that wait for the old one as a broken connection would.
+Health shows which one serves. A deposed leader may be cut off or frozen and so report nothing; when another one starts
+to serve, calls that wait for the old one end as if the connection had broken.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Names of several servers: all addresses that DNS has for one, looked up again and again."""
+"""DNS names of several servers: all addresses of a name, resolved again at intervals."""
 
 import asyncio
 import socket

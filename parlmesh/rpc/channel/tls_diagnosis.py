@@ -1,4 +1,4 @@
-"""Why a TLS handshake fails. gRPC says UNAVAILABLE of a wrong certificate as it does of a server that is away."""
+"""Why a TLS handshake fails: gRPC reports UNAVAILABLE for a wrong certificate as well as for an unreachable server."""
 
 import contextlib
 import socket

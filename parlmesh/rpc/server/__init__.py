@@ -1,4 +1,4 @@
-"""The server's side of gRPC: everything between the socket and a servicer. Needs the `server` extra."""
+"""The server side of gRPC: everything between the socket and a servicer. Needs the `server` extra."""
 
 from .handlers import opens_by_itself
 from .server import FleetServer, Service

@@ -1,4 +1,4 @@
-"""The audit of what was changed: who, what, when, from where. One line a call, or a stream when it opens."""
+"""The audit log of changes: who, what, when, from where. One line per unary call, or per stream when it opens."""
 
 from collections.abc import Iterator
 from typing import Any

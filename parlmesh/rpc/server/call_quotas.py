@@ -1,4 +1,4 @@
-"""What one identity may have or do at a time on one server."""
+"""Per-identity quotas on one server."""
 
 import asyncio
 import time

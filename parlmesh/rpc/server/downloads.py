@@ -1,4 +1,4 @@
-"""How much of large answers goes to one caller at a time: what they are cut from is in memory until they are read."""
+"""Limits large answers in flight to one caller: their source stays in memory until they are read."""
 
 import asyncio
 from collections import deque

@@ -1,6 +1,6 @@
-"""How many elements a message has, before it is parsed: two bytes on the wire can be sixty in memory.
+"""Counts a message's elements before it is parsed: two bytes on the wire can be sixty in memory.
 
-Only large messages are looked at; what a small one can grow to harms nobody.
+Only large messages are checked; a small one cannot grow enough to do harm.
 """
 
 from functools import lru_cache

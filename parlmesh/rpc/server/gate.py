@@ -1,4 +1,4 @@
-"""What stands before every servicer: identity, errors as statuses, metrics. Wraps each handler once, for all calls."""
+"""The gate before every servicer: identity, errors as statuses, metrics. Wraps each handler once, for all calls."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""Handlers of gRPC methods in which nothing but a status can go wrong. Knows nothing of identities."""
+"""gRPC method handlers that can only fail with a status. Knows nothing of identities."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""grpc.health.v1 that says what the server says. Unlike grpcio's own, its watchers end when the server drains."""
+"""grpc.health.v1 with the server's own status. Unlike grpcio's version, its watches end when the server drains."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""The streams that are open, by whom, and how to end those whose caller is no longer allowed."""
+"""The open streams and their callers, and how to end those whose caller is no longer allowed."""
 
 import asyncio
 from typing import Any

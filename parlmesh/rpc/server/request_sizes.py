@@ -1,6 +1,6 @@
-"""How large a request of each method may be: most need far less than `listen.max_message_bytes`.
+"""The maximum request size of each method: most need far less than `listen.max_message_bytes`.
 
-What is larger is refused unparsed: a message of a few bytes an element is many times as large once it is parsed.
+Larger requests are refused unparsed: a message of many small elements is many times as large once it is parsed.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A gRPC server as every service runs it: health, reflection, identity, limits, drain. Knows no service."""
+"""The gRPC server that every service runs: health, reflection, identity, limits, drain. Knows no service."""
 
 import socket
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Makes a service of a servicer from the contract's descriptor, so that busy methods can pass encoded messages."""
+"""Registers a servicer from the contract's descriptor, so that hot methods can pass encoded messages."""
 
 from collections.abc import Collection
 from typing import Any

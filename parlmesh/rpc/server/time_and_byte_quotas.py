@@ -1,6 +1,6 @@
-"""How much of a server one identity may take: bytes, and the time of the event loop that all share.
+"""How much of a server one identity may use: bytes, and time on the shared event loop.
 
-Whoever takes more waits before its next message is read; nothing of it is lost, and the others are served meanwhile.
+A caller over its share waits before its next message is read; it loses nothing, and others are served meanwhile.
 Operators are not paced: the fleet works for them.
 """
 

@@ -1,4 +1,4 @@
-"""How many bodies of callers who proved nothing are read at the same time: a stranger's memory is everyone's memory."""
+"""Limits how many bodies of unauthenticated callers are read at once, because they use the server's memory."""
 
 import asyncio
 import time
