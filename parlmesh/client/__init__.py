@@ -1,4 +1,4 @@
-"""The SDK: hand tasks to a fleet and get their outcomes. Needs numpy and gRPC, never torch."""
+"""The SDK: submit tasks to a fleet and get their outcomes. Needs numpy and gRPC, never torch."""
 
 from .config import ClientConfig
 from .controller import PARLController

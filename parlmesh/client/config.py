@@ -1,4 +1,4 @@
-"""What a user may set for a controller."""
+"""The user's settings for a controller."""
 
 from pydantic import Field
 

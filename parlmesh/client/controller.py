@@ -1,4 +1,4 @@
-"""PARLController: hand tasks to a fleet and get outcomes back, as with asyncio.gather, only over many machines.
+"""PARLController: submit tasks to a fleet and get outcomes back, like asyncio.gather over many machines.
 
 async with PARLController() as controller:
     await controller.initialize(num_workers=100)

@@ -1,4 +1,4 @@
-"""Experience of a program's own: steps that it took itself, uploaded to a run as whole trajectories."""
+"""A program's own experience: steps it took itself, uploaded to a run as whole trajectories."""
 
 import itertools
 import uuid

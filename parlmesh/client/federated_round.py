@@ -1,4 +1,4 @@
-"""Federated rounds for programs: one call for one round over named nodes, by the learner's federation service."""
+"""Federated rounds for programs: one call per round over named nodes, through the learner's federation service."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Numbers about a fleet and about this client."""
+"""Statistics of a fleet and of this client."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

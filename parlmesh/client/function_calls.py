@@ -1,4 +1,4 @@
-"""Decorated functions as tasks: calls become requests, outcomes become what the function returned or raised."""
+"""Decorated functions as tasks: calls become requests, and outcomes become return values or exceptions."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Large arrays of a client's tasks: kept beside them while somebody needs them, and given up after that."""
+"""Large arrays of a client's tasks: kept beside the tasks while needed, then released."""
 
 import asyncio
 import secrets

@@ -1,4 +1,4 @@
-"""What a client asks of the learner: to pause a training, and which policy the fleet acts with. Trains nothing."""
+"""A client's calls to the learner: pausing a run, and which policy the fleet uses. Trains nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

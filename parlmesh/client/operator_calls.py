@@ -1,4 +1,4 @@
-"""What an operator does with a fleet: cancels and explains tasks, pauses and quarantines actors, takes traces."""
+"""An operator's calls: cancel and explain tasks, pause and quarantine actors, save traces."""
 
 import asyncio
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""The end of a task, as the caller sees it: a value, or an error that is a value too."""
+"""A task's outcome as the caller sees it: a value, or an error returned as a value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

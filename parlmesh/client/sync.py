@@ -1,4 +1,4 @@
-"""The controller for scripts and notebooks without async: the same names, on an event loop of its own.
+"""The controller for scripts and notebooks without async: the same methods, on its own event loop.
 
 with Controller() as controller:
     controller.initialize(num_workers=4)

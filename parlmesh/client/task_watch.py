@@ -1,4 +1,4 @@
-"""The outcome of one task by its id, waited for at the scheduler: also of a task that another client submitted."""
+"""Waits at the scheduler for one task's outcome by id, including a task that another client submitted."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A client's line to the scheduler: tasks go out, outcomes come back, and a break loses neither."""
+"""A client's connection to the scheduler: it sends tasks, receives outcomes, and loses neither in a break."""
 
 from .connection import Connection
 

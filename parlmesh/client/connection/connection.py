@@ -1,4 +1,4 @@
-"""A client's line to the scheduler: opened, kept, and ended with a reason for everything that waits."""
+"""A client's connection to the scheduler: opened, kept alive, and closed with a reason for every waiting caller."""
 
 import asyncio
 import random

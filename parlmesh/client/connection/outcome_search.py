@@ -1,4 +1,4 @@
-"""Looks for tasks by id: those that a broken stream may have ended unseen, and those that others submitted."""
+"""Looks up tasks by id: those that may have ended during a break, and those that others submitted."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Tasks on their way out: named, encoded once, and packed into parcels that wait for a request. Sends nothing."""
+"""Outgoing tasks: named, encoded once, and packed into parcels that wait for a request. Sends nothing."""
 
 import asyncio
 import itertools

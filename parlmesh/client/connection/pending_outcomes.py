@@ -1,4 +1,4 @@
-"""Tasks without an outcome, and who waits for each. Knows nothing of gRPC calls; settles every task exactly once."""
+"""Tasks without an outcome, and their waiting callers. Knows no gRPC calls; settles every task exactly once."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What is sent to the scheduler and when: a few requests at a time, each with everything that is ready."""
+"""Decides what to send to the scheduler and when: a few requests at a time, each with everything that is ready."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Which errors pass by themselves, and calls that wait until they have."""
+"""Which errors are transient, and calls that retry until they pass."""
 
 import asyncio
 import random

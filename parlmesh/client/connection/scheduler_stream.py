@@ -1,4 +1,4 @@
-"""The one stream to the scheduler: requests go out, receipts and outcomes come in. Opened again after a break."""
+"""The single stream to the scheduler: requests out, receipts and outcomes in. Reopened after a break."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Tasks that travel together, what is still wanted of them, and how they are divided. Sends nothing."""
+"""Tasks that travel together, which of them are still wanted, and how they are split. Sends nothing."""
 
 import asyncio
 from collections.abc import Container, Iterable, Sequence
