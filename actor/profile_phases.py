@@ -7,7 +7,7 @@ PHASES = Phases(
         # a slot's thread
         "slot._serve": "wait for tasks",
         "learner_client.policy": "wait for policy",
-        "rollout._make_room": "wait for receipts",
+        "unconfirmed_uploads.make_room": "wait for receipts",
         "numpy_acting.act": "act",
         "vector.step": "environment step",
         "collector.collect": "collect",

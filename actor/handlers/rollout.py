@@ -1,15 +1,14 @@
 """Collecting experience: steps environments with the newest policy and uploads each fragment for a receipt."""
 
 import asyncio
-import concurrent.futures
 import json
 import threading
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from pydantic import AliasChoices, Field
@@ -25,14 +24,11 @@ from parlmesh.wire import trajectory_to_request
 from ..learner.learner_client import LearnerLink
 from ..learner.policy_cache import HeldPolicy
 from ..learner.trajectory_uploads import Receipt
+from ..learner.unconfirmed_uploads import UnconfirmedUploads, Upload
 from ..metrics import ActorMetrics
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 log = get_logger("parlmesh.actor")
-
-_Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
-# Uploads of a slot that may be under way while its next fragment is collected.
-_OVERLAP = 2
 
 
 class OpponentParameters(Parameters):
@@ -134,22 +130,22 @@ class Rollout:
         self._waiting = Waiting()
         # When each slot's last fragment was collected.
         self._ended: dict[int, float] = {}
-        self._in_flight: defaultdict[int, deque[_Upload]] = defaultdict(deque)
+        self._unconfirmed = UnconfirmedUploads(learner)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{run_id, environment, num_envs, trajectory_steps, fragments, seed, …}: RolloutParameters"""
         wanted = parse_parameters(RolloutParameters, self.kind, parameters)
         tally = _Tally()
-        uploads: deque[_Upload] = deque()
+        uploads: deque[Upload] = deque()
         with self._collector(wanted, context.slot) as collector:
             for _ in range(wanted.fragments):
                 context.check()
-                self._make_room(context)
+                self._metrics.receipt_wait_seconds.inc(self._unconfirmed.make_room(context))
                 while uploads and uploads[0].done():
                     tally.add(uploads.popleft().result())
                 upload = self._collect(collector, wanted, context, tally)
                 uploads.append(upload)
-                self._in_flight[context.slot].append(upload)
+                self._unconfirmed.add(context.slot, upload)
         return Tail(lambda: _receipts(uploads, tally))
 
     def reset(self) -> None:
@@ -160,7 +156,7 @@ class Rollout:
         for entry in kept.values():
             _close(entry.collector)
 
-    def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> _Upload:
+    def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> Upload:
         asked = time.perf_counter()
         held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         opponents = self._opponents(wanted, held, context, tally)
@@ -208,15 +204,6 @@ class Rollout:
                 tally.opponents[str(each.version)] = other.digest.hex()
             found.append(Opponent(each.version, other.policy, each.share))
         return found
-
-    def _make_room(self, context: Context) -> None:
-        """Waits while too many uploads of the slot are under way, those of its last task included."""
-        asked = time.perf_counter()
-        in_flight = self._in_flight[context.slot]
-        while len(in_flight) >= _OVERLAP:
-            self._learner.wait_for_end(in_flight[0], context)
-            in_flight.popleft()
-        self._metrics.receipt_wait_seconds.inc(time.perf_counter() - asked)
 
     @contextmanager
     def _collector(self, wanted: RolloutParameters, slot: int) -> Iterator[Collector]:
@@ -267,7 +254,7 @@ def _close(collector: Collector) -> None:
         log.exception("environments_not_closed", error)
 
 
-async def _receipts(uploads: deque[_Upload], tally: _Tally) -> Result:
+async def _receipts(uploads: deque[Upload], tally: _Tally) -> Result:
     """The end of a rollout, once every receipt is in."""
     while uploads:
         # The upload goes on when nobody waits for its receipt any more.

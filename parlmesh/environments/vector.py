@@ -19,6 +19,7 @@ from parlmesh.exception_text import place, sentence_at
 from parlmesh.types import ACTION_MASK, Array, EnvironmentSpec, Search
 
 from .environment_threads import SteppedEnvironments
+from .frame_stack import FrameStack
 from .spaces import Layout, acted, mask_width, observed, refusal
 from .two_players import Finished, Opponent, Opposed, Searched
 from .wrappers import Wrap, wrappers_of
@@ -55,7 +56,7 @@ class Environments:
             if masks not in (None, choices):
                 raise refusal(f"{ACTION_MASK} must have one entry per choice, {choices}, got {masks}")
             self._observed = _positions(environment.get("observed"), self._read.shape, masked=masks is not None)
-            self._stack = _Stack(int(environment.get("stacked") or 1), self._seen_shape())
+            self._stack = FrameStack(int(environment.get("stacked") or 1), self._seen_shape())
         except InvalidInput:
             self._envs.close()
             raise
@@ -130,28 +131,6 @@ class Environments:
 
     def _seen_shape(self) -> tuple[int, ...]:
         return self._read.shape if self._observed is None else (len(self._observed),)
-
-
-class _Stack:
-    """The last `count` observations side by side, along the first axis; an episode starts with copies of its first."""
-
-    def __init__(self, count: int, shape: tuple[int, ...]) -> None:
-        if count > 1 and not shape:
-            raise refusal("states cannot be stacked; environment.stacked must be 1")
-        self._count = count
-        self._last: Array | None = None
-        self.shape = (count * shape[0], *shape[1:]) if shape else ()
-
-    def add(self, seen: Array, first: Array) -> Array:
-        """What is seen [E, *shape] after one more observation; `first` [E] of an episode."""
-        if self._count == 1:
-            return seen
-        if self._last is None:
-            self._last = np.repeat(seen[:, None], self._count, axis=1)
-        else:
-            self._last = np.concatenate((self._last[:, 1:], seen[:, None]), axis=1)
-        self._last[first] = seen[first][:, None]
-        return self._last.reshape(len(seen), *self.shape)
 
 
 def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymnasium.Env[Any, Any]:

@@ -12,7 +12,7 @@ from ..credentials import bearer_for, channel_credentials
 from ..grpc_options import channel_options
 from ..message_limit import MOST_MESSAGE_BYTES
 from .bearer_channel import BearerChannel
-from .leader_channel import LeaderChannel
+from .leader_discovery import LeaderChannel
 from .names import name_in
 
 _LAST_PORT = 65535

@@ -9,7 +9,7 @@ from parlmesh.types import Array
 
 from .environment import MeshRoutingVectorEnv
 from .link_queue import overflow, waiting
-from .meshes import shortest
+from .mesh_arrays import shortest
 
 RECOMPUTED_EVERY = 4
 """Steps after which routes that are recomputed are known everywhere."""

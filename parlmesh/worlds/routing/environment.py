@@ -9,7 +9,7 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import ACTION_MASK, Array
 
 from ..vector_world import AloneEnv, Outcome, WorldVectorEnv
-from .meshes import build_meshes
+from .mesh_arrays import build_meshes
 from .packets import Choices, Packets
 from .settings import read_settings
 

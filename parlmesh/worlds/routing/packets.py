@@ -10,7 +10,7 @@ import numpy as np
 from parlmesh.types import Array
 
 from .link_queue import overflow, undelivered, waiting
-from .meshes import Meshes
+from .mesh_arrays import Meshes
 from .settings import RoutingSettings
 
 # Uniform numbers that a packet needs at its start, before those of its hops.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from parlmesh.mesh.formats import read_mesh
 from parlmesh.mesh.traffic import read_demands
-from parlmesh.worlds.routing.topology import read_topologies
+from parlmesh.worlds.routing.topology_sources import read_topologies
 
 from .file_damage import Format
 

@@ -10,12 +10,11 @@ import numpy as np
 from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
+from .load_and_failures import LinkedMesh, links_up, load_course, traffic_shares
 from .settings import RoutingSettings
-from .topology import Topology, generated_topology, read_topologies
+from .topology_sources import Topology, generated_topology, read_topologies
 
 _LARGEST_BYTES = 2**30
-# How far a link's load strays from its share of the traffic, and how much of that is left after a step.
-_LOAD_SPREAD, _LOAD_MEMORY = 0.5, 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,7 @@ class Meshes:
 def build_meshes(settings: RoutingSettings) -> Meshes:
     """Everything follows from the settings."""
     topologies = _topologies(settings)
-    built = [_Mesh(topology, settings, index) for index, topology in enumerate(topologies)]
+    built = [LinkedMesh(topology, settings, index) for index, topology in enumerate(topologies)]
     nodes = max(mesh.topology.nodes for mesh in built)
     degree = max(max(len(near) for near in mesh.near) for mesh in built)
     links = max(2 * len(mesh.topology.edges) for mesh in built)
@@ -85,22 +84,6 @@ def shortest(nodes: int, source: Array, target: Array, weight: Array) -> Array:
     return found
 
 
-class _Mesh:
-    """One topology with directed links: edge e is link 2e one way and 2e+1 back."""
-
-    def __init__(self, topology: Topology, settings: RoutingSettings, index: int) -> None:
-        self.topology = topology
-        self.rng = np.random.default_rng([settings.topology_seed, index, topology.nodes])
-        pairs = np.array(topology.edges)
-        self.source = pairs.ravel()
-        self.target = pairs[:, ::-1].ravel()
-        delivery = self.rng.uniform(settings.worst_delivery, 1.0, len(pairs))
-        self.etx = np.repeat(1.0 / delivery, 2)
-        self.near: list[list[tuple[int, int]]] = [[] for _ in range(topology.nodes)]
-        for link, (source, target) in enumerate(zip(self.source.tolist(), self.target.tolist(), strict=True)):
-            self.near[source].append((target, link))
-
-
 def _topologies(settings: RoutingSettings) -> list[Topology]:
     if settings.topology is None:
         first = settings.topology_seed * settings.networks
@@ -116,7 +99,7 @@ def _topologies(settings: RoutingSettings) -> list[Topology]:
     return found
 
 
-def _fill(meshes: Meshes, index: int, mesh: _Mesh, settings: RoutingSettings) -> None:
+def _fill(meshes: Meshes, index: int, mesh: LinkedMesh, settings: RoutingSettings) -> None:
     nodes, links = mesh.topology.nodes, len(mesh.source)
     for node, near in enumerate(mesh.near):
         meshes.neighbour[index, node, : len(near)] = [other for other, _ in near]
@@ -128,46 +111,10 @@ def _fill(meshes: Meshes, index: int, mesh: _Mesh, settings: RoutingSettings) ->
     for node, near in enumerate(mesh.near):
         over = np.array([[link, *(mesh.etx[link] + distance[other])] for other, link in near])
         meshes.onward[index, node, :nodes] = over[over[:, 1:].argmin(axis=0), 0].astype(np.int64)
-    traffic = _traffic(mesh, distance)
+    traffic = traffic_shares(mesh, distance)
     for scenario in range(settings.scenarios):
-        meshes.utilisation[index, scenario, :, :links] = _loads(mesh, traffic, settings)
-        meshes.up[index, scenario, :, :links] = _ups(mesh, settings)
+        meshes.utilisation[index, scenario, :, :links] = load_course(mesh, traffic, settings)
+        meshes.up[index, scenario, :, :links] = links_up(mesh, settings)
         for node, near in enumerate(mesh.near):
             found = meshes.utilisation[index, scenario][:, [link for _, link in near]]
             meshes.congestion[index, scenario, :, node] = found.mean(axis=1)
-
-
-def _traffic(mesh: _Mesh, distance: Array) -> Array:
-    """Share of each link in the traffic between all pairs on shortest paths [L], scaled so that a packet on such a path
-    meets 1 on average."""
-    before, after = distance[:, mesh.source], distance[mesh.target]
-    # [N, L, N]: whether the link lies on the shortest path from the first to the last.
-    on_path = np.isclose(before[:, :, None] + mesh.etx[None, :, None] + after[None], distance[:, None, :])
-    carried = on_path.sum(axis=(0, 2)) - 0.0
-    met: float = float((carried * carried).sum() / carried.sum())
-    share: Array = carried / met
-    return share
-
-
-def _loads(mesh: _Mesh, traffic: Array, settings: RoutingSettings) -> Array:
-    """Utilisation [T, L]: the share of the traffic times a factor that wanders."""
-    rng, steps = mesh.rng, settings.ttl
-    load = rng.uniform(*settings.load_range)
-    noise = rng.standard_normal((steps, len(traffic)))
-    wander = np.empty_like(noise)
-    wander[0] = noise[0]
-    for step in range(1, steps):
-        wander[step] = _LOAD_MEMORY * wander[step - 1] + np.sqrt(1.0 - _LOAD_MEMORY**2) * noise[step]
-    # A mean of 1, whatever the spread.
-    factor = np.exp(_LOAD_SPREAD * wander - 0.5 * _LOAD_SPREAD**2)
-    return np.minimum(load * traffic * factor, 3.0)
-
-
-def _ups(mesh: _Mesh, settings: RoutingSettings) -> Array:
-    """Which links are up [T, L]; both ways fail together."""
-    steps, edges = settings.ttl, len(mesh.topology.edges)
-    fails = mesh.rng.random((steps, edges)) < settings.link_failures
-    up = np.ones((steps, edges), np.bool_)
-    for step, edge in np.argwhere(fails):
-        up[step : step + settings.repair_steps, edge] = False
-    return np.repeat(up, 2, axis=1)

@@ -15,7 +15,7 @@ import grpc.aio
 
 from ..error_statuses import error_from_rpc, says_its_reason
 from .backoff import Backoff
-from .leader_calls import LeaderCall, StreamCall, UnaryCall, refused
+from .failover_calls import LeaderCall, StreamCall, UnaryCall, refused
 from .names import SCHEME, Name
 
 _WATCH = "/grpc.health.v1.Health/Watch"

@@ -14,7 +14,7 @@ import pytest
 from parlmesh.config import ListenConfig
 from parlmesh.errors import ConfigError, Unavailable
 from parlmesh.rpc import open_channel
-from parlmesh.rpc.channel import leader_channel
+from parlmesh.rpc.channel import leader_discovery
 from parlmesh.rpc.server import FleetServer, Service
 from parlmesh.security import SecurityConfig
 from parlmesh.security.identity import role_named
@@ -172,7 +172,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in known[host]]
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    monkeypatch.setattr(leader_channel, "_LOOK_UP_SECONDS", 0.05)
+    monkeypatch.setattr(leader_discovery, "_LOOK_UP_SECONDS", 0.05)
     return known
 
 
@@ -202,7 +202,7 @@ async def test_of_all_addresses_of_a_name_the_one_that_serves_is_called(
         async with open_channel(address, client) as channel:
             stub: Any = rpc.TrainingServiceStub(channel)
 
-            assert isinstance(channel, leader_channel.LeaderChannel)
+            assert isinstance(channel, leader_discovery.LeaderChannel)
 
             async def answered_by(host: str) -> None:
                 async with asyncio.timeout(SECONDS):

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parlmesh.errors import InvalidInput
-from parlmesh.worlds.routing.meshes import shortest
-from parlmesh.worlds.routing.topology import generated_topology, read_topologies
+from parlmesh.worlds.routing.mesh_arrays import shortest
+from parlmesh.worlds.routing.topology_sources import generated_topology, read_topologies
 
 ZOO = Path(os.environ.get("PARLMESH_DATA", "data")) / "topology-zoo"
 

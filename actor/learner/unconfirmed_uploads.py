@@ -1,0 +1,36 @@
+"""Uploads without a receipt yet: a slot may collect its next trajectory beside a few of them, and waits at more."""
+
+import concurrent.futures
+import time
+from collections import defaultdict, deque
+from typing import TypeAlias
+
+from parlmesh.handlers import Context
+
+from .learner_client import LearnerLink
+from .trajectory_uploads import Receipt
+
+Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
+# Uploads of a slot that may be under way while its next trajectory is collected.
+_OVERLAP = 2
+
+
+class UnconfirmedUploads:
+    """By slot, those of its last task included. Each slot is used by one thread."""
+
+    def __init__(self, learner: LearnerLink) -> None:
+        self._learner = learner
+        self._by_slot: defaultdict[int, deque[Upload]] = defaultdict(deque)
+
+    def add(self, slot: int, upload: Upload) -> None:
+        """One has begun."""
+        self._by_slot[slot].append(upload)
+
+    def make_room(self, context: Context) -> float:
+        """Waits while too many of the slot are under way; the seconds that it took."""
+        asked = time.perf_counter()
+        uploads = self._by_slot[context.slot]
+        while len(uploads) >= _OVERLAP:
+            self._learner.wait_for_end(uploads[0], context)
+            uploads.popleft()
+        return time.perf_counter() - asked
