@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parlmesh.errors import DeadlineExceeded, FleetError, PermissionDenied, Unauthenticated, Unavailable
-from parlmesh.rpc import Backoff, error_from_status
+from parlmesh.rpc import Backoff, being_cancelled, error_from_status
 from parlmesh.v1 import federation_service_pb2 as pb
 from parlmesh.wire.chunks import part_to_wire
 
@@ -109,10 +109,12 @@ class _Session:
                     self.end(_cause(error))
                 except asyncio.InvalidStateError:
                     self.end(Unavailable("the stream of updates has ended"))
-                except BaseException:
-                    # A message that is cut short spoils all that follow.
+                except BaseException as error:
+                    # A message that is cut short spoils all that follow. grpc raises CancelledError also where `end`
+                    # cancelled the call under a writer, and then the reason is known.
                     self.end(Unavailable("an update was given up half-way"))
-                    raise
+                    if being_cancelled() or not isinstance(error, asyncio.CancelledError):
+                        raise
                 if self._error is not None:
                     break
         answers = await asyncio.gather(*futures, return_exceptions=True)

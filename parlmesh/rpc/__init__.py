@@ -7,11 +7,12 @@ from .error_statuses import error_from_rpc, error_from_status, status_from_error
 from .message_limit import UNTOLD_MESSAGE_BYTES, message_limit_metadata, told_message_bytes
 from .paging import pages
 from .service_main import run_service
-from .task_group import together
+from .task_group import being_cancelled, together
 
 __all__ = [
     "UNTOLD_MESSAGE_BYTES",
     "Backoff",
+    "being_cancelled",
     "caller",
     "error_from_rpc",
     "error_from_status",

@@ -40,3 +40,9 @@ async def first_of(*awaitables: Awaitable[T]) -> T:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def being_cancelled() -> bool:
+    """Tells a cancelled task from a cancelled call: grpc raises the same error in both cases."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

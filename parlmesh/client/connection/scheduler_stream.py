@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import grpc.aio
 
 from parlmesh.errors import DeadlineExceeded, FleetError, InvalidInput, PermissionDenied, Unauthenticated, Unavailable
-from parlmesh.rpc import Backoff, error_from_rpc, error_from_status
+from parlmesh.rpc import Backoff, being_cancelled, error_from_rpc, error_from_status
 from parlmesh.telemetry import get_logger
 from parlmesh.v1.scheduler_service_pb2 import StreamTerms, SubmitTaskStreamRequest, SubmitTaskStreamResponse
 
@@ -116,7 +116,7 @@ class Stream:
         except FleetError as error:
             return error
         except asyncio.CancelledError:
-            if not self._stuck or _being_cancelled():
+            if not self._stuck or being_cancelled():
                 raise
             return DeadlineExceeded(f"the scheduler gave no receipt within {self._receipt_seconds:g} s")
         finally:
@@ -177,7 +177,7 @@ class Stream:
             try:
                 await call.write(request.data)
             except (grpc.aio.AioRpcError, asyncio.InvalidStateError, asyncio.CancelledError):
-                if _being_cancelled():
+                if being_cancelled():
                     raise
                 # The stream has ended, its reader tells every request why; there may be a new one already.
                 if call is self._call:
@@ -198,12 +198,6 @@ class Stream:
         sent, self._sent = self._sent, deque()
         for request in sent:
             request.answer(error)
-
-
-def _being_cancelled() -> bool:
-    """Tells a cancelled task from a cancelled call, of which grpc says the same."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _is_final(error: FleetError) -> bool:

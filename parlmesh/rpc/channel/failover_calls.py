@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import grpc.aio
 
+from ..task_group import being_cancelled
+
 T = TypeVar("T")
 
 
@@ -103,7 +105,7 @@ class LeaderCall:
         try:
             return await operate(await self._opened())
         except asyncio.CancelledError:
-            if not self._moved_to or _being_cancelled():
+            if not self._moved_to or being_cancelled():
                 raise
             raise refused(f"another scheduler leads, at {self._moved_to}") from None
         except grpc.aio.AioRpcError as error:
@@ -157,9 +159,3 @@ class StreamCall(LeaderCall):
 
 async def _answered(call: Any) -> Any:
     return await call
-
-
-def _being_cancelled() -> bool:
-    """Tells a cancelled task from a cancelled call, of which grpc says the same."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -126,3 +126,45 @@ async def test_whoever_waits_when_the_actor_leaves_is_told():
         await stream.close()
         with pytest.raises(Unavailable, match="leaving"):
             await waiting
+
+
+class StuckCall:
+    """Takes no message, and like grpc's tells writer and reader of its cancellation by CancelledError."""
+
+    def __init__(self):
+        self.writing, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def write(self, message):
+        self.writing.set()
+        await self.read()
+
+    async def read(self):
+        await self.cancelled.wait()
+        raise asyncio.CancelledError
+
+    def cancel(self):
+        self.cancelled.set()
+
+
+async def test_whoever_still_writes_when_the_actor_leaves_is_told_too():
+    call = StuckCall()
+    stream = UpdateStream(lambda: call, pause_seconds=0.01, rng=random.Random(0))
+    waiting = asyncio.ensure_future(stream.submit([update("a", b"abc")], 30.0))
+    async with asyncio.timeout(60.0):
+        await call.writing.wait()
+    await stream.close()
+    with pytest.raises(Unavailable, match="leaving"):
+        await waiting
+
+
+async def test_a_sender_that_is_cancelled_while_it_writes_ends_and_breaks_its_stream():
+    call = StuckCall()
+    stream = UpdateStream(lambda: call, pause_seconds=0.01, rng=random.Random(0))
+    waiting = asyncio.ensure_future(stream.submit([update("a", b"abc")], 30.0))
+    async with asyncio.timeout(60.0):
+        await call.writing.wait()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert call.cancelled.is_set()
+    await stream.close()
