@@ -108,7 +108,7 @@ class Federation:
 
     def stored(self, version: int) -> StoredModel:
         """A version that is still kept; 0 = the newest."""
-        return self._models.kept(version, self._model)
+        return self._models.kept(version, self._model, self.core.history.digest_of(version))
 
     def watch(self, hosts: Sequence[str], have_version: int) -> Watcher:
         """For a process whose tasks go to these hosts. What they were asked before it came is owed to it too."""

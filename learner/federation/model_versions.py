@@ -1,5 +1,6 @@
 """Versions of a federation's model on disk: written whole or not at all, the newest few kept."""
 
+import errno
 import hashlib
 import itertools
 import os
@@ -129,12 +130,12 @@ class ModelFiles:
             raise NotFound(f"model version {version} is damaged on disk: {self.path(version)}", reason="MODEL_DAMAGED")
         return model
 
-    def kept(self, version: int, newest: StoredModel) -> StoredModel:
-        """A version that is still here; 0 = the newest."""
+    def kept(self, version: int, newest: StoredModel, digest: str) -> StoredModel:
+        """A version that is still here and as it was written; 0 = the newest."""
         if version in (0, newest.version):
             return newest
         try:
-            return StoredModel(version, self.path(version))
+            return self.whole(version, digest)
         except FileNotFoundError:
             text = f"model version {version} is not kept; the newest is {newest.version}"
             raise NotFound(text, reason="MODEL_VERSION") from None
@@ -160,12 +161,16 @@ class VectorReader:
     """Reads stretches of a model's joined numbers."""
 
     def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
         self._descriptor = os.open(path, os.O_RDONLY)
         self._offset = offset
 
     def read(self, start: int, stop: int) -> Array:
-        """float32 [stop - start]"""
-        return np.frombuffer(os.pread(self._descriptor, 4 * (stop - start), self._offset + 4 * start), "<f4")
+        """float32 [stop - start]; OSError when the file was cut."""
+        data = os.pread(self._descriptor, 4 * (stop - start), self._offset + 4 * start)
+        if len(data) < 4 * (stop - start):
+            raise OSError(errno.EIO, "the model was cut while it was in use", str(self._path))
+        return np.frombuffer(data, "<f4")
 
     def close(self) -> None:
         """Lets go of the file."""

@@ -35,6 +35,10 @@ class History(deque[RoundRecord]):
                 return record
         return self[-1]
 
+    def digest_of(self, version: int) -> str:
+        """The digest of a model that one of these rounds made; empty when none did."""
+        return next((record.digest for record in reversed(self) if record.policy_version == version), "")
+
     def lists(self, number: int, node_id: str) -> bool:
         """Whether one more refusal of a node in a round is listed; one that is not is only counted."""
         if not self:

@@ -195,12 +195,9 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Draw a map: nodes coloured by health, links by load, or by cost where no traffic is given."""
-    import json
 
     from parlmesh.cli.screen.output_tables import print_object, say
-    from parlmesh.errors import InvalidInput
     from parlmesh.mesh.distances import all_distances
-    from parlmesh.mesh.formats import read_text
     from parlmesh.mesh.graph import Graph
     from parlmesh.mesh.link_costs import Metric
     from parlmesh.mesh.map_picture import draw_map
@@ -212,12 +209,7 @@ def show(
     mesh = _mesh(topology)
     graph = Graph.of(mesh, Metric(metric))
     traffic = _traffic(mesh, demands, gravity)
-    told: dict[str, str] = {}
-    if health is not None:
-        try:
-            told = {str(node): str(word) for node, word in json.loads(read_text(health)).items()}
-        except (ValueError, AttributeError, RecursionError) as error:
-            raise InvalidInput(f"{health} must be a JSON object of words by node: {error}") from None
+    told = _health(health) if health is not None else {}
     used, said, bottleneck = None, "", {}
     if traffic is not None:
         room = capacities(mesh, graph, capacity)
@@ -254,6 +246,19 @@ def _mesh(topology: str) -> "Mesh":
     if len(numbers) > 2 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise InvalidInput(f"{topology!r} must be generated:NODES or generated:NODES:SEED")
     return generated_mesh(*map(int, numbers))
+
+
+def _health(file: Path) -> "dict[str, str]":
+    """What somebody says of nodes, by name."""
+    import json
+
+    from parlmesh.errors import InvalidInput
+    from parlmesh.mesh.formats import read_text
+
+    try:
+        return {str(node): str(word) for node, word in json.loads(read_text(file)).items()}
+    except (ValueError, AttributeError, RecursionError) as error:
+        raise InvalidInput(f"{file} must be a JSON object of words by node: {error}") from None
 
 
 def _traffic(mesh: "Mesh", demands: Path | None, gravity: float | None) -> Any:

@@ -71,7 +71,6 @@ def train(
 
 def _trained(folder: Path, what: "Sequence[str]", fleet: "Sequence[str]", overrides: "Sequence[str]") -> dict[str, Any]:
     """The summary of a run of `parlmesh up`."""
-    import json
     import subprocess
     import sys
 
@@ -85,12 +84,23 @@ def _trained(folder: Path, what: "Sequence[str]", fleet: "Sequence[str]", overri
         raise Unavailable(
             f"parlmesh up ended with code {done.returncode}: {(done.stderr or done.stdout)[-600:].strip()}"
         )
-    summary: dict[str, Any] = json.loads((folder / "run" / "summary.json").read_text())
+    summary: dict[str, Any] = _read(folder / "run" / "summary.json")
     return summary
 
 
-def _print_profile(folder: Path, services: "Sequence[str]") -> None:
+def _read(file: Path) -> Any:
+    """What a run of `parlmesh up` left."""
     import json
+
+    from parlmesh.errors import Unavailable
+
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise Unavailable(f"{file.name} of the run cannot be read: {str(error).splitlines()[0]}") from None
+
+
+def _print_profile(folder: Path, services: "Sequence[str]") -> None:
 
     from parlmesh.cli.screen.output_tables import print_table
 
@@ -98,7 +108,7 @@ def _print_profile(folder: Path, services: "Sequence[str]") -> None:
     for service in services:
         file = folder / f"{service}.profile.json"
         if file.exists():
-            rows += profile_rows(service, json.loads(file.read_text()))
+            rows += profile_rows(service, _read(file))
     print_table(["process", "thread", "phase", ">share", ">seconds", ">processor s"], rows, nothing="no profile")
     typer.echo(
         "shares of each thread's time from the first update or step to the last; of several actors one is shown;\n"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from parlmesh.cli.applications.mesh import _health
 from parlmesh.mesh.formats import read_mesh
 from parlmesh.mesh.traffic import read_demands
 from parlmesh.worlds.routing.topology_sources import read_topologies
@@ -145,3 +146,8 @@ def demands_of_sndlib(folder: Path) -> Format:
     found = read_mesh(sndlib(folder).file)
     (folder / "demands.txt").write_text(SNDLIB)
     return Format(folder / "demands.txt", lambda file: read_demands(found, file))
+
+
+def health(folder: Path) -> Format:
+    (folder / "health.json").write_text(json.dumps({"Berlin": "healthy", "Ulm": "failing"}))
+    return Format(folder / "health.json", _health)
