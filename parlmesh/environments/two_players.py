@@ -42,7 +42,7 @@ class Finished:
     result: int
     """1 won, 0 drawn, −1 lost."""
     end: str
-    """rules, draw, resignation or limit."""
+    """rules, finisher (a win that was not chosen), draw, resignation or limit."""
     plies: int
     seat: int
     """0 when the learning side began."""

@@ -63,6 +63,8 @@ class GameEnvironments(VectorEnv):
         self._resting = np.zeros(count, np.bool_)
         self._opening = np.zeros(count, np.int64)
         self._material = np.zeros(count, np.float32)
+        # Games that a finisher won with a move that nobody chose.
+        self._by_finisher = np.zeros(count, np.bool_)
         # By column: 0 when the learning side begins. Neighbours begin on different sides.
         self._seat = np.arange(count) % 2
         if self.settings.seat != "alternate":
@@ -150,8 +152,9 @@ class GameEnvironments(VectorEnv):
     def _move(self, which: Array, moves: Array, *, finishing: tuple[str, str]) -> Array:
         if self.settings.finisher in finishing:
             winning = winning_moves(self.games, which)
-            can = winning.any(axis=1)
-            moves = np.where(can, winning.argmax(axis=1), moves)
+            unseen = winning.any(axis=1) & ~winning[np.arange(len(which)), moves]
+            moves = np.where(unseen, winning.argmax(axis=1), moves)
+            self._by_finisher[which] = unseen
         return self.games.play(which, moves)
 
     def _reply(self, which: Array, verdict: Array, *, resigning: bool = True) -> Array:
@@ -186,12 +189,17 @@ class GameEnvironments(VectorEnv):
                 Finished(
                     opponent=self.seats.version(column),
                     result=int(WORTH[found]),
-                    end="resignation" if column in gave_up else _ENDS[found],
+                    end=self._end(column, found, resigned=column in gave_up),
                     plies=int(self.games.plies(np.array([column]))[0]),
                     seat=int(self._seat[column]),
                     opening=int(self._opening[column]),
                 )
             )
+
+    def _end(self, column: int, found: Verdict, *, resigned: bool) -> str:
+        if resigned:
+            return "resignation"
+        return "finisher" if self._by_finisher[column] else _ENDS[found]
 
     def _own_material(self, which: Array, verdict: Array) -> Array:
         """Of the learning side, whoever is to move."""

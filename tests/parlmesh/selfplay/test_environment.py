@@ -162,8 +162,16 @@ def test_openings_vary_games_and_are_told_in_the_record():
 def test_a_finisher_wins_at_once_whatever_was_chosen():
     envs, _, _ = game("first", 1, 1, 1, finisher="learner")
     assert played(envs, 0, 0, 0, 6)[-1][1][0] == 1.0
+    assert [(each.result, each.end) for each in envs.finished()] == [(1, "finisher")]
     envs, _, _ = game("first", 1, 1, 1, 6, finisher="opponent")
     assert played(envs, 0, 0, 2, 3)[-1][1][0] == -1.0
+    assert [(each.result, each.end) for each in envs.finished()] == [(-1, "finisher")]
+
+
+def test_a_win_that_was_chosen_is_no_finishers():
+    envs, _, _ = game("first", 1, 1, 1, finisher="both")
+    assert played(envs, 0, 0, 0, 0)[-1][1][0] == 1.0
+    assert [(each.result, each.end) for each in envs.finished()] == [(1, "rules")]
 
 
 def test_a_game_keeps_its_version_and_whoever_meets_the_newest_meets_the_new_one():
