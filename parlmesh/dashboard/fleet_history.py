@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.sqlite_errors import SQLITE_ERRORS
+from parlmesh.telemetry import get_logger
+
+log = get_logger("parlmesh.dashboard")
 
 SAMPLE_SECONDS = 5.0
 KEPT_SECONDS = 7 * 86_400.0
@@ -28,17 +32,19 @@ class Sample(NamedTuple):
 
 
 class History:
-    """Takes a sample every few seconds. One writer; a file that cannot be written is said at once, not later."""
+    """Takes a sample every few seconds; one writer. A file that cannot be opened is an error. If it cannot be written
+    later, this is logged once, and the last hour stays in memory."""
 
     def __init__(self, file: Path | None) -> None:
         self._recent: deque[Sample] = deque(maxlen=MOST_POINTS)
         self._written = 0
+        self._failing = False
         self._database: sqlite3.Connection | None = None
         if file is not None:
             file.parent.mkdir(parents=True, exist_ok=True)
             try:
                 self._open(file)
-            except (sqlite3.Error, UnicodeDecodeError) as error:
+            except SQLITE_ERRORS as error:
                 self.close()
                 raise FailedPrecondition(
                     f"{file} cannot be used as the fleet's history: {str(error)!a:.300}"
@@ -74,11 +80,24 @@ class History:
         self._recent.append(sample)
         if self._database is None:
             return
-        with self._database:
-            self._database.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", sample)
+        try:
+            self._write(self._database, sample)
+        except SQLITE_ERRORS as error:
+            # A full disk has room again some day; a page without a file still shows the last hour.
+            if not self._failing:
+                log.error(
+                    "history_not_written", error=f"{str(error)!a:.300}", advice="the page keeps the last hour only"
+                )
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _write(self, database: sqlite3.Connection, sample: Sample) -> None:
+        with database:
+            database.execute("INSERT OR REPLACE INTO samples VALUES (?, ?, ?, ?, ?, ?)", sample)
             self._written += 1
             if self._written % _PRUNE_EVERY == 1:
-                self._database.execute("DELETE FROM samples WHERE time < ?", (sample.time - KEPT_SECONDS,))
+                database.execute("DELETE FROM samples WHERE time < ?", (sample.time - KEPT_SECONDS,))
 
     def close(self) -> None:
         if self._database is not None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from parlmesh.errors import FailedPrecondition, NotFound
+from parlmesh.sqlite_errors import SQLITE_ERRORS
 from parlmesh.telemetry import get_logger
 
 from .config import BreakerConfig
@@ -57,7 +58,7 @@ class Knowledge:
         """Decisions that loops of this process are carrying out."""
         try:
             self._database = sqlite3.connect(path, timeout=10.0, check_same_thread=False)
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._unusable(error) from error
         try:
             self._prepare()
@@ -74,10 +75,10 @@ class Knowledge:
             if found > VERSION:
                 raise FailedPrecondition(f"{self._path} is of version {found}; this program reads up to {VERSION}")
             self._database.executescript(_SCHEMA + f"PRAGMA user_version = {VERSION};")
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise self._unusable(error) from error
 
-    def _unusable(self, error: sqlite3.Error) -> FailedPrecondition:
+    def _unusable(self, error: Exception) -> FailedPrecondition:
         return FailedPrecondition(f"{self._path} cannot be used as knowledge: {str(error)!a:.300}", reason="KNOWLEDGE")
 
     def __enter__(self) -> Self:
@@ -307,7 +308,7 @@ class Knowledge:
         try:
             with self._lock, self._database:
                 yield
-        except (sqlite3.Error, OverflowError) as error:
+        except (*SQLITE_ERRORS, OverflowError) as error:
             raise FailedPrecondition(
                 f"the knowledge cannot be written: {str(error)!a:.300}", reason="KNOWLEDGE"
             ) from error
@@ -316,7 +317,7 @@ class Knowledge:
         try:
             with self._lock:
                 return self._database.execute(statement, values).fetchall()
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise FailedPrecondition(f"{self._path} cannot be read: {str(error)!a:.300}", reason="KNOWLEDGE") from error
 
     def _read(self, row: tuple[Any, ...]) -> Decision | None:

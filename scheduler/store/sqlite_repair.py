@@ -11,6 +11,7 @@ from pathlib import Path
 
 from parlmesh.durable_files import sync_folder
 from parlmesh.high_water_mark import Seen
+from parlmesh.sqlite_errors import SQLITE_ERRORS
 from parlmesh.telemetry import get_logger
 
 from ..journal.compaction import Compactor
@@ -123,7 +124,7 @@ class _Salvage:
             database = sqlite3.connect(self._path, isolation_level=None)
             # Else SQLite refuses all of a file that is shorter than it says.
             database.execute("PRAGMA writable_schema = ON")
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             self._unreadable.add(f"all of {self._path}: {error}")
             return 0
         try:
@@ -142,9 +143,9 @@ class _Salvage:
         """By the numbers if they are whole, else the newest snapshot that is there."""
         try:
             return place_in(dict(database.execute("SELECT key, value FROM meta")), self._path)
-        except (sqlite3.Error, DamagedJournal) as error:
+        except (*SQLITE_ERRORS, DamagedJournal) as error:
             self._unreadable.add(f"the numbers of {self._path}: {error}")
-        with suppress(sqlite3.Error):
+        with suppress(*SQLITE_ERRORS):
             (newest,) = database.execute("SELECT MAX(generation) FROM snapshot").fetchone()
             return Place(newest or 0)
         return Place()
@@ -161,7 +162,7 @@ class _Salvage:
                     self._unreadable.add(f"{where} is missing")
                 else:
                     yield self._batch(database, "snapshot", row, where)
-            except (sqlite3.Error, DamagedJournal) as error:
+            except (*SQLITE_ERRORS, DamagedJournal) as error:
                 self._unreadable.add(f"{where}: {error}")
                 if place.parts == UNKNOWN_PARTS:
                     return
@@ -175,7 +176,7 @@ class _Salvage:
                 row = database.execute(
                     "SELECT id FROM journal WHERE id >= ? ORDER BY id LIMIT 1", (expected + sought,)
                 ).fetchone()
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 sought, why = sought + 1, f": {error}"
                 continue
             if row is None:
@@ -186,7 +187,7 @@ class _Salvage:
             expected, sought, why = row[0], 0, ""
             try:
                 yield expected, self._batch(database, "journal", expected, f"journal row {expected}")
-            except (sqlite3.Error, DamagedJournal) as error:
+            except (*SQLITE_ERRORS, DamagedJournal) as error:
                 self._unreadable.add(f"journal row {expected}: {error}")
             expected += 1
         if why:
@@ -197,7 +198,7 @@ class _Salvage:
         with database.blobopen(table, "batch", row, readonly=True) as batch:
             try:
                 return unseal(batch.read(), where)
-            except sqlite3.Error as error:
+            except SQLITE_ERRORS as error:
                 beginning = _beginning(batch)
                 self._unreadable.add(f"{where}: {len(batch) - len(beginning)} of {len(batch)} bytes: {error}")
                 return unsealed_beginning(beginning, where)
@@ -208,7 +209,7 @@ def _part(database: sqlite3.Connection, generation: int, position: int) -> int |
     statement = "SELECT rowid FROM snapshot {} WHERE generation = ? AND position = ?"
     try:
         row = database.execute(statement.format(""), (generation, position)).fetchone()
-    except sqlite3.Error:
+    except SQLITE_ERRORS:
         row = database.execute(statement.format("NOT INDEXED"), (generation, position)).fetchone()
     return None if row is None else int(row[0])
 
@@ -217,7 +218,7 @@ def _beginning(batch: sqlite3.Blob) -> bytes:
     """As much of it as can be read."""
     read = bytearray()
     batch.seek(0)
-    with suppress(sqlite3.Error):
+    with suppress(*SQLITE_ERRORS):
         while piece := batch.read(PIECE_BYTES):
             read += piece
     return bytes(read)

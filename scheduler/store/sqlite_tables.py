@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from parlmesh.sqlite_errors import SQLITE_ERRORS
+
 from ..journal.records import DamagedJournal, unseal
 from .row_compaction import UNKNOWN_PARTS, Place
 
@@ -148,14 +150,14 @@ class Tables:
                 # The statements are right, so the tables are not: a column, a table or the file's version is another.
                 raise self._unusable(error) from error
             raise OSError(f"{self.path}: {error}") from error
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             raise self._unusable(error) from error
 
-    def _unusable(self, error: sqlite3.Error) -> DamagedJournal:
+    def _unusable(self, error: Exception) -> DamagedJournal:
         return _damaged(f"{self.path} is damaged: {str(error)!a:.300}", str(self.path))
 
     def _undo(self) -> None:
-        with suppress(sqlite3.Error):
+        with suppress(*SQLITE_ERRORS):
             self.database.rollback()
 
     def _unsealed(self, sealed: bytes, where: str) -> bytes:

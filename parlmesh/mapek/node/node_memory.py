@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from parlmesh.errors import FailedPrecondition
+from parlmesh.sqlite_errors import SQLITE_ERRORS
 from parlmesh.telemetry import get_logger
 
 log = get_logger("parlmesh.mapek")
@@ -128,7 +129,7 @@ class NodeState:
                         database.execute("ROLLBACK")
                     raise
                 database.execute("COMMIT")
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise FailedPrecondition(
                 f"{self._file} cannot be used as a node's memory: {str(error)!a:.300}", reason="NODE_MEMORY"
             ) from error
