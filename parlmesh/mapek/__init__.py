@@ -1,4 +1,4 @@
-"""MAPE-K: a loop that watches a fleet's nodes, finds the sick one, does one thing there and remembers what worked."""
+"""MAPE-K: a loop that watches a fleet's nodes, finds a sick one, takes one action there and remembers what worked."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["PARLMAPEKExecutor"]
 
 
 def __getattr__(name: str) -> Any:
-    # An actor imports the handlers alone.
+    # Lazy: an actor imports only the handlers.
     if name == "PARLMAPEKExecutor":
         from .mapek_executor import PARLMAPEKExecutor
 

@@ -1,4 +1,4 @@
-"""In which order the nodes of a cycle go through its phases."""
+"""The order in which a cycle's nodes go through its phases."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,12 +14,12 @@ log = get_logger("parlmesh.mapek")
 
 
 async def pipelined(journeys: list[Journey]) -> None:
-    """Every node goes on as soon as it can."""
+    """Every node moves on as soon as it can."""
     await asyncio.gather(*(_whole(journey) for journey in journeys))
 
 
 async def with_barriers(journeys: list[Journey]) -> None:
-    """No node begins a phase before all have ended the one before. For comparison."""
+    """No node starts a phase before all have finished the previous one. For comparison."""
     for stage in range(len(journeys[0].stages) if journeys else 0):
         await asyncio.gather(*(_safely(journey, journey.stages[stage]) for journey in journeys))
 
@@ -36,12 +36,12 @@ async def _whole(journey: Journey) -> None:
 
 
 async def _safely(journey: Journey, stage: Callable[[], Awaitable[None]]) -> None:
-    """One node's trouble is its own: the others' cycle goes on."""
+    """A failure stays with its node; the cycle continues for the others."""
     try:
         await stage()
     except Exception as error:
         report = journey.report
-        report.health, report.why_unknown = Health.UNKNOWN, f"its cycle broke off: {sentence_at(error)}"[:LONGEST_TEXT]
+        report.health, report.why_unknown = Health.UNKNOWN, f"its cycle failed: {sentence_at(error)}"[:LONGEST_TEXT]
         log.error("journey_failed", node_id=report.node, error=sentence_at(error))
 
 

@@ -8,7 +8,7 @@ from .types import CycleReport, Decision, Health, Status
 
 
 def summary(report: CycleReport) -> list[str]:
-    """A line for the cycle, and one for every node that is not healthy and every decision."""
+    """One line for the cycle, each unknown node, each symptom and each decision."""
     healthy, sick, unknown = (len(report.of(each)) for each in Health)
     done = len(report.actions)
     lines = [
@@ -16,7 +16,7 @@ def summary(report: CycleReport) -> list[str]:
         f"{healthy} healthy, {sick} sick, {unknown} unknown; {done} action{'' if done == 1 else 's'}"
     ]
     if report.trouble:
-        lines.append(f"  this cycle is not remembered: {report.trouble}")
+        lines.append(f"  this cycle was not saved: {report.trouble}")
     for node in report.nodes:
         if node.health is Health.UNKNOWN:
             lines.append(f"  {node.node} unknown: {node.why_unknown}")
@@ -31,7 +31,7 @@ def summary(report: CycleReport) -> list[str]:
 
 
 def explained(decision: Decision) -> str:
-    """Inputs, rule, choice, expected and measured effect of one decision."""
+    """One decision: its inputs, rule, choice, expected effect and measured effect."""
     symptom = decision.symptom
     lines = [
         f"decision   {decision.id}, cycle {decision.cycle}, node {decision.node}",

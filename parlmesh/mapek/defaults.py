@@ -1,4 +1,4 @@
-"""The thresholds, rules and actions that a loop has where no file is named."""
+"""The thresholds, rules and actions of a loop that has no configuration file."""
 
 from pathlib import Path
 

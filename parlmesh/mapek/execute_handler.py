@@ -1,4 +1,4 @@
-"""The fourth phase as a task kind: does one action on the node, undoes it, and takes back what nobody confirmed."""
+"""The execute phase as a task kind: takes or undoes one action on the node, and rolls back unconfirmed ones."""
 
 import asyncio
 import time
@@ -17,13 +17,13 @@ from .node.undo_log import MOST_TRIES, Deed, Deeds, DeedState
 from .task_parameters import INSTEAD_OF, ExecuteParameters, parsed
 
 _LOOK_SECONDS = 10.0
-"""How often a node is looked at for deeds of other actors that died."""
+"""How often a node is checked for actions of other actors that died."""
 
 log = get_logger("parlmesh.mapek")
 
 
 class Execute:
-    """Does or undoes one action, if the loop has the node's lease and the operator allows it."""
+    """Takes or undoes one action, if the loop holds the node's lease and the operator allows it."""
 
     kind = "mapek_execute"
     runs_in = "loop"
@@ -34,7 +34,7 @@ class Execute:
         self._begun = asyncio.Event()
 
     async def attend(self, node_id: str) -> None:
-        """The dead man's switch: as long as the actor lives, what was not confirmed in time is taken back."""
+        """The dead man's switch: undoes actions that were not confirmed in time, for as long as the actor lives."""
         self._node = node_id
         while True:
             self._begun.clear()
@@ -47,9 +47,9 @@ class Execute:
                 continue
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """Answers {done, detail, fence}, or {refused} where another loop has the lease.
+        """Returns {done, detail, fence}, or {refused} when another loop holds the lease.
 
-        `unconfirmed_seconds` is in the answer where the node takes the action back unless it is confirmed.
+        The answer contains `unconfirmed_seconds` when the node will undo the action unless it is confirmed.
         """
         wanted = parsed(ExecuteParameters, self.kind, parameters)
         if self._node and wanted.node != self._node:
@@ -57,18 +57,18 @@ class Execute:
         settings = node_settings()
         state = NodeState(settings.folder(), wanted.node, self._clock)
         if wanted.action == "dry_run":
-            # Nothing is touched, so nobody who means it is kept waiting.
+            # Changes nothing, so it takes no lease and blocks no loop that acts for real.
             return await self._once(wanted, settings, state)
         if wanted.undo:
-            # Needs no lease: a loop that was started again has another one, and nothing newer is touched.
+            # Needs no lease: a restarted loop is a new owner, and an undo never touches newer actions.
             return await self._undo(wanted, Deeds(state))
         if not wanted.confirm:
-            # What another loop left behind is taken back before its lease is given to anybody.
+            # Actions that another loop left behind are undone before its lease is granted again.
             await self.take_back_overdue(wanted.node)
         longest = wanted.lease_seconds + wanted.timeout_seconds + wanted.confirm_seconds
         lease = await asyncio.to_thread(state.acquire, wanted.loop, longest)
         if not lease.granted:
-            return {"refused": f"loop {lease.owner} has the node for another {lease.seconds:.0f} s"}
+            return {"refused": f"loop {lease.owner} holds the node's lease for another {lease.seconds:.0f} s"}
         if not wanted.action:
             return {"done": True, "detail": "the lease was taken", "fence": lease.fence}
         answer: dict[str, Any] = {}
@@ -76,7 +76,7 @@ class Execute:
             answer = await self._answered(wanted, settings, state)
             return {**answer, "fence": lease.fence}
         finally:
-            # The action has ended: from here the lease covers the time to settle and to confirm.
+            # The action has ended; the lease now covers the time to settle and to confirm.
             seconds = wanted.lease_seconds + float(answer.get("unconfirmed_seconds", 0.0))
             await asyncio.to_thread(state.acquire, wanted.loop, seconds)
 
@@ -84,7 +84,7 @@ class Execute:
         if wanted.confirm:
             found = await asyncio.to_thread(Deeds(state).confirm, wanted.decision)
             stands = found is DeedState.STANDS
-            return {"done": stands, "detail": "it stands" if stands else f"it is {found or 'not known here'}"}
+            return {"done": stands, "detail": "confirmed" if stands else f"its state is {found or 'unknown'}"}
         return await self._once(wanted, settings, state)
 
     async def _once(self, wanted: ExecuteParameters, settings: NodeConfig, state: NodeState) -> dict[str, Any]:
@@ -104,11 +104,11 @@ class Execute:
         elif INSTEAD_OF in wanted.parameters:
             _rehearse(wanted.parameters, settings)
         if await asyncio.to_thread(deeds.find, wanted.decision) is not None:
-            return {"done": False, "detail": "it was begun before and broken off"}
+            return {"done": False, "detail": "an earlier attempt was interrupted"}
         try:
             async with asyncio.timeout(wanted.timeout_seconds):
                 if real:
-                    # What taking it back needs is on disk before anything is touched.
+                    # Save what undo needs before touching anything.
                     undo = None
                     if wanted.rollback and isinstance(action, Prepared):
                         undo = await action.before(wanted.parameters, settings)
@@ -139,14 +139,14 @@ class Execute:
         if deed is None:
             found = await asyncio.to_thread(deeds.find, wanted.decision)
             if found is not None and found.state is DeedState.UNDONE:
-                return {"done": True, "detail": f"the node took it back already: {found.detail}"}
+                return {"done": True, "detail": f"the node has already undone it: {found.detail}"}
             if found is not None and found.state is DeedState.UNDOING:
-                return {"done": False, "detail": "the node is taking it back", "pending": True}
-            return {"done": False, "detail": "there is nothing that could be undone"}
+                return {"done": False, "detail": "the node is undoing it", "pending": True}
+            return {"done": False, "detail": "there is nothing to undo"}
         return await self._taken_back(deed, deeds)
 
     async def take_back_overdue(self, node: str) -> float | None:
-        """Takes back what is overdue; seconds until the next one is, None when none waits."""
+        """Undoes overdue actions and returns the seconds until the next is overdue, or None when none is waiting."""
         try:
             state = NodeState(node_settings().folder(), node, self._clock)
             if not await asyncio.to_thread(state.exists):
@@ -154,19 +154,19 @@ class Execute:
             deeds = Deeds(state)
             for deed in await asyncio.to_thread(deeds.take_overdue):
                 answer = await self._taken_back(deed, deeds)
-                why = "was not confirmed in time" if deed.state is DeedState.DONE else "was broken off"
+                why = "was not confirmed in time" if deed.state is DeedState.DONE else "was interrupted"
                 told = {"action": deed.kind, "why": why, "done": answer["done"], "detail": answer["detail"]}
                 log.warning("action_taken_back", node_id=node, decision=deed.decision, **told)
             return await asyncio.to_thread(deeds.next_seconds)
         except Exception as error:
-            # A full disk today is no reason to leave everything as it is for ever.
+            # Keep the switch running: an error such as a full disk may pass.
             log.error("dead_mans_switch_failed", node_id=node, error=str(error)[:300])
             return _LOOK_SECONDS
 
     async def _taken_back(self, deed: Deed, deeds: Deeds) -> dict[str, Any]:
         if deed.undo is None:
             await asyncio.to_thread(deeds.ended, deed.decision, DeedState.LEFT, "it cannot be undone")
-            return {"done": False, "detail": "there is nothing that could be undone"}
+            return {"done": False, "detail": "there is nothing to undo"}
         settings = node_settings()
         try:
             action = action_of(deed.kind, settings)
@@ -183,17 +183,17 @@ class Execute:
         state = DeedState.UNDOING if again else DeedState.LEFT
         await asyncio.to_thread(deeds.ended, deed.decision, state, failed)
         self._begun.set()
-        return {"done": False, "detail": failed + ("; the node tries again" if again else ""), "pending": again}
+        return {"done": False, "detail": failed + ("; the node will try again" if again else ""), "pending": again}
 
 
 def _rehearse(parameters: Mapping[str, Any], settings: NodeConfig) -> None:
-    """InvalidInput when what a dry run stands for could not be done here: better now than when it is needed."""
+    """Raises InvalidInput when the action behind a dry run could not run here, before it is needed for real."""
     own = {name: value for name, value in parameters.items() if name != INSTEAD_OF}
     action_of(str(parameters[INSTEAD_OF]), settings).target(own)
 
 
 def action_of(kind: str, settings: NodeConfig) -> Action:
-    """Of the operator's own, or of those that ship."""
+    """The operator's own action of that kind, or the built-in one."""
     if kind in settings.actions:
         found = load_source(f"actions.{kind}", settings.actions[kind])
         action = found() if isinstance(found, type) else found

@@ -1,6 +1,6 @@
-"""Actions that the loop has done by the scheduler, the learner or a cluster, not by the node itself.
+"""Actions that the loop takes through the scheduler, the learner or a cluster, not on the node itself.
 
-Each says `before` it is done what undoing it will need, touching nothing: the loop writes that down first.
+`before` returns what undoing the action will need and changes nothing; the loop saves it before it acts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _QUARANTINE = "mapek: it is sick"
 
 
 class Drain:
-    """Its node's actors finish what they have and leave. What has left comes back only by its own supervisor."""
+    """The node's actors finish their tasks and leave. Only their own supervisor brings them back."""
 
     kind = "drain"
 
@@ -24,11 +24,11 @@ class Drain:
         self._controller = controller
 
     async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo | None:
-        """A drained actor has left."""
+        """None: a drained actor has left, so there is no undo."""
         return None
 
     async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
-        """Parameters: actor, where only one is meant."""
+        """Parameters: actor, to drain only that one."""
         wanted = str(parameters.get("actor", ""))
         actors = [each for each in await self._controller.list_actors() if each.node_id == node]
         found = [
@@ -40,12 +40,12 @@ class Drain:
         return f"draining {', '.join(found)}"
 
     async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
-        """A drained actor has left."""
+        """Not possible: a drained actor has left."""
         raise FailedPrecondition("a drained actor has left", reason="NO_UNDO")
 
 
 class Quarantine:
-    """The node gets no tasks until the quarantine ends or is ended."""
+    """The node gets no tasks until the quarantine expires or is lifted."""
 
     kind = "quarantine"
 
@@ -53,20 +53,20 @@ class Quarantine:
         self._controller = controller
 
     async def before(self, node: str, parameters: Mapping[str, Any]) -> Undo:
-        """Parameters: reason. FailedPrecondition where somebody else has the node in quarantine."""
+        """Parameters: reason. Raises FailedPrecondition when the node is already in quarantine."""
         why = await self._reason(node)
         if why:
-            raise FailedPrecondition(f"{node} is in quarantine already: {why}")
+            raise FailedPrecondition(f"{node} is already in quarantine: {why}")
         return {"reason": str(parameters.get("reason") or _QUARANTINE)}
 
     async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
-        """The scheduler ends it after its own quarantine_seconds, whatever becomes of the loop."""
+        """The scheduler lifts it after its own quarantine_seconds, whether or not the loop is still alive."""
         reason = (before or {}).get("reason", _QUARANTINE)
         await self._controller.quarantine([node], reason)
         return f"{node} is in quarantine: {reason}"
 
     async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
-        """The node gets tasks again, unless it is in quarantine for another reason."""
+        """Releases the node, unless it is in quarantine for another reason."""
         why = await self._reason(node)
         if why and why != before["reason"]:
             return f"{node} stays in quarantine for another reason: {why}"
@@ -79,7 +79,7 @@ class Quarantine:
 
 
 class PauseRun:
-    """A training gives its node's cores away."""
+    """Pauses a run, which frees its node's cores."""
 
     kind = "pause_run"
 
@@ -91,19 +91,19 @@ class PauseRun:
         return {}
 
     async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
-        """It stops collecting and training; its policy stays served."""
+        """The run stops collecting and training; its policy is still served."""
         run_id = str(parameters.get("run", ""))
         await self._controller.pause_run(run_id)
         return f"run {run_id or 'of the learner'} is paused"
 
     async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
-        """The run goes on."""
+        """Resumes the run."""
         await self._controller.resume_run(str(parameters.get("run", "")))
-        return "the run goes on"
+        return "the run continues"
 
 
 class Scale:
-    """A deployment of a Kubernetes cluster gets more or fewer pods, through the placement adapter."""
+    """Gives a Kubernetes deployment more or fewer pods, through the placement adapter."""
 
     kind = "scale"
 
@@ -121,12 +121,12 @@ class Scale:
         return {"replicas": replicas, "wanted": wanted}
 
     async def do(self, node: str, parameters: Mapping[str, Any], before: Undo | None) -> str:
-        """Only from the number of pods that was read before."""
+        """Scales only if the deployment still has the number of pods that `before` read."""
         assert before is not None
         return await self._scaled(parameters, before["replicas"], before["wanted"], "instead of")
 
     async def undo(self, node: str, parameters: Mapping[str, Any], before: Undo) -> str:
-        """As many pods as before, unless somebody else has scaled it since."""
+        """Restores the previous number of pods, unless somebody else has scaled it since."""
         return await self._scaled(parameters, before["wanted"], before["replicas"], "again, after")
 
     async def _scaled(self, parameters: Mapping[str, Any], expected: int, wanted: int, word: str) -> str:
@@ -171,6 +171,6 @@ def _gateway(parameters: Mapping[str, Any]) -> Any:
 
 
 def _scale(gateway: Any, deployment: Any, replicas: int) -> None:
-    """Only if nobody changed the deployment since it was read."""
+    """Scales only if nobody has changed the deployment since it was read."""
     metadata = deployment.metadata
     gateway.scale(metadata.namespace, metadata.name, replicas, metadata.resource_version, trial=False)

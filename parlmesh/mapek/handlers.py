@@ -1,4 +1,4 @@
-"""Monitor, analyse and plan as task kinds: what an actor with the plug-in `mapek` does for a loop."""
+"""Monitor, analyse and plan as task kinds, for actors with the plug-in `mapek`."""
 
 import asyncio
 import math
@@ -28,7 +28,7 @@ class Monitor:
         self._sensors = Sensors()
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """Answers {metrics, missing, time}."""
+        """Returns {metrics, missing, time}."""
         wanted = parsed(MonitorParameters, self.kind, parameters)
         if self._sensors.first():
             await asyncio.sleep(FIRST_SECONDS)
@@ -46,13 +46,13 @@ class Monitor:
 
 
 class Analyse:
-    """Holds a reading against thresholds and detectors, whose states are kept on the node."""
+    """Checks a reading with thresholds and detectors, whose states are stored on the node."""
 
     kind = "mapek_analyse"
     runs_in = "loop"
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """Answers {symptoms, scores}."""
+        """Returns {symptoms, scores}."""
         wanted = parsed(AnalyseParameters, self.kind, parameters)
         state = NodeState(node_settings().folder(), wanted.node)
 
@@ -71,7 +71,7 @@ class Plan:
     runs_in = "loop"
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """Answers {action, reason, standing}."""
+        """Returns {action, reason, standing}."""
         wanted = parsed(PlanParameters, self.kind, parameters)
         try:
             candidates = [Candidate(**each) for each in wanted.candidates]

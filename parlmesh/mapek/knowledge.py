@@ -1,4 +1,4 @@
-"""What a loop remembers: cycles, symptoms, decisions with their outcomes, and what worked for which symptom. SQLite."""
+"""A loop's SQLite memory: cycles, symptoms, decisions with their outcomes, and what worked for which symptom."""
 
 import fcntl
 import json
@@ -23,7 +23,7 @@ VERSION = 1
 _ENDED = (Status.WORKED, Status.FAILED, Status.ROLLED_BACK)
 _DONE = (*_ENDED, Status.DRY_RUN, Status.UNKNOWN, Status.STARTED)
 ELSEWHERE = 0.2
-"""What a try in another context counts, against one in the same."""
+"""Weight of a try in another context; one in the same context counts 1."""
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS cycles (
     cycle INTEGER PRIMARY KEY, started REAL, seconds REAL, nodes INTEGER, sick INTEGER, unknown INTEGER
@@ -48,7 +48,7 @@ log = get_logger("parlmesh.mapek")
 
 
 class Knowledge:
-    """One file for a loop; what is recorded is on disk when the call returns. Any thread may call."""
+    """One file per loop; a write is on disk when the call returns. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class Knowledge:
         try:
             self._prepare()
         except BaseException:
-            # What is refused holds no lock that others would wait for.
+            # A refused file must not keep a lock that others wait for.
             self._database.close()
             raise
 
@@ -73,7 +73,7 @@ class Knowledge:
             self._database.execute("PRAGMA synchronous = FULL")
             found = self._database.execute("PRAGMA user_version").fetchone()[0]
             if found > VERSION:
-                raise FailedPrecondition(f"{self._path} is of version {found}; this program reads up to {VERSION}")
+                raise FailedPrecondition(f"{self._path} has version {found}; this program reads up to {VERSION}")
             self._database.executescript(_SCHEMA + f"PRAGMA user_version = {VERSION};")
         except SQLITE_ERRORS as error:
             raise self._unusable(error) from error
@@ -90,7 +90,7 @@ class Knowledge:
             self._owner.close()
 
     def next_cycle(self) -> int:
-        """Grows over restarts."""
+        """The next cycle number; it keeps growing across restarts."""
         return int(self._one("SELECT COALESCE(MAX(cycle), 0) + 1 FROM cycles")[0])
 
     def save(
@@ -100,9 +100,9 @@ class Knowledge:
         owed: Mapping[str, Mapping[str, Any]] | None = None,
         settled: Iterable[str] = (),
     ) -> None:
-        """Writes decisions, new ones or as they stand now, in one transaction.
+        """Inserts or updates decisions in one transaction.
 
-        `owed` are rollbacks that must be seen to whatever happens, by the decision's id, until they are `settled`.
+        `owed` holds rollbacks by decision id; they stay due, even over a restart, until the decision is `settled`.
         """
         rows = [_row(decision) for decision in decisions]
         marks = ", ".join("?" * len(_COLUMNS))
@@ -115,7 +115,7 @@ class Knowledge:
             self._database.executemany("DELETE FROM owed WHERE decision = ?", [(name,) for name in settled])
 
     def owed(self) -> list[tuple[Decision, dict[str, Any]]]:
-        """Decisions whose rollback nobody has seen to: their loop died, or their node gave no answer."""
+        """Decisions whose rollback is still due because their loop died or their node did not answer."""
         rows = self._all("SELECT undo, decisions.* FROM owed JOIN decisions ON id = decision ORDER BY started")
         found = []
         for row in rows:
@@ -125,7 +125,7 @@ class Knowledge:
         return found
 
     def close_started(self) -> None:
-        """What a loop that died had begun, and no rollback is owed for, has an end that nobody knows."""
+        """Marks decisions that a dead loop had started, and that owe no rollback, as UNKNOWN."""
         told = "the loop ended before there was an answer"
         with self._writing():
             self._database.execute(
@@ -134,10 +134,10 @@ class Knowledge:
             )
 
     def own(self) -> None:
-        """For this process's loops alone: what another one has under way must not be taken for left behind."""
+        """Locks the file for this process, so that no other process treats its running decisions as abandoned."""
         if self._owner is not None:
             return
-        owner = open(f"{self._path}.lock", "a")  # noqa: SIM115  # held as long as the knowledge is open
+        owner = open(f"{self._path}.lock", "a")  # noqa: SIM115  # held while the knowledge is open
         try:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -149,7 +149,7 @@ class Knowledge:
         self.close_started()
 
     def end_cycle(self, report: CycleReport, unknown_cycles: dict[str, int]) -> None:
-        """Writes the cycle, its symptoms and how the nodes are."""
+        """Writes the cycle, its symptoms and the nodes' health."""
         now = report.started + report.seconds
         with self._writing():
             self._database.execute(
@@ -196,13 +196,13 @@ class Knowledge:
             )
 
     def save_breakers(self, breakers: dict[str, Breaker]) -> None:
-        """As they stand."""
+        """Writes the current state of the breakers."""
         rows = [(action, each.failures, each.open_until) for action, each in breakers.items()]
         with self._writing():
             self._database.executemany("INSERT OR REPLACE INTO breakers VALUES (?, ?, ?)", rows)
 
     def breakers(self, config: BreakerConfig, now: float) -> dict[str, Breaker]:
-        """As they stood; an open one stays open over a restart, but no longer than it may if the clock went back."""
+        """The saved breakers. An open one stays open over a restart, for at most open_seconds from now."""
         rows = self._all(
             "SELECT action, failures, open_until FROM breakers"
             " WHERE typeof(action) = 'text' AND typeof(failures) = 'integer' AND typeof(open_until) = 'real'"
@@ -211,7 +211,7 @@ class Knowledge:
         return {action: Breaker(config, failures, min(until, latest)) for action, failures, until in rows}
 
     def nodes(self, since: float) -> dict[str, int]:
-        """Nodes that answered since then, with the cycles in a row without an answer."""
+        """Nodes that have answered since that time, with their number of consecutive cycles without an answer."""
         return dict(
             self._all(
                 "SELECT node, unknown_cycles FROM nodes WHERE seen >= ? AND typeof(seen) = 'real'"
@@ -221,7 +221,7 @@ class Knowledge:
         )
 
     def last_actions(self, now: float) -> dict[tuple[str, str], LastAction]:
-        """By node and rule: the newest action, and the failures in a row up to it. None was later than now."""
+        """The latest action by node and rule, with the consecutive failures up to it. Times are capped at `now`."""
         found: dict[tuple[str, str], LastAction] = {}
         marks = ", ".join("?" * len(_DONE))
         rows = self._all(
@@ -236,7 +236,7 @@ class Knowledge:
         return found
 
     def candidates(self, rule: str, actions: Sequence[str], context: str, node: str = "") -> list[Candidate]:
-        """What is known of each action for a rule's symptoms; tries in other contexts count less."""
+        """Each action's record for a rule's symptoms; tries in other contexts count less."""
         failures = self._failures(rule, node)
         marks = ", ".join("?" * len(_ENDED))
         rows = self._all(
@@ -250,7 +250,7 @@ class Knowledge:
         ]
 
     def _failures(self, rule: str, node: str) -> dict[str, int]:
-        """By action: failures in a row on the node, since something worked there for the rule."""
+        """Failures on the node by action since an action last worked there for the rule."""
         marks = ", ".join("?" * len(_ENDED))
         rows = self._all(
             f"SELECT action, status FROM decisions WHERE node = ? AND rule = ? AND status IN ({marks})"  # noqa: S608
@@ -265,7 +265,7 @@ class Knowledge:
         return found
 
     def decision(self, decision_id: str) -> Decision:
-        """By its id, or the beginning of one; NotFound when there is none or there are several."""
+        """The decision with this id or id prefix; raises NotFound when none or several match."""
         rows = self._all("SELECT * FROM decisions WHERE id LIKE ? ESCAPE '!' LIMIT 2", (_begins(decision_id),))
         if len(rows) != 1:
             what = "no decision begins" if not rows else "several decisions begin"
@@ -276,7 +276,7 @@ class Knowledge:
         return found
 
     def decisions(self, limit: int, *, node: str = "", held: bool = True) -> list[Decision]:
-        """The newest first."""
+        """Decisions, newest first."""
         rows = self._all(
             "SELECT * FROM decisions WHERE (? = '' OR node = ?) AND (? OR status != ?) ORDER BY started DESC LIMIT ?",
             (node, node, held, Status.HELD, limit),
@@ -284,7 +284,7 @@ class Knowledge:
         return [found for row in rows if (found := self._read(row)) is not None]
 
     def health(self, limit: int) -> list[tuple[str, float, Health, str]]:
-        """What the last cycle that saw each node knew of it: name, when, health and why; those seen last first."""
+        """Each node's name, time last seen, health and reason; most recently seen first."""
         rows = self._all("SELECT node, seen, health, why FROM nodes ORDER BY seen DESC, node LIMIT ?", (limit,))
         known = {each.value for each in Health}
         return [
@@ -294,7 +294,7 @@ class Knowledge:
         ]
 
     def what_worked(self) -> list[dict[str, Any]]:
-        """By rule and action: tries, how many worked, mean seconds."""
+        """Tries, successes and mean seconds by rule and action."""
         marks = ", ".join("?" * len(_ENDED))
         rows = self._all(
             "SELECT rule, action, COUNT(*), SUM(status = ?), AVG(seconds) FROM decisions"  # noqa: S608
@@ -321,7 +321,7 @@ class Knowledge:
             raise FailedPrecondition(f"{self._path} cannot be read: {str(error)!a:.300}", reason="KNOWLEDGE") from error
 
     def _read(self, row: tuple[Any, ...]) -> Decision | None:
-        """None for a row that is damaged: it costs itself, and not the loop."""
+        """None for a damaged row: it is skipped, and the loop continues."""
         try:
             return _decision(row)
         except (ValueError, TypeError, KeyError, OverflowError) as error:
@@ -362,7 +362,7 @@ def _object(text: object) -> dict[str, Any] | None:
 
 
 def _decision(row: tuple[Any, ...]) -> Decision:
-    """ValueError or TypeError when it cannot be read."""
+    """Raises ValueError, TypeError, KeyError or OverflowError for a damaged row."""
     values = dict(zip(_COLUMNS, row, strict=True))
     symptom, inputs = _object(values["symptom"]), _object(values["inputs"])
     if symptom is None or inputs is None:

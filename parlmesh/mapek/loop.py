@@ -1,4 +1,4 @@
-"""The loop: cycle after cycle over the nodes of a fleet, by the client SDK alone."""
+"""The loop: cycle after cycle over the nodes of a fleet, using only the client SDK."""
 
 import asyncio
 import secrets
@@ -24,11 +24,11 @@ from .rollback import Rollback
 from .types import CycleReport, Decision, Health
 
 REMEMBERED_SECONDS = 3600.0
-"""How long a node that has no actor any more is still asked for."""
+"""How long a node is still queried after its last actor has left."""
 
 
 class MapekLoop:
-    """Belongs to one event loop. Its death stops nothing: nodes and fleet go on without it."""
+    """Belongs to one event loop. Nodes and fleet keep working if it dies."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class MapekLoop:
         self._knowledge = knowledge
         knowledge.own()
         self._clock = clock = clock or steady_clock()
-        # Two loops of one name, the old one perhaps still alive, are two owners of leases.
+        # A unique owner per instance: an older loop of the same name may still be alive and hold leases.
         self._instance = f"{config.name}-{secrets.token_hex(4)}"
         now = clock()
         self._arbiter = Arbiter(config, knowledge.last_actions(now), knowledge.breakers(config.breaker, now))
@@ -59,7 +59,7 @@ class MapekLoop:
         )
 
     async def run(self, stop: asyncio.Event, told: Callable[[CycleReport], None] = lambda report: None) -> int:
-        """Cycles until told to stop; how many there were. A cycle longer than the interval is followed at once."""
+        """Runs cycles until `stop` is set and returns their number. After an overlong cycle the next starts at once."""
         cycles = 0
         while not stop.is_set():
             began = asyncio.get_running_loop().time()
@@ -71,12 +71,12 @@ class MapekLoop:
         return cycles
 
     async def cycle(self, order: str = "pipelined") -> CycleReport:
-        """Once over all nodes. `order` is for comparison: pipelined, barriers or sequential."""
+        """One cycle over all nodes. `order` is for comparison: pipelined, barriers or sequential."""
         if order not in ORDERS:
             raise InvalidInput(f"order is {order!r}; it must be one of {', '.join(ORDERS)}")
         started, began = self._clock(), time.perf_counter()
         await self._executor.write_ends()
-        # A cycle that could not be remembered has had its number: decisions are told apart by it.
+        # Decision ids contain the cycle number, so a cycle that could not be saved still uses up its number.
         number = self._cycle = max(await asyncio.to_thread(self._knowledge.next_cycle), self._cycle + 1)
         actors = await self._controller.list_actors()
         nodes = self._nodes(actors, started)
@@ -101,7 +101,7 @@ class MapekLoop:
         try:
             await asyncio.to_thread(self._remember, report)
         except FailedPrecondition as error:
-            # Watching goes on; what is known of this cycle is in its report alone.
+            # Monitoring continues; this cycle exists only in its report.
             report.trouble = error.message
         return report
 
@@ -141,13 +141,13 @@ class MapekLoop:
 
 
 def steady_clock() -> Callable[[], float]:
-    """The time of day as it was at the start, and the time since: a clock that is set anew changes no cool-down."""
+    """Wall-clock time at the start plus monotonic time since, so that resetting the clock changes no cool-down."""
     began, since = time.time(), time.monotonic()
     return lambda: began + time.monotonic() - since
 
 
 class _Commits:
-    """Decisions that start together share one commit."""
+    """Decisions saved at the same time share one commit."""
 
     def __init__(self, knowledge: Knowledge) -> None:
         self._knowledge = knowledge
@@ -155,7 +155,7 @@ class _Commits:
         self._writing = asyncio.Lock()
 
     async def save(self, decision: Decision, *, owed: Mapping[str, Any] | None = None, settled: bool = False) -> None:
-        """Returns when it is on disk, with the rollback that is owed for it, or none any more."""
+        """Returns once the decision is on disk, together with its owed rollback, or with that rollback settled."""
         write = _Write(decision, owed, settled, asyncio.get_running_loop().create_future())
         self._waiting.append(write)
         async with self._writing:
@@ -186,7 +186,7 @@ class _Write:
 
 
 def _contexts(actors: list[ActorInfo], labels: tuple[str, ...]) -> dict[str, str]:
-    """By node: the values of the labels that tell incidents apart."""
+    """The values of the context labels, by node."""
     found: dict[str, str] = {}
     for actor in actors:
         if labels and actor.state is not ActorState.LOST:

@@ -1,4 +1,4 @@
-"""The loop for programs: one controller, one call for one cycle."""
+"""The loop for programs: one controller, one call per cycle."""
 
 import tempfile
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from .types import CycleReport
 
 
 class PARLMAPEKExecutor:
-    """Runs cycles on the fleet of one controller, whose actors have the plug-in mapek. Used with `async with`.
+    """Runs cycles on a controller's fleet, whose actors need the plug-in mapek. Use it with `async with`.
 
     async with PARLController("scheduler:50051") as controller, PARLMAPEKExecutor(controller, config) as executor:
         report = await executor.execute_mapek_cycle(["node-1", "node-2"])
@@ -30,7 +30,7 @@ class PARLMAPEKExecutor:
         self._loops: dict[tuple[str, ...], MapekLoop] = {}
 
     async def execute_mapek_cycle(self, mesh_nodes: Sequence[str] = ()) -> CycleReport:
-        """One cycle over these nodes, or over all that the configuration names; what is decided is remembered."""
+        """Runs one cycle over these nodes, or over those of the configuration, and saves its decisions."""
         if self._knowledge is None or self._config is None:
             raise FailedPrecondition("enter the executor first: async with PARLMAPEKExecutor(controller) as executor")
         nodes = tuple(mesh_nodes)
@@ -41,7 +41,7 @@ class PARLMAPEKExecutor:
 
     async def __aenter__(self) -> Self:
         if self._config is None:
-            # Without a configuration nothing outlives the program.
+            # Without a configuration, the knowledge is temporary.
             from parlmesh.config import load
 
             from .defaults import DEFAULTS

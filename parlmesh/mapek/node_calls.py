@@ -1,4 +1,4 @@
-"""What a loop asks of a node's effector, and how it reads the answer."""
+"""A loop's requests to a node's execute handler, and how it reads the answers."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,36 +15,36 @@ _NEVER_RAN = ("INVALID_PARAMETERS", "HANDLER_ERROR", "QUEUE_TIMEOUT")
 
 @dataclass(slots=True)
 class Done:
-    """How an action ended: done or not, and in words; refused says that nothing was touched."""
+    """How an action ended, with a detail in words; `refused` means that nothing was changed."""
 
     success: bool
     detail: str
     refused: bool = False
     unknown: bool = False
     unconfirmed: bool = False
-    """The node takes it back unless it is confirmed."""
+    """The node undoes it unless it is confirmed."""
     pending: bool = False
-    """The node is about to take it back."""
+    """The node has not undone it yet and will."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCalls:
-    """Of one loop."""
+    """The calls of one loop."""
 
     config: MapekConfig
     owner: str
     ask: Callable[..., Awaitable[Outcome]]
 
     async def do(self, decision: Decision, action: ActionConfig, parameters: Mapping[str, Any], kind: str) -> Done:
-        """The action; without a kind only the node's lease."""
+        """Takes the action; an empty `kind` only takes the node's lease."""
         return await self._call(decision, action, {"action": kind, "parameters": dict(parameters)})
 
     async def undo(self, decision: Decision, action: ActionConfig) -> Done:
-        """The node remembers what it did."""
+        """Undoes the decision's action; the node knows what it did."""
         return await self._call(decision, action, {"action": action.kind, "undo": True})
 
     async def confirm(self, decision: Decision, action: ActionConfig) -> Done:
-        """From now on the node leaves it as it is."""
+        """Confirms the action, so that the node keeps it."""
         return await self._call(decision, action, {"action": action.kind, "confirm": True})
 
     async def _call(self, decision: Decision, action: ActionConfig, wanted: Mapping[str, Any]) -> Done:
@@ -66,7 +66,7 @@ class NodeCalls:
             return Done(False, f"{told}"[:_LONGEST_TEXT], unknown=told is None or told.reason not in _NEVER_RAN)
         if answer.get("refused"):
             return Done(False, str(answer["refused"])[:_LONGEST_TEXT], refused=True)
-        # Only a plain yes is one: a node may answer anything.
+        # Only a literal True counts: a node may answer anything.
         return Done(
             answer.get("done") is True,
             str(answer.get("detail", ""))[:_LONGEST_TEXT],

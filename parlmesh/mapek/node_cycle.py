@@ -1,4 +1,4 @@
-"""One node's way through a cycle: monitor, analyse, plan, execute, each as soon as the one before has answered."""
+"""One node's path through a cycle: monitor, analyse, plan and execute, each after the previous one has answered."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,16 +19,16 @@ from .types import Decision, Health, NodeReport, Symptom
 
 log = get_logger("parlmesh.mapek")
 _MOST_SEEN = 60
-"""Metrics that are kept with a decision, for policies to learn from."""
+"""Most metrics saved with a decision, for policies to learn from."""
 
 
 class Ask(Protocol):
-    """Sends one task to a node, or anywhere, and waits for its outcome no longer than allowed."""
+    """Sends one task to a node, or to any node, and waits at most `seconds` for its outcome."""
 
     def __call__(
         self, kind: str, parameters: Mapping[str, Any], *, node: str = "", seconds: float
     ) -> Awaitable[Outcome]:
-        """The outcome; a deadline that passed is one too."""
+        """The outcome, also when the deadline has passed."""
         ...
 
 
@@ -44,10 +44,10 @@ class Surroundings:
     executor: Executor
     clock: Callable[[], float]
     instance: str
-    """Tells this loop from one of the same name."""
+    """Distinguishes this loop from others of the same name."""
     contexts: Mapping[str, str] = field(default_factory=dict)
     silent: Mapping[str, int] = field(default_factory=dict)
-    """Cycles in a row before this one without an answer, by node."""
+    """Consecutive earlier cycles without an answer, by node."""
     policy: Policy | None = None
     """A trained planner."""
 
@@ -62,7 +62,7 @@ class Journey:
 
     @property
     def stages(self) -> tuple[Callable[[], Awaitable[None]], ...]:
-        """In their order; each does nothing where the one before found nothing to go on with."""
+        """The stages in order; each does nothing when the previous one left nothing to do."""
         return self.monitor, self.analyse, self.plan, self.execute
 
     async def monitor(self) -> None:
@@ -78,7 +78,7 @@ class Journey:
             self.report.why_unknown = str(error)
 
     async def analyse(self) -> None:
-        """Finds the symptoms; a node that is silent for long has one too."""
+        """Finds the symptoms; a node that has not answered for several cycles is one."""
         shared, report = self._shared, self.report
         if report.why_unknown:
             silent = shared.silent.get(report.node, 0) + 1
@@ -113,7 +113,7 @@ class Journey:
             report.health = Health.HEALTHY
 
     async def plan(self) -> None:
-        """Chooses one action for the most urgent symptom that may be acted on; the others are held, with the reason."""
+        """Chooses one action for the most urgent actionable symptom; the others are held, with the reason."""
         shared, report = self._shared, self.report
         now = shared.clock()
         for symptom in most_urgent({each.name: each for each in report.symptoms}):
@@ -127,14 +127,14 @@ class Journey:
                 continue
             if self._planned is not None:
                 decision.reason = (
-                    f"one action at a time on a node; {self._planned[0].action} is for {self._planned[0].symptom.name}"
+                    f"one action at a time per node; {self._planned[0].action} is for {self._planned[0].symptom.name}"
                 )
                 continue
             if await self._choose(decision, rule):
                 self._planned = decision, rule
 
     async def execute(self) -> None:
-        """Does what was chosen."""
+        """Takes the chosen action."""
         if self._planned is not None:
             decision, rule = self._planned
             await self._shared.executor.perform(decision, rule, self.report)
@@ -162,11 +162,11 @@ class Journey:
         outcome = await shared.ask(shared.config.kinds.plan, parameters, seconds=shared.config.node_seconds)
         answer = outcome.value
         if answer is None:
-            decision.reason = f"the plan gave no answer: {outcome.error}"[:LONGEST_TEXT]
+            decision.reason = f"the planner did not answer: {outcome.error}"[:LONGEST_TEXT]
             return False
         action = answer.get("action")
         if not isinstance(action, str) or action not in free:
-            # Whoever planned is a stranger: what the rule does not allow is never done.
+            # Planners are not trusted: an action that the rule does not allow is never taken.
             decision.reason = f"the plan named {str(action)[:100]!r}, which the rule for {rule.symptom} does not allow"
             return False
         decision.action, decision.kind = action, shared.config.actions[action].kind
@@ -176,7 +176,7 @@ class Journey:
         return True
 
     def _by_policy(self, decision: Decision, free: list[str]) -> dict[str, Any]:
-        """The part of a trained policy that is about these actions here."""
+        """The part of a trained policy that concerns these actions in this situation."""
         policy = self._shared.policy
         rule = policy.rules.get(decision.rule) if policy else None
         if rule is None:
@@ -198,7 +198,7 @@ class Journey:
 
 
 def _id(*parts: object) -> str:
-    """Short enough to type, and another for every decision of every loop."""
+    """Short enough to type, and different for every decision of every loop."""
     return sha256(" ".join(map(str, parts)).encode()).hexdigest()[:12]
 
 

@@ -1,4 +1,4 @@
-"""Does what was planned: the lease, the action within its time, the effect measured, and a rollback where it failed."""
+"""Carries out a planned action: takes the lease, acts within the time limit, measures the effect, undoes failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -20,7 +20,7 @@ from .types import Decision, NodeReport, Status
 
 @dataclass(slots=True)
 class Executor:
-    """Of one loop. Decisions, and what undoing them needs, are on disk before anything is sent."""
+    """The executor of one loop. A decision, and what undoing it needs, is on disk before anything is sent."""
 
     config: MapekConfig
     arbiter: Arbiter
@@ -30,14 +30,14 @@ class Executor:
     save: Callable[..., Awaitable[None]]
     clock: Callable[[], float]
     under_way: set[str]
-    """Decisions that are being carried out, or whose end is not written down yet."""
+    """Decisions that are being carried out, or whose end is not saved yet."""
     unwritten: dict[str, tuple[Decision, bool]] = field(default_factory=dict)
-    """Ends that could not be written down, and whether nothing is owed for them any more."""
+    """Decisions whose end could not be saved, and whether their rollback is settled."""
     unmeasured: dict[str, list[tuple[Decision, float]]] = field(default_factory=dict)
-    """Decisions whose effect the next reading of their node shows, with the value before."""
+    """Decisions whose effect will show in the node's next reading, with the value before."""
 
     async def perform(self, decision: Decision, rule: RuleConfig, report: NodeReport) -> None:
-        """From the claim to the outcome."""
+        """Carries out a decision, from the claim to the outcome."""
         refusal = self.arbiter.claim(decision.node, decision.action)
         if refusal:
             decision.reason = f"{decision.action} waits: {refusal}"
@@ -71,7 +71,7 @@ class Executor:
             self.arbiter.release(decision.node, decision.action)
 
     async def write_ends(self) -> None:
-        """Those that a full disk kept from being written; until they are, nobody takes them for left behind."""
+        """Retries saving ends that a full disk prevented; until then these decisions do not count as abandoned."""
         for decision, settled in list(self.unwritten.values()):
             await self._end(decision, settled)
 
@@ -85,7 +85,7 @@ class Executor:
             self.under_way.discard(decision.id)
 
     def measured(self, node: str, metrics: Mapping[str, float], cycle: int) -> list[Decision]:
-        """Completes decisions of earlier cycles with the first reading after them."""
+        """Completes decisions of earlier cycles with the first reading after the action."""
         waiting = self.unmeasured.pop(node, [])
         fresh = [each for each in waiting if each[0].cycle == cycle]
         if fresh:
@@ -100,13 +100,13 @@ class Executor:
         return completed
 
     async def _do(self, decision: Decision, action: ActionConfig) -> tuple[Done, dict[str, Any] | None]:
-        """How it ended, and what is owed should it have to be undone."""
+        """How the action ended, and the rollback owed if it must be undone."""
         parameters = filled(action.parameters, decision.node)
         if self.config.dry_run or action.kind == "dry_run":
             await self._record(decision, None)
             if decision.symptom.name == UNREACHABLE:
                 return Done(True, "a dry run: nothing was done"), None
-            # What the scheduler or a cluster would do is not the node's to know.
+            # The node cannot rehearse an action of the scheduler or a cluster.
             word = "by_fleet_instead_of" if action.kind in self.rollback.fleet else INSTEAD_OF
             said = {word: action.kind, **parameters} if action.kind != "dry_run" else parameters
             return await self.nodes.do(decision, action, said, "dry_run"), None
@@ -138,16 +138,16 @@ class Executor:
             return Done(False, error.message), owed
 
     async def _record(self, decision: Decision, owed: Mapping[str, Any] | None) -> None:
-        """What cannot be written down is not done."""
+        """Saves the decision first; an action that cannot be recorded is not taken."""
         try:
             await self.save(decision, owed=owed)
         except FailedPrecondition as error:
-            raise _Unrecorded(f"nothing is done that cannot be remembered: {error.message}") from error
+            raise _Unrecorded(f"no action is taken without a record: {error.message}") from error
 
     async def _judge(
         self, decision: Decision, action: ActionConfig, done: Done, owed: Mapping[str, Any] | None
     ) -> bool:
-        """The decision's status, by the action's word, then by what is measured; True = nothing is owed any more."""
+        """Sets the decision's status from the action's answer and the measurement; True = no rollback is owed."""
         if self.config.dry_run or action.kind == "dry_run":
             decision.status = Status.DRY_RUN if done.success else Status.FAILED
             decision.error = "" if done.success else done.detail
@@ -162,7 +162,7 @@ class Executor:
         if owed is None:
             return True
         if done.unknown:
-            decision.error += "; it is taken back as soon as the node answers"
+            decision.error += "; it will be undone as soon as the node answers"
             return False
         undone = await self.rollback.undo(decision, action, owed)
         if undone.success:
@@ -178,11 +178,11 @@ class Executor:
         if confirmed.success:
             return True
         decision.status = Status.UNKNOWN
-        decision.error = f"it helped, but was not confirmed in time and is taken back: {confirmed.detail}"
+        decision.error = f"it helped, but was not confirmed in time and will be undone: {confirmed.detail}"
         return False
 
     async def _verified(self, decision: Decision, action: ActionConfig) -> tuple[bool, str]:
-        """Reads the metric again, after the time to settle. No answer is no success."""
+        """Reads the metric again after the settling time. A missing answer is not a success."""
         verify = action.verify
         assert verify is not None
         await asyncio.sleep(verify.after_seconds)

@@ -1,4 +1,4 @@
-"""The plug-in `mapek`: an actor with it can be watched and healed by a loop."""
+"""The plug-in `mapek`: lets a loop monitor and heal an actor's node."""
 
 from parlmesh.plugins import Plugin
 

@@ -1,4 +1,4 @@
-"""Takes back what failed, and what nobody knows the end of: after a restart, and as soon as a silent node answers."""
+"""Undoes actions that failed or ended unknown, also after a restart and as soon as a silent node answers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,23 +19,23 @@ _FINAL = (FailedPrecondition, InvalidInput, NotFound, PermissionDenied)
 
 @dataclass(slots=True)
 class Rollback:
-    """Of one loop."""
+    """The rollbacks of one loop."""
 
     config: MapekConfig
     nodes: NodeCalls
     fleet: Mapping[str, FleetAction]
     save: Callable[..., Awaitable[None]]
     owing: set[str] = field(default_factory=set)
-    """Nodes on which something is still to be taken back; nothing new is done there before."""
+    """Nodes with a pending rollback; no new action is taken there until it is settled."""
 
     def owed(self, decision: Decision, action: ActionConfig, before: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        """What is written down before the action; None = it is never undone."""
+        """The undo information to save before the action; None = the action is never undone."""
         if not action.rollback or (action.kind in self.fleet and before is None):
             return None
         return {"before": before, "parameters": filled(action.parameters, decision.node)}
 
     async def undo(self, decision: Decision, action: ActionConfig, owed: Mapping[str, Any]) -> Done:
-        """By the node, or by who did it."""
+        """Undoes the action on the node, or through the service that took it."""
         if action.kind not in self.fleet:
             return await self.nodes.undo(decision, action)
         try:
@@ -44,12 +44,12 @@ class Rollback:
         except TimeoutError:
             return Done(False, f"not undone within {action.timeout_seconds:g} s", unknown=True)
         except FleetError as error:
-            # What cannot be undone will not be by asking again; who could not be reached may be later.
+            # Errors in _FINAL will not go away; a service that could not be reached may answer later.
             return Done(False, error.message, unknown=not isinstance(error, _FINAL))
         return Done(True, told)
 
     async def settle(self, owed: Owed) -> None:
-        """Tries once for each; what gets no answer stays owed."""
+        """Tries each rollback once; those without an answer stay owed."""
         self.owing = {decision.node for decision, _ in owed}
         await asyncio.gather(*(self._settled(decision, undo) for decision, undo in owed))
 
@@ -66,14 +66,14 @@ class Rollback:
         decision.status = Status.ROLLED_BACK if done.success else Status.UNKNOWN
         why = decision.error or "the loop ended before there was an answer"
         decision.error = f"{why}; rollback: {done.detail}"[:1000]
-        # Unless this is written down it stays owed, and asking again changes nothing.
+        # If this cannot be saved, the rollback stays owed; repeating it is harmless.
         with suppress(FailedPrecondition):
             await self.save(decision, settled=True)
             self.owing.discard(decision.node)
 
 
 def filled(parameters: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """With the node's name in its places."""
+    """The parameters with {node} replaced by the node's name."""
     return {
         key: value.replace("{node}", node) if isinstance(value, str) else value for key, value in parameters.items()
     }

@@ -1,4 +1,4 @@
-"""What the tasks of the four phases are given, checked before anything is done with it."""
+"""Parameters of the four phases' tasks, validated before use."""
 
 from typing import Any, TypeVar
 
@@ -11,11 +11,11 @@ from .node.analysis import MOST_METRICS
 from .planning.trained_planner import MOST_FEATURES, ActionModel
 
 INSTEAD_OF = "instead_of"
-"""Among the parameters of a dry run: the action that it stands for."""
+"""Parameter of a dry run: the action it stands for."""
 
 
 class TaskParameters(BaseModel):
-    """Of every phase."""
+    """Common to all phases."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -29,11 +29,11 @@ class MonitorParameters(TaskParameters):
 
 
 class AnalyseParameters(TaskParameters):
-    """One reading, and what it is held against."""
+    """One reading, and the thresholds and detectors that check it."""
 
     loop: str = Field(min_length=1, max_length=200)
     reading: str = Field(min_length=1, max_length=200)
-    """Names the reading; the same one again changes nothing."""
+    """Identifies the reading; repeating it changes nothing."""
     metrics: dict[str, float] = Field(max_length=MOST_METRICS)
     thresholds: tuple[ThresholdConfig, ...] = ()
     detection: DetectionConfig = DetectionConfig()
@@ -46,7 +46,7 @@ class PlanParameters(TaskParameters):
     seed: str
     candidates: tuple[dict[str, Any], ...] = Field(min_length=1, max_length=100)
     models: dict[str, ActionModel] = Field(default_factory=dict, max_length=100)
-    """Of a trained policy, by action."""
+    """Models of a trained policy, by action."""
     features: tuple[float, ...] = Field(default=(), max_length=MOST_FEATURES)
 
 
@@ -63,18 +63,18 @@ class ExecuteParameters(TaskParameters):
     undo: bool = False
     """Undo what this decision did."""
     rollback: bool = True
-    """It may be undone: by the loop, and by the node when the loop is gone."""
+    """Whether it may be undone, by the loop or, when the loop is gone, by the node."""
     confirm: bool = False
-    """What this decision did stands."""
+    """Confirm what this decision did."""
     confirm_seconds: float = Field(default=0.0, ge=0, le=86_400)
-    """The node undoes what is not confirmed within so long; 0 = it stands at once."""
+    """The node undoes the action if it is not confirmed within this time; 0 = no confirmation needed."""
 
 
 P = TypeVar("P", bound=TaskParameters)
 
 
 def parsed(model: type[P], kind: str, parameters: dict[str, Any]) -> P:
-    """InvalidInput names the first that is wrong."""
+    """The validated parameters; InvalidInput names the first invalid one."""
     try:
         return model.model_validate(parameters)
     except ValidationError as error:

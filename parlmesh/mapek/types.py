@@ -1,4 +1,4 @@
-"""What travels between the phases of a cycle."""
+"""The types passed between the phases of a cycle."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -9,7 +9,7 @@ from .config import Severity
 
 
 class Health(StrEnum):
-    """What a cycle knows of a node. A missing answer is UNKNOWN, never HEALTHY."""
+    """A node's health in one cycle. A missing answer is UNKNOWN, never HEALTHY."""
 
     HEALTHY = "healthy"
     SICK = "sick"
@@ -22,12 +22,12 @@ class Status(StrEnum):
     HELD = "held"
     """Nothing was done; `reason` says why."""
     STARTED = "started"
-    """Written down before anything is sent; one that stays so belongs to a loop that died."""
+    """Recorded before anything is sent; a decision that stays here belongs to a loop that died."""
     DRY_RUN = "dry run"
     """It would have been done."""
     WORKED = "worked"
     FAILED = "failed"
-    """The action failed or did not help, and stands or could not be undone."""
+    """The action failed or did not help, and was not or could not be undone."""
     ROLLED_BACK = "rolled back"
     """The action failed or did not help, and was undone."""
     UNKNOWN = "unknown"
@@ -36,7 +36,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """Something wrong on a node: by a threshold, by a detector, or by silence."""
+    """A problem on a node, found by a threshold, by a detector or from missing answers."""
 
     name: str
     metric: str
@@ -45,39 +45,39 @@ class Symptom:
     severity: Severity
     why: str
     present: bool = True
-    """The reading is past its limit now; False while it has not yet come back far enough."""
+    """The current reading is past the limit; False while it is recovering but has not cleared yet."""
     fresh: bool = True
-    """Raised in this cycle; False while it lasts, and when it comes back after a short while."""
+    """Raised in this cycle; False while it lasts, and when it returns shortly after ending."""
     steady: bool = True
-    """It was past its limit in all of the last readings, so that acting again is no answer to noise."""
+    """All recent readings were past the limit, so acting again does not react to noise."""
     flapping: bool = False
-    """It comes and goes too often to be acted on."""
+    """It comes and goes too often to act on."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a task's parameters and the knowledge."""
+        """The JSON form for task parameters and the knowledge."""
         return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One allowed action, and what is known of it for this symptom."""
+    """One allowed action and its record for this symptom."""
 
     action: str
     tries: float = 0.0
     successes: float = 0.0
     mean_seconds: float = 0.0
-    """To the end of a successful try."""
+    """Mean duration of a successful try."""
     failures: int = 0
-    """In a row on the node at hand, for this symptom."""
+    """Consecutive failures on this node for this symptom."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For a task's parameters."""
+        """The JSON form for task parameters."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class Decision:
-    """One choice for one symptom of one node, with all that explains it."""
+    """One choice for one symptom of one node, with everything that explains it."""
 
     id: str
     cycle: int
@@ -86,7 +86,7 @@ class Decision:
     action: str = ""
     kind: str = ""
     rule: str = ""
-    """The symptom pattern of the rule that applied; what worked is learnt by it."""
+    """The symptom pattern of the rule that applied; the learned planner groups outcomes by it."""
     context: str = ""
     reason: str = ""
     """Why this action, or why none."""
@@ -111,7 +111,7 @@ class NodeReport:
     decisions: list[Decision] = field(default_factory=list)
     why_unknown: str = ""
     missing: Mapping[str, str] = field(default_factory=dict)
-    """Probes that gave no answer, and why: unknown, not healthy."""
+    """Probes that gave no answer, and why; without other symptoms they make the node unknown, not healthy."""
 
 
 @dataclass(slots=True)
@@ -123,18 +123,18 @@ class CycleReport:
     seconds: float
     nodes: list[NodeReport]
     trouble: str = ""
-    """Why the cycle could not be remembered."""
+    """Why the cycle could not be saved."""
 
     def of(self, health: Health) -> list[NodeReport]:
-        """The nodes of that health, by name."""
+        """The nodes with that health, in the report's order."""
         return [node for node in self.nodes if node.health is health]
 
     @property
     def decisions(self) -> list[Decision]:
-        """All of the cycle, held ones included."""
+        """All decisions of the cycle, including held ones."""
         return [decision for node in self.nodes for decision in node.decisions]
 
     @property
     def actions(self) -> list[Decision]:
-        """What was done, or would have been."""
+        """Decisions that were carried out, or would have been in a real run."""
         return [decision for decision in self.decisions if decision.status is not Status.HELD]

@@ -1,4 +1,4 @@
-"""Streaming detectors: one value at a time, bounded work for each, no look-ahead, states that are plain JSON."""
+"""Streaming detectors: one value at a time, bounded work per value, no look-ahead, state as plain JSON."""
 
 from .ensemble import DETECTORS, QUIET, VOTERS, Reading, Watch
 

@@ -1,4 +1,4 @@
-"""The ensemble on one metric: detectors vote, and an alarm is a vote that stands out from the last ones."""
+"""The ensemble on one metric: detectors vote, and a mean vote above all recent ones raises an alarm."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -17,37 +17,37 @@ DETECTORS: Mapping[str, type[Detector]] = {
     each.name: each for each in (Ewma, Extremes, HalfSpace, PageHinkley, RobustZ, Seasonal)
 }
 VOTERS = ("robust_z", "ewma", "seasonal", "extremes", "half_space")
-"""Page–Hinkley tells slow shifts, long after their beginning; its vote makes the ensemble later, so it is not asked."""
+"""Without Page–Hinkley: it detects slow shifts long after they begin, and its vote would delay the ensemble."""
 QUIET = 432
-"""Readings whose votes an alarm must exceed: with one each five minutes, a day and a half, so that what comes every day
-is told once."""
+"""Recent readings whose votes an alarm must exceed. At one per five minutes this is a day and a half, so a daily
+pattern is reported once."""
 FURTHEST = 100.0
-"""Times the largest value so far, or 1, beyond which a value teaches no more: one broken counter must not hide all that
-comes after it."""
+"""Values are clipped to this multiple of the largest value so far (or of 1): one broken counter must not hide all later
+values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the ensemble says of one value."""
+    """The ensemble's result for one value."""
 
     score: float
     """Mean vote, 0 to 1."""
     alarm: bool
     voters: str
-    """Those with the highest votes, in words."""
+    """The two highest votes, as text."""
 
 
 class Quiet:
-    """Tells whether a score is higher than all of the last ones. Amortised constant work for each."""
+    """Tells whether a score exceeds all recent ones. Amortised constant work per score."""
 
     def __init__(self, readings: int, count: int = 0, highest: list[tuple[int, float]] | None = None) -> None:
         self._readings = readings
         self.count = count
-        # Falling scores with their numbers: the first is the highest of the last readings.
+        # Decreasing scores with their numbers; the first is the highest of the recent readings.
         self.highest = deque(highest or [])
 
     def broken_by(self, score: float) -> bool:
-        """Whether the score stands out; it is remembered either way."""
+        """Whether the score exceeds all recent ones; it is remembered either way."""
         highest = self.highest
         self.count += 1
         while highest and highest[0][0] < self.count - self._readings:
@@ -75,7 +75,7 @@ class Watch:
         self._probation, self._threshold = probation, threshold
 
     def update(self, time: float, value: float) -> Reading:
-        """Judges the value, then learns it."""
+        """Scores the value, then learns it."""
         if self._largest is not None:
             bound = FURTHEST * max(self._largest, 1.0)
             value = min(max(value, -bound), bound)
@@ -88,7 +88,7 @@ class Watch:
         return Reading(score, alarm, " and ".join(f"{name} {votes[name]:.2f}" for name in loud))
 
     def state(self) -> dict[str, Any]:
-        """JSON."""
+        """The state as JSON."""
         return {
             "detectors": {name: detector.state() for name, detector in self._detectors.items()},
             "count": self._quiet.count,
@@ -106,7 +106,7 @@ class Watch:
         threshold: float = 0.34,
         quiet: int = QUIET,
     ) -> Self:
-        """As it was; a voter without a state begins anew."""
+        """The watch with that state; a voter without a saved state starts fresh."""
         states = (state or {}).get("detectors", {})
         highest = [(int(number), float(score)) for number, score in (state or {}).get("highest", [])]
         return cls(

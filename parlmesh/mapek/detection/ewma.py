@@ -11,7 +11,7 @@ _HALF = 6.0
 
 
 class Ewma:
-    """Mean and variance of the last fifty values or so."""
+    """Exponentially weighted mean and variance over about the last fifty values."""
 
     name: ClassVar[str] = "ewma"
 
@@ -25,7 +25,7 @@ class Ewma:
         if self._count >= LEAST:
             score = score_of(abs(away) / (math.sqrt(self._variance) + EPSILON), _HALF)
         self._count += 1
-        # The first values weigh alike, so that the mean begins as a mean.
+        # The first values get equal weights, so that the estimate starts as a plain mean.
         weight = max(WEIGHT, 1.0 / self._count)
         self._mean += weight * away
         self._variance = (1.0 - weight) * (self._variance + weight * away * away)

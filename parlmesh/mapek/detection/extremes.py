@@ -1,4 +1,4 @@
-"""Extremes: how far a value lies beyond everything that was ever seen, in widths of what was seen."""
+"""Extremes: how far a value lies outside the range seen so far, in widths of that range."""
 
 from typing import Any, ClassVar, Self
 
@@ -9,7 +9,7 @@ _HALF = 0.25
 
 
 class Extremes:
-    """Lowest and highest value so far. A record is told once; the next must go beyond it."""
+    """Lowest and highest value so far. A record scores once; the next must exceed it."""
 
     name: ClassVar[str] = "extremes"
 

@@ -1,4 +1,4 @@
-"""Half-space trees (Tan, Ting & Liu 2011): how empty the corner of the space is in which a value lies."""
+"""Half-space trees (Tan, Ting & Liu 2011): how empty the region of space around a value is."""
 
 from functools import lru_cache
 from typing import Any, ClassVar, Self
@@ -7,22 +7,22 @@ import numpy as np
 
 TREES, DEPTH, WINDOW = 15, 6, 250
 FEATURES = 3
-"""The value, its change, and the mean of the last few."""
+"""The value, its change and a smoothed value."""
 _SMOOTH = 0.2
 _LEAVES = 1 << DEPTH
 _SIZE = 2 * _LEAVES
 _SMALL = 0.1 * WINDOW
-"""A corner with fewer values is not divided further."""
+"""A region with fewer values is not divided further."""
 
 
 @lru_cache(maxsize=1)
 def _trees() -> list[tuple[list[int], list[float]]]:
-    """Feature and cut of every inner corner of each tree: the same on every node, by a fixed seed."""
+    """Feature and cut of every inner node of each tree; a fixed seed makes them the same everywhere."""
     rng = np.random.default_rng(0)
     features = rng.integers(0, FEATURES, (TREES, _LEAVES))
     cuts = np.zeros((TREES, _LEAVES))
     for tree in range(TREES):
-        # Each tree sees the space a little shifted, as in the paper.
+        # Each tree covers a slightly shifted space, as in the paper.
         centre = rng.uniform(0.0, 1.0, FEATURES)
         reach = 2.0 * np.maximum(centre, 1.0 - centre)
         low, high = {1: centre - reach}, {1: centre + reach}
@@ -38,7 +38,7 @@ def _trees() -> list[tuple[list[int], list[float]]]:
 
 
 class HalfSpace:
-    """Counts of the last window judge; those of the present one take their place when it is full."""
+    """Scores against the counts of the last full window; the current window replaces it once full."""
 
     name: ClassVar[str] = "half_space"
 
@@ -63,7 +63,7 @@ class HalfSpace:
         return score
 
     def _descend(self, point: tuple[float, ...], *, judged: bool) -> float:
-        """Counts the point in every corner on its way down, and sums what the corners say."""
+        """Counts the point in every region on its way down and returns the mean score over the trees."""
         total = 0.0
         for (features, cuts), reference, latest in zip(_trees(), self._reference, self._latest, strict=True):
             corner, depth, ended = 1, 0, not judged
@@ -84,7 +84,7 @@ class HalfSpace:
 
     @classmethod
     def restored(cls, state: dict[str, Any] | None) -> Self:
-        """From those."""
+        """From the numbers and tables."""
         if state:
             return cls(list(state["numbers"]), _copied(state["reference"]), _copied(state["latest"]))
         return cls([0, 0.0, 0.0, 0.0, 0.0], _empty(), _empty())

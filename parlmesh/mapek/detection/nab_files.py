@@ -1,4 +1,4 @@
-"""Series of the Numenta Anomaly Benchmark from a folder, and what each detector makes of them."""
+"""Reads series of the Numenta Anomaly Benchmark from a folder and scores each detector on them."""
 
 import csv
 import json
@@ -25,7 +25,7 @@ _GAUSSIAN_VALUES, _GAUSSIAN_LEAST = 288, 10
 
 @dataclass(frozen=True, slots=True)
 class NabFile:
-    """Times in Unix seconds, values, and the windows as first and last row."""
+    """Times in Unix seconds, values, and anomaly windows as (first row, last row)."""
 
     name: str
     times: Array
@@ -34,7 +34,7 @@ class NabFile:
 
 
 def read_files(folder: Path) -> list[NabFile]:
-    """Every series that windows.json names."""
+    """Every series listed in windows.json."""
     listed = folder / "windows.json"
     if not listed.exists():
         raise NotFound(f"there is no {listed}; it names the series and their windows")
@@ -58,8 +58,8 @@ def _file(folder: Path, name: str, windows: Any) -> NabFile:
 
 
 def score_table(files: list[NabFile]) -> list[dict[str, Any]]:
-    """NAB's standard score of each detector alone, of the ensemble and of a windowed Gaussian, all after the same quiet
-    time; thresholds of each file from the others. With recall, false alarms a day and microseconds a point."""
+    """NAB's standard score of each detector alone, of the ensemble and of a windowed Gaussian, all with the same quiet
+    time. Each file's threshold comes from the others. With recall, false alarms per day and microseconds per point."""
     alone = {name: _watched((name,)) for name in sorted(DETECTORS)}
     rows = [_row(name, make, files) for name, make in alone.items()]
     rows.append(_row("ensemble", _watched(VOTERS), files))
@@ -81,7 +81,7 @@ def _watched(voters: tuple[str, ...]) -> Callable[[], Callable[[float, float], f
 
 
 def _gaussian() -> Callable[[float, float], float]:
-    """NAB's own baseline: the tail of the normal distribution of the last values."""
+    """NAB's own baseline: the tail probability under a normal distribution fitted to the last values."""
     values: deque[float] = deque(maxlen=_GAUSSIAN_VALUES)
     quiet = Quiet(QUIET)
 

@@ -1,4 +1,4 @@
-"""Page–Hinkley: small shifts of the mean that add up, up or down."""
+"""Page–Hinkley: detects small shifts of the mean, up or down, by accumulating them."""
 
 import math
 from typing import Any, ClassVar, Self
@@ -8,15 +8,15 @@ from .detector import EPSILON, score_of
 WEIGHT = 0.005
 LEAST = 100
 DRIFT = 0.25
-"""Standard deviations that a value may be off without adding up."""
+"""Deviation, in standard deviations, that does not accumulate."""
 FORGET = 0.999
 _LARGEST_STEP = 4.0
-"""One outlier is no shift."""
+"""Limits a single value's contribution: one outlier is not a shift."""
 _HALF = 60.0
 
 
 class PageHinkley:
-    """Two sums of standardised distances, each never below zero; a shift that was told begins anew."""
+    """Two sums of standardised distances, one per direction, which decay and never fall below zero."""
 
     name: ClassVar[str] = "page_hinkley"
 

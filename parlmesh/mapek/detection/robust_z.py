@@ -9,14 +9,14 @@ from .detector import EPSILON, score_of
 WINDOW = 288
 LEAST = 30
 _DEVIATIONS = 1.4826
-"""Median absolute deviations of a normal distribution in one standard deviation."""
+"""Median absolute deviations per standard deviation, for a normal distribution."""
 _FLOOR = 0.01
-"""Of the window's range: a series that hardly moves has a deviation of zero."""
+"""Least spread as a share of the window's range: a series that hardly moves has a deviation of zero."""
 _HALF = 6.0
 
 
 class RobustZ:
-    """The window is kept by time and sorted; the deviation is that of the quartiles, which needs no second sort."""
+    """Keeps the window both by time and sorted. The spread comes from the quartiles, which needs no second sort."""
 
     name: ClassVar[str] = "robust_z"
 
@@ -36,7 +36,7 @@ class RobustZ:
     def _z(self, value: float) -> float:
         ordered = self._sorted
         count = len(ordered)
-        # Half the distance of the quartiles is the median absolute deviation where both sides are alike.
+        # For a symmetric distribution, half the interquartile range is the median absolute deviation.
         spread = (ordered[count * 3 // 4] - ordered[count // 4]) / 2 * _DEVIATIONS
         return (value - ordered[count // 2]) / (spread + _FLOOR * (ordered[-1] - ordered[0]) + EPSILON)
 

@@ -1,4 +1,4 @@
-"""Seasonal: the distance from what is usual at this time of the day."""
+"""Seasonal: the distance from the usual value at this time of day."""
 
 import math
 from typing import Any, ClassVar, Self
@@ -8,15 +8,15 @@ from .detector import EPSILON, score_of
 BINS = 48
 WEIGHT = 0.02
 LEAST = 18
-"""Values of a part of the day before it is judged."""
+"""Values that a part of the day needs before it is scored."""
 _DAY_SECONDS = 86_400
 _FLOOR = 0.1
-"""Of the deviation over the whole day: a part of the day that hardly varies is not judged by that alone."""
+"""Share of the whole day's deviation added to the spread, for parts of the day that hardly vary."""
 _HALF = 6.0
 
 
 class Seasonal:
-    """Mean and variance of each half hour, exponentially weighted; and over the whole day."""
+    """Exponentially weighted mean and variance, per half hour and over the whole day."""
 
     name: ClassVar[str] = "seasonal"
 
@@ -24,7 +24,7 @@ class Seasonal:
         self._bins, self._whole = bins, whole
 
     def update(self, time: float, value: float) -> float:
-        """0 until this part of the day was seen often enough."""
+        """0 until this part of the day has enough values."""
         part = self._bins[int(time % _DAY_SECONDS) * BINS // _DAY_SECONDS]
         count, mean, variance = part
         score = 0.0

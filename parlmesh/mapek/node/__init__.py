@@ -1,1 +1,1 @@
-"""What runs on the managed node: sensors, probes, analysis, actions, and the state that survives a restart."""
+"""Code that runs on the managed node: sensors, probes, analysis, actions, and the state that survives a restart."""

@@ -1,4 +1,4 @@
-"""From one reading of a node to its symptoms: thresholds, then detectors. Pure; the states come in and go out."""
+"""Derives a node's symptoms from one reading: thresholds, then detectors. Pure; states are passed in and returned."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,9 +18,9 @@ def analyse(
     states: Mapping[str, Any],
     time: float,
 ) -> tuple[dict[str, Any], list[Symptom], dict[str, float]]:
-    """The states that changed, the symptoms that stand, and the detectors' scores by metric.
+    """The changed states, the current symptoms, and the detectors' scores by metric.
 
-    A metric that is missing changes no state: what was a symptom is still one for the next reading.
+    A missing metric changes no state: an active symptom is still active at the next reading.
     """
     changed: dict[str, Any] = {}
     symptoms: dict[str, Symptom] = {}

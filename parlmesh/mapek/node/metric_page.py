@@ -1,4 +1,4 @@
-"""Reads one page of Prometheus metrics. Whoever serves it may be slow, endless or lying: time and bytes are bounded."""
+"""Reads one page of Prometheus metrics. The server may be slow, endless or malicious: time and bytes are bounded."""
 
 import asyncio
 import math
@@ -11,7 +11,7 @@ from parlmesh.errors import InvalidInput
 from ..config import matches
 
 PAGE_SECONDS = 3.0
-"""For the whole page."""
+"""Time limit for the whole page."""
 LARGEST_PAGE_BYTES = 4 << 20
 MOST_SAMPLES = 200
 _LONGEST_NAME = 200
@@ -19,13 +19,13 @@ _CHUNK_BYTES = 1 << 16
 
 
 async def read_page(address: str, kept: Sequence[str]) -> dict[str, float]:
-    """The samples that are kept, by name with labels; ValueError or OSError say why there are none."""
+    """The wanted samples, by name with labels; raises ValueError or OSError when the page cannot be read."""
     body = await _body(address)
     return await asyncio.to_thread(_samples, body, kept)
 
 
 async def _body(address: str) -> bytes:
-    # HTTP/1.0 without a library: no redirect is followed, nothing is unpacked, and one deadline covers it all.
+    # HTTP/1.0 without a library: no redirects, no decompression, and one deadline for everything.
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.hostname or not address.isprintable() or " " in address:
         raise InvalidInput(f"a Prometheus page must be an http or https address, got {address!r}")
@@ -62,7 +62,7 @@ def _samples(body: bytes, kept: Sequence[str]) -> dict[str, float]:
     from prometheus_client.parser import text_string_to_metric_families
 
     beginnings = tuple({pattern.removesuffix("*").partition("{")[0] for pattern in kept})
-    # Only lines that can be wanted are parsed: a page of millions of others costs a look at each.
+    # Parse only lines that may match: millions of others cost one prefix check each.
     lines = [line for line in body.decode(errors="replace").splitlines() if beginnings and line.startswith(beginnings)]
     found: dict[str, float] = {}
     for family in text_string_to_metric_families("\n".join(lines) + "\n"):

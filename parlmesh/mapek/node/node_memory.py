@@ -1,4 +1,4 @@
-"""What a node remembers between tasks and over restarts: readings' states, the lease, and what was done already."""
+"""A node's memory between tasks and over restarts: detector and threshold states, the lease, past answers, actions."""
 
 import json
 import re
@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS deeds (
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Who may act on the node, and for how long from now."""
+    """Which loop may act on the node, and for how long from now."""
 
     granted: bool
     owner: str
@@ -48,22 +48,22 @@ class Lease:
 
 
 class NodeState:
-    """One SQLite file for each node; several actors of one node share it. Every change is one transaction."""
+    """One SQLite file per node, shared by its actors. Every change is one transaction."""
 
     def __init__(self, folder: Path, node: str, clock: Callable[[], float] = time.monotonic) -> None:
         readable = re.sub(r"[^A-Za-z0-9_-]", "_", node)[:60]
-        # The name comes with a task, so it never becomes a path as it is.
+        # The name comes from a task, so it is never used as a path unchanged.
         self._file = folder / f"{readable}-{sha256(node.encode()).hexdigest()[:12]}.sqlite"
         self._clock = clock
 
     def answered(self, answer_id: str) -> dict[str, Any] | None:
-        """What a task of this id answered before, if it did."""
+        """The stored answer of a task with this id, if there is one."""
         with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
         return _object(row[0]) if row else None
 
     def answer(self, answer_id: str, answer: dict[str, Any]) -> None:
-        """Remembered for a repetition of the task."""
+        """Stores the answer, in case the task runs again."""
         with self.transaction() as database:
             _keep(database, answer_id, answer)
 
@@ -73,9 +73,9 @@ class NodeState:
         answer_id: str,
         change: Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]],
     ) -> dict[str, Any]:
-        """Takes the states of a loop one reading further, once for each id, and gives the answer.
+        """Advances a loop's states by one reading, once per id, and returns the answer.
 
-        `change` gets the states by name and returns those that changed, and the answer.
+        `change` gets the states by name and returns the changed ones and the answer.
         """
         with self.transaction() as database:
             row = database.execute("SELECT answer FROM answers WHERE id = ?", (answer_id,)).fetchone()
@@ -92,7 +92,7 @@ class NodeState:
         return answer
 
     def acquire(self, owner: str, seconds: float) -> Lease:
-        """Takes or renews the lease, or says who has it."""
+        """Takes or renews the lease, or tells who holds it."""
         with self.transaction() as database:
             now, boot = self._clock(), boot_id()
             row = database.execute("SELECT owner, until, boot, fence FROM lease").fetchone()
@@ -105,16 +105,16 @@ class NodeState:
         return Lease(True, owner, seconds, fence)
 
     def now(self) -> float:
-        """Of the clock that deadlines are told by."""
+        """The time on the clock that deadlines use."""
         return self._clock()
 
     def exists(self) -> bool:
-        """Whether anything was ever remembered."""
+        """Whether the node's file exists."""
         return self._file.exists()
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[sqlite3.Connection]:
-        """What is read in it is still true when it is written; a durable one survives a power cut too."""
+        """Holds the write lock from the first read to the commit; `durable` also survives a power cut."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with closing(sqlite3.connect(self._file, timeout=_WAIT_SECONDS, isolation_level=None)) as database:
@@ -136,7 +136,7 @@ class NodeState:
 
 
 def _value(text: object) -> Any:
-    """None for what a damaged file has instead: it is forgotten, and nothing else."""
+    """None for a damaged value: only that value is forgotten."""
     try:
         return json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -151,13 +151,13 @@ def _object(text: object) -> dict[str, Any] | None:
 def _changed(
     change: Callable[[dict[str, Any]], tuple[dict[str, Any], dict[str, Any]]], states: dict[str, Any], file: Path
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """States that nothing can be made of cost what was learnt, and no reading."""
+    """Starts with empty states when the saved ones are damaged: the learned values are lost, the reading is not."""
     try:
         return change(states)
     except Exception as error:
         if not states:
             raise
-        log.error("node_states_damaged", path=str(file), error=repr(error)[:300], advice="the detectors begin anew")
+        log.error("node_states_damaged", path=str(file), error=repr(error)[:300], advice="the detectors start over")
         return change({})
 
 
@@ -167,7 +167,7 @@ def _keep(database: sqlite3.Connection, answer_id: str, answer: dict[str, Any]) 
 
 
 def boot_id() -> str:
-    """A monotonic clock begins anew with the machine, and no lease of before stands."""
+    """Identifies this boot: the monotonic clock restarts with the machine, so leases of an earlier boot are void."""
     try:
         return _BOOT.read_text().strip()
     except OSError:

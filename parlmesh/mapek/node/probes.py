@@ -1,4 +1,4 @@
-"""Round trips to neighbours and services, and metric pages of others. What does not answer is missing, and why."""
+"""Round trips to neighbours and services, and metric pages. A target that does not answer is missing, with a reason."""
 
 import asyncio
 import re
@@ -16,7 +16,7 @@ _TIMES = re.compile(rb"time=([0-9.]+) ms")
 
 
 async def round_trips(neighbours: Mapping[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """rtt_ms.NAME, the median of three, and loss_percent.NAME. All lost is a loss of 100, and a round trip missing."""
+    """rtt_ms.NAME, the median of three, and loss_percent.NAME. If all are lost, loss is 100 and rtt_ms is missing."""
     names = list(neighbours)
     found = await asyncio.gather(*(_times(neighbours[name]) for name in names))
     metrics: dict[str, float] = {}
@@ -26,7 +26,7 @@ async def round_trips(neighbours: Mapping[str, str]) -> tuple[dict[str, float], 
         if times:
             metrics[f"rtt_ms.{name}"] = sorted(times)[len(times) // 2]
         else:
-            missing[f"rtt_ms.{name}"] = f"{neighbours[name]} answered none of {TRIES}"
+            missing[f"rtt_ms.{name}"] = f"{neighbours[name]} answered none of {TRIES} tries"
     return metrics, missing
 
 
@@ -53,7 +53,7 @@ async def _connected(host: str, port: int) -> float | None:
 
 
 async def _pinged(host: str) -> list[float]:
-    """By the system's own command: raw sockets need rights that an actor should not have."""
+    """Uses the system's ping command: raw sockets need privileges that an actor should not have."""
     process = await asyncio.create_subprocess_exec(
         "ping", "-n", "-c", str(TRIES), "-i", "0.2", "-W", f"{_SECONDS:g}", host,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -75,7 +75,7 @@ def _host(text: str) -> str:
 
 
 async def pages(addresses: Mapping[str, str], kept: Sequence[str]) -> tuple[dict[str, float], dict[str, str]]:
-    """NAME:SAMPLE of every Prometheus page; labels as in the page, e.g. api:requests_total{code="500"}."""
+    """NAME:SAMPLE from every Prometheus page, with the page's labels, e.g. api:requests_total{code="500"}."""
     names = list(addresses)
     found = await asyncio.gather(*(read_page(addresses[name], kept) for name in names), return_exceptions=True)
     metrics: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""The node's own numbers, read by psutil. Rates are over the time since the last reading."""
+"""The node's own metrics, read with psutil. Rates are over the time since the last reading."""
 
 import os
 import time
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 FIRST_SECONDS = 0.1
-"""Between the two readings of a sensor that has none before."""
+"""Time between the first two readings of a new sensor."""
 
 
 class Counters(NamedTuple):
-    """Numbers that only grow."""
+    """Counters that only grow."""
 
     time: float
     busy: float
@@ -25,19 +25,19 @@ class Counters(NamedTuple):
 
 @dataclass
 class Sensors:
-    """Keeps the last reading, so that the next one knows what changed."""
+    """Keeps the last reading, from which the next computes rates."""
 
     last: Counters | None = None
 
     def first(self) -> bool:
-        """Takes a first reading where there is none; the caller waits a moment then."""
+        """Takes a first reading if there is none; True tells the caller to wait FIRST_SECONDS."""
         if self.last is not None:
             return False
         self.last = _counters()
         return True
 
     def read(self, disks: tuple[str, ...], services: tuple[str, ...]) -> tuple[dict[str, float], dict[str, str]]:
-        """Metrics by name, and what could not be read with the reason."""
+        """Metrics by name, and unreadable ones with the reason."""
         import psutil
 
         before, now = self.last or _counters(), _counters()

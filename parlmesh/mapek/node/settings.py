@@ -1,4 +1,4 @@
-"""What a node's operator lets loops do there. Without a file nothing real is allowed, only dry runs."""
+"""What a node's operator allows loops to do there. Without a file, only dry runs are allowed."""
 
 import os
 from functools import lru_cache
@@ -10,23 +10,23 @@ from parlmesh.config import Config, load
 from parlmesh.errors import PermissionDenied
 
 VARIABLE = "PARLMESH_MAPEK_NODE"
-"""Names the YAML file of these settings."""
+"""Environment variable that names the YAML file with these settings."""
 
 
 class NodeConfig(Config):
-    """Of one node; the file belongs to its operator and no task can change it."""
+    """Settings of one node; the file belongs to its operator, and no task can change it."""
 
     state: Path | None = None
-    """Folder of detectors' states and leases; null = parlmesh/mapek in the user's state folder."""
+    """Folder for detector states and leases; null = parlmesh/mapek in the user's state folder."""
     allow: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """By kind of action the targets it may touch: units, process names, destinations; "*" = any."""
+    """Allowed targets by kind of action: units, process names, destinations; "*" = any."""
     processes: dict[str, tuple[str, ...]] = Field(default_factory=dict)
-    """How restart_process starts what it ended, by name; none = whatever supervises it does."""
+    """Command with which restart_process starts a process again, by name; none = its supervisor restarts it."""
     actions: dict[str, str] = Field(default_factory=dict)
-    """Actions of one's own: kind = "module:attribute"."""
+    """Your own actions: kind = "module:attribute"."""
 
     def folder(self) -> Path:
-        """Where the state lies."""
+        """The folder that holds the state."""
         if self.state is not None:
             return self.state
         base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
@@ -44,7 +44,7 @@ class NodeConfig(Config):
 
 
 def node_settings() -> NodeConfig:
-    """From the file that the environment names; read once for each file."""
+    """The settings from the file named by the environment variable; each file is read once."""
     return _read(os.environ.get(VARIABLE, ""))
 
 

@@ -1,4 +1,4 @@
-"""When a reading is a symptom: a level with hysteresis, and a guard against metrics that come and go."""
+"""When a reading is a symptom: a level with hysteresis, and a guard against flapping metrics."""
 
 import itertools
 from collections.abc import Mapping
@@ -9,13 +9,13 @@ from ..types import Symptom
 
 REMEMBERED = 20
 STEADY = 8
-"""Readings in a row past the level before a symptom that was acted on is acted on again."""
+"""Consecutive readings past the level before a symptom that was acted on is acted on again."""
 FLAPPING = 4
-"""Crossings of the level among the remembered readings from which a symptom is not acted on."""
+"""Crossings of the level among the remembered readings at which a symptom counts as flapping."""
 
 
 def clear_level(threshold: ThresholdConfig) -> float:
-    """Where the symptom ends."""
+    """The level at which the symptom ends."""
     if threshold.clear is not None:
         return threshold.clear
     level = threshold.above if threshold.above is not None else threshold.below
@@ -33,9 +33,9 @@ def is_beyond(threshold: ThresholdConfig, value: float) -> bool:
 def next_state(
     threshold: ThresholdConfig, metric: str, value: float, state: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Symptom | None]:
-    """The state after one reading, and the symptom while there is one.
+    """The state after one reading, and the symptom if it is active.
 
-    State: active, beyond and clear (readings in a row), recent (the last readings, 1 = beyond).
+    State: active, beyond and clear (consecutive readings), recent (the last readings, 1 = beyond).
     """
     beyond = is_beyond(threshold, value)
     clear = clear_level(threshold)

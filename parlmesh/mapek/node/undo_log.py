@@ -1,8 +1,8 @@
-"""What was done on a node and may have to be taken back: written down before it is done.
+"""Actions taken on a node that may have to be undone. Each is recorded before it is taken.
 
-A deed is begun, then done, then stands once its loop has confirmed it. One that is not confirmed in time is taken back
-by the node itself: its loop has died, or the deed has cut the way to it. One that was begun and never done belongs to
-an actor that died meanwhile, and is taken back too.
+A deed is one such action. It is begun, then done, and stands once its loop has confirmed it. The node itself undoes a
+deed that is not confirmed in time: its loop has died, or the deed has cut the connection to it. It also undoes a deed
+that was begun but never done, because its actor died meanwhile.
 """
 
 import json
@@ -16,23 +16,23 @@ from typing import Any
 from .node_memory import NodeState, boot_id
 
 GRACE_SECONDS = 1.0
-"""Beyond an action's time limit, before it is taken for broken off."""
+"""Time beyond an action's time limit before it counts as interrupted."""
 MOST_TRIES = 6
-"""To take a deed back; then it is left as it is, and said so."""
+"""Most tries to undo a deed; after that it is left as it is, and reported."""
 _KEPT = 1000
 
 
 class DeedState(StrEnum):
-    """How far a deed is."""
+    """The progress of a deed."""
 
     BEGUN = "begun"
     DONE = "done"
-    """Done and not confirmed."""
+    """Done but not confirmed."""
     STANDS = "stands"
     UNDOING = "undoing"
     UNDONE = "undone"
     LEFT = "left"
-    """It could not be taken back."""
+    """It could not be undone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +43,22 @@ class Deed:
     kind: str
     parameters: Mapping[str, Any]
     undo: Mapping[str, Any] | None
-    """What taking it back needs; None = it cannot be."""
+    """What undoing it needs; None = it cannot be undone."""
     state: DeedState
     timeout_seconds: float
     tries: int
-    """To take it back."""
+    """Tries so far to undo it."""
     detail: str
 
 
 class Deeds:
-    """Of one node, in the file of its state. Every change is one transaction."""
+    """The deeds of one node, in its state file. Every change is one transaction."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
 
     def find(self, decision: str) -> Deed | None:
-        """By the decision that asked for it."""
+        """The deed of that decision."""
         with self._state.transaction() as database:
             row = database.execute(f"SELECT {_COLUMNS} FROM deeds WHERE decision = ?", (decision,)).fetchone()  # noqa: S608
         return _deed(row) if row else None
@@ -72,7 +72,7 @@ class Deeds:
         undo: Mapping[str, Any] | None,
         timeout_seconds: float,
     ) -> None:
-        """Before anything is touched."""
+        """Records a deed before anything is touched."""
         until = self._state.now() + timeout_seconds + GRACE_SECONDS
         with self._state.transaction(durable=True) as database:
             database.execute(
@@ -91,14 +91,14 @@ class Deeds:
                     timeout_seconds,
                 ),
             )
-            # Only what needs nothing any more is forgotten.
+            # Forget only old deeds that need no further work.
             database.execute(
                 "DELETE FROM deeds WHERE number <= (SELECT MAX(number) FROM deeds) - ? AND state IN (?, ?, ?)",
                 (_KEPT, DeedState.STANDS, DeedState.UNDONE, DeedState.LEFT),
             )
 
     def done(self, decision: str, undo: Mapping[str, Any] | None, confirm_seconds: float) -> bool:
-        """It was done; whether it waits to be confirmed."""
+        """Records that it was done; True = it waits for confirmation."""
         waits = undo is not None and confirm_seconds > 0
         with self._state.transaction() as database:
             database.execute(
@@ -114,7 +114,7 @@ class Deeds:
         return waits
 
     def confirm(self, decision: str) -> DeedState | None:
-        """It stands from now on, unless it is being taken back already; None = there is no such deed."""
+        """Keeps the deed unless it is already being undone; returns its state, or None for an unknown deed."""
         with self._state.transaction() as database:
             database.execute(
                 "UPDATE deeds SET state = ? WHERE decision = ? AND state = ?",
@@ -124,9 +124,9 @@ class Deeds:
         return DeedState(row[0]) if row and row[0] in set(DeedState) else None
 
     def take(self, decision: str) -> Deed | None:
-        """To take it back now, whoever asks first; None where there is nothing to take back.
+        """Claims the deed to undo it now; only the first caller gets it, and None means there is nothing to undo.
 
-        What a later deed on the same target stands on stays: taking it back would undo the later one too.
+        A deed followed by a later one on the same target stays: undoing it would undo the later one too.
         """
         there = (DeedState.BEGUN, DeedState.DONE, DeedState.STANDS)
         with self._state.transaction() as database:
@@ -139,7 +139,7 @@ class Deeds:
             return None if later else self._taken(database, decision, there)
 
     def take_overdue(self) -> list[Deed]:
-        """All that were broken off or not confirmed in time, or were begun before the machine was started."""
+        """Claims all deeds that were interrupted, not confirmed in time or begun before the last boot."""
         now, boot = self._state.now(), boot_id()
         waiting = (DeedState.BEGUN, DeedState.DONE, DeedState.UNDOING)
         with self._state.transaction() as database:
@@ -152,14 +152,14 @@ class Deeds:
         return [deed for deed in found if deed is not None]
 
     def ended(self, decision: str, state: DeedState, detail: str) -> None:
-        """How taking it back ended; one that is still UNDOING is tried again later."""
+        """Records how undoing it ended; a deed that stays UNDOING is tried again later."""
         with self._state.transaction() as database:
             database.execute(
                 "UPDATE deeds SET state = ?, detail = ? WHERE decision = ?", (state, detail[:500], decision)
             )
 
     def next_seconds(self) -> float | None:
-        """Until the next one is overdue; None when none waits."""
+        """Seconds until the next deed is overdue; None when none is waiting."""
         with self._state.transaction() as database:
             row = database.execute(
                 "SELECT MIN(until) FROM deeds WHERE state IN (?, ?, ?)",
@@ -177,11 +177,11 @@ class Deeds:
             return None
         deed = _deed(row)
         if deed is None:
-            # Nobody can say what it was; the others are taken back all the same.
-            told = (DeedState.LEFT, "what was written of it cannot be read", decision)
+            # The record is unreadable, so this deed cannot be undone; the others still are.
+            told = (DeedState.LEFT, "its record cannot be read", decision)
             database.execute("UPDATE deeds SET state = ?, detail = ? WHERE decision = ?", told)
             return None
-        # Should whoever takes it back die too, it is overdue again; each time it waits twice as long.
+        # If this actor dies too, the deed becomes overdue again; the wait doubles each time.
         until = self._state.now() + (deed.timeout_seconds + GRACE_SECONDS) * 2 ** min(deed.tries, MOST_TRIES)
         database.execute(
             "UPDATE deeds SET state = ?, until = ?, boot = ?, tries = tries + 1 WHERE decision = ?",
@@ -194,7 +194,7 @@ _COLUMNS = "decision, kind, parameters, undo, state, timeout, tries, detail"
 
 
 def _deed(row: tuple[Any, ...]) -> Deed | None:
-    """None when it cannot be read."""
+    """None when the row is damaged."""
     decision, kind, parameters, undo, state, timeout_seconds, tries, detail = row
     try:
         asked, before = json.loads(parameters), json.loads(undo) if undo is not None else None

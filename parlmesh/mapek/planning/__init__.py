@@ -1,1 +1,1 @@
-"""What is decided at the loop: who may act where and when, and which action is chosen. Does no I/O."""
+"""The loop's decisions: whether it may act on a node now, and which action it takes. Does no I/O."""

@@ -1,4 +1,4 @@
-"""Which of the allowed actions is taken: the rule's order, what worked for this symptom, or a trained policy."""
+"""Chooses among the allowed actions by the rule's order, by what worked for this symptom, or by a trained policy."""
 
 import random
 from collections.abc import Mapping, Sequence
@@ -10,12 +10,12 @@ from ..types import Candidate
 from .trained_planner import ActionModel
 
 _PRIOR_SECONDS = 30.0
-"""Taken for an action that never succeeded."""
+"""Prior recovery time when no candidate has ever succeeded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An action, why it was taken, and how each candidate stood; the lowest standing wins."""
+    """An action, the reason for it, and each candidate's standing; the lowest wins."""
 
     action: str
     reason: str
@@ -29,18 +29,18 @@ def choose(
     models: Mapping[str, ActionModel] | None = None,
     features: Sequence[float] = (),
 ) -> Choice:
-    """One of the candidates and never anything else. The same seed chooses the same."""
+    """Always one of the candidates. The same seed gives the same choice."""
     if not candidates:
         raise InvalidInput("a plan needs at least one candidate")
     if planner == "policy" and models:
         return by_policy(candidates, models, features)
     if planner == "learned":
-        return by_what_worked(candidates, random.Random(seed))  # noqa: S311  # exploration, no secret
+        return by_what_worked(candidates, random.Random(seed))  # noqa: S311  # exploration, not a secret
     return by_rule(candidates)
 
 
 def by_rule(candidates: Sequence[Candidate]) -> Choice:
-    """The first of the rule's order; those that failed more often than they worked stand behind the others."""
+    """The first in the rule's order; actions that failed more often than they worked come last."""
     standing = {
         each.action: float(index + (len(candidates) if _fails(each) else 0)) for index, each in enumerate(candidates)
     }
@@ -56,10 +56,10 @@ def by_rule(candidates: Sequence[Candidate]) -> Choice:
 
 
 def by_what_worked(candidates: Sequence[Candidate], rng: random.Random) -> Choice:
-    """Thompson sampling on the expected time to recovery: a draw of P(works), then seconds / P; the lowest is taken.
+    """Thompson sampling on the expected time to recovery: draws P(works) and takes the lowest seconds / P.
 
-    Trying actions in the order of seconds / P is the quickest way through independent tries. An action that is not
-    known is drawn from all of 0 to 1, so that it is tried now and then.
+    For independent tries, ascending seconds / P is the fastest order. P of an untried action is drawn uniformly from
+    0 to 1, so it is tried now and then.
     """
     known = [each.mean_seconds for each in candidates if each.successes]
     prior = sum(known) / len(known) if known else _PRIOR_SECONDS
@@ -74,9 +74,9 @@ def by_what_worked(candidates: Sequence[Candidate], rng: random.Random) -> Choic
 
 
 def by_policy(candidates: Sequence[Candidate], models: Mapping[str, ActionModel], features: Sequence[float]) -> Choice:
-    """The least seconds / P(works) by a trained policy; every failure in a row on this node halves an action's chance.
+    """The lowest seconds / P(works) under a trained policy; every consecutive failure on this node halves P.
 
-    An action that the policy never saw counts as one that works every other time, as long as the others do on average.
+    An action that the policy does not know gets P = 0.5 and the mean duration of the others.
     """
     usual = sum(each.seconds for each in models.values()) / len(models)
     chances, standing = {}, {}

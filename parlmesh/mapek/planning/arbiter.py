@@ -1,4 +1,4 @@
-"""Who may act: cool-downs, breakers, resources and the share of nodes that may be disturbed at once. Does no I/O."""
+"""Decides whether to act: cool-downs, breakers, resources and the share of nodes disrupted at once. Does no I/O."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -11,31 +11,31 @@ from .cooldown import LastAction, after
 
 @dataclass(slots=True)
 class Arbiter:
-    """One for a loop. What is claimed is released when the action has ended."""
+    """The arbiter of one loop. A claim is released when its action has ended."""
 
     config: MapekConfig
     last: dict[tuple[str, str], LastAction] = field(default_factory=dict)
     breakers: dict[str, Breaker] = field(default_factory=dict)
     nodes: int = 1
     owing: Callable[[], Collection[str]] = frozenset
-    """Nodes on which something is still to be taken back."""
+    """Nodes with a pending rollback."""
     _resources: dict[str, str] = field(default_factory=dict)
     _disrupted: set[str] = field(default_factory=set)
 
     def rule_for(self, symptom: str) -> RuleConfig | None:
-        """The first that matches."""
+        """The first matching rule."""
         return next((rule for rule in self.config.rules if matches(rule.symptom, symptom)), None)
 
     def held(self, node: str, symptom: Symptom, rule: RuleConfig | None, now: float) -> str:
-        """Why nothing is done for the symptom at all; empty = something may be."""
+        """Why no action may be taken for the symptom; empty = one may be."""
         if rule is None:
-            return f"no rule is for {symptom.name}"
+            return f"no rule matches {symptom.name}"
         if node in self.owing():
-            return "an earlier action there is still to be taken back"
+            return "the rollback of an earlier action on this node is pending"
         if symptom.flapping:
             return f"{symptom.metric} comes and goes around {symptom.limit:g}; it must settle first"
         if not symptom.present:
-            return f"{symptom.metric} is on its way back"
+            return f"{symptom.metric} is recovering"
         last = self.last.get((node, rule.symptom))
         if last is not None:
             wait = last.free_at(rule.cooldown_seconds) - now
@@ -43,11 +43,11 @@ class Arbiter:
                 doubled = f", doubled after {last.failures} failures" if last.failures else ""
                 return f"cooling down for another {wait:.0f} s{doubled}"
             if not symptom.fresh and not symptom.steady:
-                return f"it was acted on; {symptom.metric} must stay past {symptom.limit:g} before it is acted on again"
+                return f"{symptom.metric} must stay past {symptom.limit:g} before another action is taken for it"
         return ""
 
     def closed(self, rule: RuleConfig, now: float) -> tuple[list[str], dict[str, str]]:
-        """The rule's actions that may be tried, and why the others may not."""
+        """The rule's actions that may be tried, and why the others may not be."""
         free, refused = [], {}
         for action in rule.actions:
             breaker = self.breakers.get(action)
@@ -59,7 +59,7 @@ class Arbiter:
         return free, refused
 
     def claim(self, node: str, action: str) -> str:
-        """Takes what the action needs; says why not where it cannot. Empty = taken."""
+        """Claims what the action needs; returns why that is not possible, or an empty string."""
         config = self.config.actions[action]
         resource = self.resource(node, action)
         holder = self._resources.get(resource)
@@ -67,7 +67,7 @@ class Arbiter:
             return f"{resource} is being changed for {holder}"
         most = max(1, int(self.config.max_disrupted * self.nodes))
         if config.disruptive and len(self._disrupted | {node}) > most:
-            return f"{len(self._disrupted)} nodes are being disturbed; at most {most} of {self.nodes} may be"
+            return f"disruptive actions run on {len(self._disrupted)} nodes; at most {most} of {self.nodes} are allowed"
         self._resources[resource] = node
         if config.disruptive:
             self._disrupted.add(node)
@@ -75,26 +75,26 @@ class Arbiter:
         return ""
 
     def release(self, node: str, action: str) -> None:
-        """The action has ended."""
+        """Releases the claim after the action."""
         self._resources.pop(self.resource(node, action), None)
         self._disrupted.discard(node)
 
     def ended(self, node: str, rule: RuleConfig, action: str, success: bool, now: float) -> None:
-        """Notes the end for cool-down and breaker."""
+        """Records the end of an action for its cool-down and breaker."""
         self.last[node, rule.symptom] = after(self.last.get((node, rule.symptom)), success, now)
         self.breaker(action).end(success, now)
 
     def resource(self, node: str, action: str) -> str:
-        """What no two actions may change together."""
+        """What no two actions may change at the same time."""
         return self.config.actions[action].resource.replace("{node}", node) or f"node {node}"
 
     def breaker(self, action: str) -> Breaker:
-        """Of one action, on all nodes together."""
+        """The breaker of one action, shared by all nodes."""
         return self.breakers.setdefault(action, Breaker(self.config.breaker))
 
 
 def most_urgent(symptoms: Mapping[str, Symptom]) -> list[Symptom]:
-    """Critical ones first, then those furthest past their limit."""
+    """Critical symptoms first, then those furthest past their limit."""
 
     def key(symptom: Symptom) -> tuple[bool, float, str]:
         excess = abs(symptom.value - symptom.limit) / max(abs(symptom.limit), 1e-9)

@@ -1,4 +1,4 @@
-"""A circuit breaker: an effector that fails everywhere is left alone for a while, then tried with care."""
+"""A circuit breaker: stops an action that fails everywhere for some time, then probes it."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from ..config import BreakerConfig
 
 @dataclass(slots=True)
 class Breaker:
-    """Closed (0 probes left to prove), open until `open_until`, then half open for a few probes. Has no clock."""
+    """Closed, or open until `open_until` and then half open for a few probes. Has no clock."""
 
     config: BreakerConfig
     failures: int = 0
-    """In a row."""
+    """Consecutive failures."""
     open_until: float = 0.0
     probes: int = 0
-    """Tries given out since it was half open; 0 while closed."""
+    """Tries begun while half open; 0 while closed."""
     proven: int = 0
     """Probes that succeeded."""
 
@@ -24,7 +24,7 @@ class Breaker:
         return self.open_until > 0
 
     def allows(self, now: float) -> bool:
-        """Whether another try may begin; takes nothing."""
+        """Whether another try may begin; changes nothing."""
         return not self.tripped or (now >= self.open_until and self.probes < self.config.probes)
 
     def begin(self) -> None:
@@ -46,5 +46,5 @@ class Breaker:
                 self.open_until, self.probes, self.proven = 0.0, 0, 0
 
     def give_back(self) -> None:
-        """A try that began and never reached its target counts for nothing."""
+        """Discounts a try that began but never reached its target."""
         self.probes = max(0, self.probes - 1)

@@ -1,4 +1,4 @@
-"""How long a symptom of a node is left alone after an action: longer with each failure in a row. Has no clock."""
+"""How long a node's symptom rests after an action: longer with each consecutive failure. Has no clock."""
 
 from dataclasses import dataclass
 
@@ -7,17 +7,17 @@ _MOST_DOUBLINGS = 6
 
 @dataclass(frozen=True, slots=True)
 class LastAction:
-    """The newest action for a symptom of a node."""
+    """The latest action for a symptom of a node."""
 
     time: float
     failures: int
-    """In a row, this one included."""
+    """Consecutive failures, including this action."""
 
     def free_at(self, cooldown_seconds: float) -> float:
-        """When the next may begin; the cool-down doubles with each failure."""
+        """When the next action may begin; the cool-down doubles with each failure."""
         return self.time + cooldown_seconds * 2.0 ** min(self.failures, _MOST_DOUBLINGS)
 
 
 def after(before: LastAction | None, success: bool, now: float) -> LastAction:
-    """What is known once another action has ended."""
+    """The record after another action has ended."""
     return LastAction(now, 0 if success else (before.failures if before else 0) + 1)

@@ -1,7 +1,7 @@
-"""A trained planner: for every rule and action, how likely it works in the situation at hand. Kept as JSON.
+"""A trained planner: how likely each rule's actions are to work in the current situation. Stored as JSON.
 
-Each action has a logistic regression on what was seen when it was tried (Newton's method with a ridge). A policy only
-orders actions that a rule allows: it can name nothing that is not among them.
+Each action has a logistic regression on the readings at its tries (Newton's method with a ridge). A policy only ranks
+the actions that a rule allows; it cannot add any.
 """
 
 import json
@@ -23,12 +23,12 @@ LARGEST_BYTES = 4 << 20
 MOST_FEATURES = 128
 _MOST_CONTEXTS = 8
 _FURTHEST = 3.0
-"""Deviations from the mean beyond which a metric tells no more."""
+"""Features are clipped at this many deviations from the mean."""
 _RIDGE = 0.5
 _BIAS_RIDGE = 0.05
 _ROUNDS = 25
 _SHARE = 0.8
-"""Of a rule's decisions that must have seen a metric, or it is left out."""
+"""Share of a rule's decisions that must contain a metric for it to be used."""
 
 Number = Annotated[float, Field(allow_inf_nan=False, ge=-1e12, le=1e12)]
 Label = Annotated[str, Field(max_length=400)]
@@ -39,28 +39,28 @@ class _Part(BaseModel):
 
 
 class ActionModel(_Part):
-    """One action: what each feature adds to the log odds that it works, and how long it takes."""
+    """One action: what each feature adds to the log odds of success, and how long the action takes."""
 
     weights: tuple[Number, ...] = Field(min_length=1, max_length=MOST_FEATURES)
     seconds: float = Field(gt=0, le=1e6)
     tries: int = Field(ge=0)
 
     def chance(self, features: Sequence[float]) -> float:
-        """That it works."""
+        """The probability that it works."""
         odds = sum(weight * value for weight, value in zip(self.weights, features, strict=True))
         return 1.0 / (1.0 + math.exp(-min(max(odds, -30.0), 30.0)))
 
 
 class RuleModel(_Part):
-    """What the actions of a rule are judged by.
+    """The features of a rule and the models of its actions.
 
-    Features: 1, critical, how far past the limit, contexts, metrics, and the metrics once more within each context:
-    the same reading may mean one thing at the edge and another in the core.
+    Features: 1, critical, how far past the limit, contexts, metrics, and the metrics again per context: the same
+    reading may mean one thing at the edge and another in the core.
     """
 
     contexts: tuple[Label, ...] = Field(max_length=_MOST_CONTEXTS)
     metrics: dict[Label, tuple[Number, Annotated[float, Field(gt=0, le=1e12)]]] = Field(max_length=MOST_FEATURES)
-    """Mean and deviation, by name."""
+    """Mean and standard deviation, by name."""
     actions: dict[Label, ActionModel] = Field(max_length=1000)
 
     @model_validator(mode="after")
@@ -72,7 +72,7 @@ class RuleModel(_Part):
         return self
 
     def features(self, symptom: Symptom, context: str, metrics: Mapping[str, float]) -> list[float]:
-        """A metric that is not there is taken as usual."""
+        """The feature vector; a missing metric counts as its mean."""
         excess = abs(symptom.value - symptom.limit) / max(abs(symptom.limit), 1e-9)
         found = [1.0, float(symptom.severity == "critical"), min(math.log1p(excess), _FURTHEST)]
         here = [float(context == each) for each in self.contexts]
@@ -84,21 +84,21 @@ class RuleModel(_Part):
 
 
 class Policy(_Part):
-    """The file. Rules that it does not know are planned by their order."""
+    """The policy file. Rules that it does not contain use their own order."""
 
     format: Literal["parlmesh-mapek-policy"] = "parlmesh-mapek-policy"
     version: Literal[1] = 1
     decisions: int = Field(ge=0)
-    """It was trained on."""
+    """Number of decisions it was trained on."""
     rules: dict[Label, RuleModel] = Field(max_length=1000)
 
     @property
     def digest(self) -> str:
-        """Tells one training from another."""
+        """Identifies the training result."""
         return sha256(self.model_dump_json().encode()).hexdigest()[:12]
 
     def save(self, path: Path) -> None:
-        """Whole or not at all."""
+        """Writes the file atomically."""
         partial = path.with_name(f"{path.name}.partial")
         try:
             partial.write_text(json.dumps(self.model_dump(mode="json"), indent=1) + "\n")
@@ -108,7 +108,7 @@ class Policy(_Part):
 
     @classmethod
     def load(cls, path: Path) -> "Policy":
-        """InvalidInput in one sentence for what is none."""
+        """The policy in a file; raises InvalidInput for anything else."""
         try:
             with path.open("rb") as file:
                 text = file.read(LARGEST_BYTES + 1)
@@ -121,11 +121,11 @@ class Policy(_Part):
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"])[:200]
-            raise InvalidInput(f"{path} is no policy: {where + ': ' if where else ''}{first['msg']}"[:500]) from None
+            raise InvalidInput(f"{path} is not a policy: {where + ': ' if where else ''}{first['msg']}"[:500]) from None
 
 
 def trained(decisions: Sequence[Decision]) -> Policy:
-    """From decisions that have ended; dry runs and what has no answer teach nothing."""
+    """A policy trained on decisions with an outcome; dry runs and unknown outcomes are ignored."""
     ended = [each for each in decisions if each.status in (Status.WORKED, Status.FAILED, Status.ROLLED_BACK)]
     if not ended:
         raise FailedPrecondition("there is nothing to learn from: no action of this knowledge has ended yet")
@@ -165,7 +165,7 @@ def _scales(decisions: list[Decision], most: int) -> dict[str, tuple[float, floa
         deviation = float(values.std())
         if len(values) >= _SHARE * len(decisions) and deviation > 1e-9 and abs(values).max() < 1e12:
             found[name] = (float(values.mean()), deviation)
-    # Rules are about few metrics; of more, those by name that fit.
+    # Rules use few metrics; of too many, keep the first by name.
     return dict(list(found.items())[:most])
 
 
@@ -177,7 +177,7 @@ def _seen(decision: Decision) -> dict[str, float]:
 
 
 def _regression(rows: Array, worked: Array) -> Array:
-    """Weights of the most likely log odds. The ridge makes every step solvable and keeps few tries from certainty."""
+    """Maximum-likelihood weights. The ridge keeps every step solvable and avoids certainty from few tries."""
     ridge = np.full(rows.shape[1], _RIDGE)
     ridge[0] = _BIAS_RIDGE
     weights = np.zeros(rows.shape[1])

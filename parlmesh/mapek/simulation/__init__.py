@@ -1,1 +1,1 @@
-"""Incidents with hidden best actions, and a web system under load, to judge planners by."""
+"""Incidents with hidden best actions, and a web system under load, for evaluating planners."""

@@ -1,4 +1,4 @@
-"""Incidents with a hidden best action, to judge planners by their time to recovery."""
+"""Incidents with a hidden best action, for comparing planners by their time to recovery."""
 
 import random
 import tempfile
@@ -14,7 +14,7 @@ from ..types import Candidate, Decision, Status, Symptom
 SYMPTOMS = ("cpu_percent", "memory_percent", "loss_percent", "error_percent")
 CONTEXTS = ("edge", "core")
 CAUSES = ("queue_length", "io_wait")
-"""Metrics that stand high by cause: what a planner that looks at the node can tell incidents apart by."""
+"""Each cause raises the metric of its name, so a planner that reads the node can tell incidents apart."""
 ACTIONS = ("re-route", "restart", "scale-up", "clear-cache", "failover")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "cpu_percent": ("scale-up", "restart", "failover", "clear-cache"),
@@ -22,22 +22,22 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "loss_percent": ("re-route", "failover", "restart"),
     "error_percent": ("failover", "restart", "clear-cache", "re-route"),
 }
-"""What the rules allow, their first choice first."""
+"""Actions that the rules allow, in order of preference."""
 _MOST_TRIES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """For every symptom, context and cause: how likely each action works. Planners never see it."""
+    """How likely each action is to work, by symptom, context and cause. Planners never see it."""
 
     chances: dict[tuple[str, str, str, str], float]
     seconds: dict[str, float]
 
     @classmethod
     def drawn(cls, rng: random.Random, *, by_cause: bool = False) -> "World":
-        """One best action for each symptom and context, at random among the allowed ones; the others seldom help.
+        """One random best action per symptom and context among the allowed ones; the others rarely help.
 
-        `by_cause` has another one for each cause too.
+        With `by_cause`, each cause has its own best action.
         """
         chances = {}
         for symptom in SYMPTOMS:
@@ -56,7 +56,7 @@ def _chances(symptom: str, rng: random.Random) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """What is seen of one: never its cause, but metrics that hint at it."""
+    """The visible part of an incident: not its cause, but metrics that hint at it."""
 
     symptom: Symptom
     context: str
@@ -64,7 +64,7 @@ class Incident:
 
     @property
     def name(self) -> str:
-        """Of its symptom."""
+        """The symptom's name."""
         return self.symptom.name
 
 
@@ -72,12 +72,12 @@ Planner = Callable[[Incident, list[Candidate], str], Choice]
 
 
 def by(kind: str) -> Planner:
-    """The planner of that kind, which learns by counting only."""
+    """The planner of that kind, which learns only by counting."""
     return lambda incident, candidates, seed: choose(kind, candidates, seed)
 
 
 def by_file(policy: Policy) -> Planner:
-    """A trained one."""
+    """A planner that uses a trained policy."""
 
     def planner(incident: Incident, candidates: list[Candidate], seed: str) -> Choice:
         rule = policy.rules[incident.name]
@@ -89,10 +89,10 @@ def by_file(policy: Policy) -> Planner:
 
 @dataclass(slots=True)
 class Played:
-    """What a planner did over all incidents."""
+    """One planner's results over all incidents."""
 
     seconds: list[float] = field(default_factory=list)
-    """To the recovery of each incident."""
+    """Time to recovery of each incident."""
     forbidden: int = 0
     """Actions that the rules did not allow."""
     decisions: list[Decision] = field(default_factory=list)
@@ -104,13 +104,13 @@ class Played:
 
 
 def play(planner: Planner, world: World, incidents: int, seed: int, *, learns: bool) -> Played:
-    """Incident after incident; a planner keeps trying until one recovers, and learns only from its own outcomes."""
+    """Plays incidents in turn; the planner tries until each recovers, and learns only from its own outcomes."""
     draws, hints = random.Random(seed), random.Random(f"{seed} hints")  # noqa: S311  # a simulation
     kept: dict[tuple[str, str, str], list[float]] = {}
     played = Played()
     for number in range(incidents):
         incident, cause = _drawn(draws, hints)
-        # Luck is fixed before anything is chosen, so that all planners meet the same.
+        # Draw the luck before any choice, so that all planners face the same.
         luck = {(action, turn): draws.random() for action in ACTIONS for turn in range(_MOST_TRIES)}
         allowed, total = ALLOWED[incident.name], 0.0
         tried: list[str] = []
@@ -151,7 +151,7 @@ def _decision(incident: Incident, name: str, action: str, worked: bool, seconds:
 
 
 def _known(kept: dict[tuple[str, str, str], list[float]], incident: Incident, action: str) -> Candidate:
-    """As the knowledge counts: tries in another context count less."""
+    """The same counts as the knowledge gives: tries in another context count less."""
     tries = successes = seconds = 0.0
     for other in CONTEXTS:
         weight = 1.0 if other == incident.context else ELSEWHERE
@@ -161,10 +161,10 @@ def _known(kept: dict[tuple[str, str, str], list[float]], incident: Incident, ac
 
 
 def compare(seeds: Sequence[int], incidents: int = 200, *, by_cause: bool = False) -> list[dict[str, float]]:
-    """For each seed: mean seconds of the fixed rules, of the planner that counts, and of a trained policy.
+    """Mean seconds to recovery of the fixed rules, the counting planner and a trained policy, for each seed.
 
-    The policy is trained on as many other incidents, as the counting planner left them in a knowledge, and goes
-    through a file.
+    The policy is trained on the knowledge of a counting planner after the same number of other incidents, then saved
+    and loaded.
     """
     rows = []
     for seed in seeds:

@@ -1,7 +1,7 @@
-"""SWIM's web system (Moreno et al. 2018) in one file: servers and a dimmer under a changing load, judged by utility.
+"""SWIM's web system (Moreno et al. 2018) in one file: servers and a dimmer under a changing load, scored by utility.
 
-Settings are those of swim_sa.ini: a decision each 60 s, 3 servers at most, five dimmer levels, 0.75 s at most, a server
-that takes boot_seconds to start. Requests are served as by M/G/1-PS queues of equal shares, with the backlog carried.
+The settings are those of swim_sa.ini: a decision every 60 s, at most 3 servers, five dimmer levels, a response limit of
+0.75 s, boot_seconds to start a server. Servers are M/G/1-PS queues with equal shares; the backlog carries over.
 """
 
 import math
@@ -19,7 +19,7 @@ SERVERS = 3
 LEVELS = 5
 LATEST_SECONDS = 0.75
 FULL_SECONDS, LOW_SECONDS = 0.03964, 0.00129
-"""Mean service times: normal distributions of mean and deviation 30 and 1 ms, cut at zero."""
+"""Mean service times: normal distributions with mean and deviation of 30 and 1 ms, cut at zero."""
 RATE = 1 / 0.04452713
 LOW_REVENUE, FULL_REVENUE = 1.0, 1.5
 _STEP_SECONDS = 5.0
@@ -27,7 +27,7 @@ _STEP_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Web:
-    """What a manager sees and changes."""
+    """The state that a manager sees and changes."""
 
     boot_seconds: float
     servers: int = SERVERS
@@ -35,19 +35,19 @@ class Web:
     boot_left: float = 0.0
     dimmer: float = 1.0
     backlog: float = 0.0
-    """Seconds of work that wait."""
+    """Seconds of queued work."""
     response_seconds: float = 0.0
     used: float = 0.0
-    """Servers' worth of work in the last period."""
+    """Mean number of busy servers in the last period."""
     arrivals: float = 0.0
 
     @property
     def active(self) -> int:
-        """Servers that serve."""
+        """Servers that have booted."""
         return self.servers - self.booting
 
     def period(self, rate: float, rng: random.Random) -> None:
-        """One minute of load; the response time is the mean over requests."""
+        """Simulates one minute of load; the response time is the mean over requests."""
         weighted = count = busy = 0.0
         for _ in range(int(PERIOD_SECONDS / _STEP_SECONDS)):
             arrived = max(0.0, rng.gauss(rate * _STEP_SECONDS, math.sqrt(max(rate * _STEP_SECONDS, 1e-9))))
@@ -70,7 +70,7 @@ class Web:
         self.used, self.arrivals = busy / PERIOD_SECONDS, count / PERIOD_SECONDS
 
     def add(self) -> bool:
-        """One server more, after it has started."""
+        """Adds a server, which becomes active after booting."""
         if self.booting or self.servers >= SERVERS:
             return False
         self.servers += 1
@@ -79,21 +79,21 @@ class Web:
         return True
 
     def remove(self) -> bool:
-        """One server less, at once."""
+        """Removes a server at once."""
         if self.booting or self.servers <= 1:
             return False
         self.servers -= 1
         return True
 
     def dim(self, levels: int) -> bool:
-        """So many levels more optional content, or less."""
+        """Raises or lowers the optional content by that many levels."""
         before = self.dimmer
         self.dimmer = min(max(self.dimmer + levels / (LEVELS - 1), 0.0), 1.0)
         return self.dimmer != before
 
 
 def utility(web: Web) -> float:
-    """SWIM's own, of one period: revenue in time; a late period costs what the system could have earned."""
+    """SWIM's utility of one period: revenue if in time; a late period costs what the system could have earned."""
     latest = SERVERS * RATE * FULL_REVENUE
     if web.response_seconds > LATEST_SECONDS:
         return min(0.0, web.arrivals * FULL_REVENUE - latest)
@@ -104,7 +104,7 @@ Manager = Callable[[Web], None]
 
 
 def reactive(web: Web) -> None:
-    """SWIM's Reactive: late = a server more, or less content; in time with more than one server spare = the reverse."""
+    """SWIM's Reactive: if late, adds a server or dims; if in time with over one server spare, the reverse."""
     if web.response_seconds > LATEST_SECONDS:
         if not web.add():
             web.dim(-1)
@@ -113,7 +113,7 @@ def reactive(web: Web) -> None:
 
 
 def reactive2(web: Web) -> None:
-    """SWIM's Reactive2: the reverse whenever it is in time, spare or not."""
+    """SWIM's Reactive2: like Reactive, but reverses whenever it is in time, even with no spare server."""
     if web.response_seconds > LATEST_SECONDS:
         if not web.add():
             web.dim(-1)
@@ -122,7 +122,7 @@ def reactive2(web: Web) -> None:
 
 
 def keeping(web: Web) -> None:
-    """Reactive that takes no server away: what is gained by that alone, since servers cost nothing in the utility."""
+    """Reactive that never removes a server: isolates that gain, since servers cost nothing in the utility."""
     if web.response_seconds > LATEST_SECONDS:
         if not web.add():
             web.dim(-1)
@@ -131,7 +131,7 @@ def keeping(web: Web) -> None:
 
 
 def predictive(web: Web) -> None:
-    """The best revenue that keeps every server below a limit, for the load seen plus what noise may add.
+    """The highest revenue that keeps every server below a limit, for the observed load plus a noise margin.
 
     Servers cost nothing in SWIM's utility, so they are kept; the dimmer follows the load in one step.
     """
@@ -156,8 +156,7 @@ MANAGERS: dict[str, Manager] = {
 
 
 def day(seed: int) -> list[float]:
-    """Requests a second of each minute: slow waves, and crowds that come at once and go slowly; at most 70 % of what
-    all servers can do without optional content kept low is usual, peaks go beyond it."""
+    """Requests per second for each minute: slow waves, and crowds that arrive at once and fade slowly."""
     rng = random.Random(seed)  # noqa: S311  # a simulation
     crowds = [(rng.uniform(15, PERIODS - 10), rng.uniform(12, 30), rng.uniform(5, 15)) for _ in range(4)]
     rates = []
@@ -169,7 +168,7 @@ def day(seed: int) -> list[float]:
 
 
 def traced(file: Path) -> list[float]:
-    """Requests a second of each minute of a trace of SWIM's own: a file of the seconds between requests, one a line."""
+    """Requests per second for each minute of a SWIM trace: a file with the seconds between requests, one per line."""
     counts = [0] * PERIODS
     at = 0.0
     try:
@@ -179,12 +178,12 @@ def traced(file: Path) -> list[float]:
                 break
             counts[int(at / PERIOD_SECONDS)] += 1
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"{file} is no trace of seconds between requests: {error}") from None
+        raise InvalidInput(f"{file} is not a trace of seconds between requests: {error}") from None
     return [count / PERIOD_SECONDS for count in counts]
 
 
 def total_utility(manager: Manager, rates: Sequence[float], boot_seconds: float, seed: int) -> float:
-    """Summed over the periods after the warm-up."""
+    """The sum over the periods after the warm-up."""
     rng = random.Random(seed)  # noqa: S311  # a simulation
     web, total = Web(boot_seconds), 0.0
     for period, rate in enumerate(rates):

@@ -1,4 +1,4 @@
-"""The loop's own planner as a manager of SWIM: Reactive's symptoms, rules and actions, chosen by what worked before."""
+"""The loop's learned planner as a SWIM manager: Reactive's symptoms and actions, chosen by what worked before."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -8,12 +8,12 @@ from ..types import Candidate
 from .swim import LATEST_SECONDS, PERIOD_SECONDS, SERVERS, Web, day, total_utility
 
 TAUGHT_BY = range(20, 30)
-"""Loads whose outcomes a planner knows before it is judged on others."""
+"""Loads that a planner learns from before it is evaluated on others."""
 
 
 @dataclass(slots=True)
 class LearnedManager:
-    """One action a period at most, and only one that Reactive has for the symptom; it worked if the next is in time."""
+    """Takes at most one of Reactive's actions per period; it worked if the next period is in time."""
 
     seed: int
     outcomes: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class LearnedManager:
 
 
 def taught(boot_seconds: float, loads: Iterable[int] = TAUGHT_BY) -> dict[tuple[str, str], tuple[int, int]]:
-    """What a planner knows after these loads."""
+    """The outcomes that a planner has learned from these loads."""
     found: dict[tuple[str, str], tuple[int, int]] = {}
     for seed in loads:
         total_utility(LearnedManager(seed, found), day(seed), boot_seconds, seed)
@@ -52,7 +52,7 @@ def taught(boot_seconds: float, loads: Iterable[int] = TAUGHT_BY) -> dict[tuple[
 
 
 def _allowed(web: Web, *, late: bool) -> tuple[str, list[str]]:
-    """The symptom and what Reactive's rules have for it."""
+    """The symptom, and the actions that Reactive's rules allow for it."""
     if late:
         more = ["add"] if not web.booting and web.servers < SERVERS else []
         return "late", more + (["less"] if web.dimmer > 0 else [])

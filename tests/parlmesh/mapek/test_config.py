@@ -23,14 +23,14 @@ def test_the_defaults_are_no_nonsense() -> None:
         (CPU + "rules: [{symptom: anomaly.cpu, actions: [mend]}]", "never applies: no threshold or detector"),
         (
             CPU + "rules: [{symptom: '*', actions: [mend]}, {symptom: cpu, actions: [mend]}]",
-            "cpu never applies: that of *",
+            "cpu never applies: *",
         ),
         (CPU + "rules: [{symptom: cpu, actions: [bend]}]", "names the action 'bend'; there are mend"),
         ("thresholds: [{metric: cpu, above: 80}, {metric: cpu, below: 1}]", "threshold of cpu never applies"),
         ("thresholds: [{metric: cpu, above: .nan}]", "finite"),
-        ("thresholds: [{metric: cpu}]", "needs above or below"),
+        ("thresholds: [{metric: cpu}]", "needs exactly one of above and below"),
         ("nodes: [a, b, a]", "nodes has 'a' twice"),
-        ("planner: {kind: policy}", "needs policy, a file"),
+        ("planner: {kind: policy}", "planner.policy must name a file"),
         (
             "actions: {x: {kind: route, confirm_seconds: 5, verify: {after_seconds: 9}}}",
             "longer than verify.after_seconds",

@@ -64,10 +64,10 @@ async def test_what_is_confirmed_stands_and_what_is_not_is_taken_back(notes, han
     assert notes() == ["did-t", "did-other", "undid-other"]
     assert (state_of("a"), state_of("b")) == (DeedState.STANDS, DeedState.UNDONE)
     late = await run(handler, "b", confirm=True)
-    assert (late["done"], late["detail"]) == (False, "it is undone")
+    assert (late["done"], late["detail"]) == (False, "its state is undone")
     again = await run(handler, "b", undo=True)
     assert again["done"] is True
-    assert "took it back already" in again["detail"]
+    assert "has already undone it" in again["detail"]
     assert notes() == ["did-t", "did-other", "undid-other"]
 
 
@@ -102,7 +102,7 @@ async def test_as_long_as_the_actor_lives_somebody_looks(notes) -> None:
 async def test_the_node_is_its_loops_until_what_it_did_is_confirmed_or_taken_back(notes, handler, clock) -> None:
     await run(handler, "a", confirm_seconds=30)
     clock.advance(20)
-    assert "loop one has the node for another 15 s" in (await run(handler, "b", loop="two"))["refused"]
+    assert "loop one holds the node's lease for another 15 s" in (await run(handler, "b", loop="two"))["refused"]
     await run(handler, "a", confirm=True)
     clock.advance(5)
     assert (await run(handler, "b", loop="two"))["done"] is True
@@ -132,7 +132,7 @@ async def test_an_action_that_may_not_be_rolled_back_is_left_alone(notes, handle
     assert "unconfirmed_seconds" not in answer
     clock.advance(1000)
     assert await handler.take_back_overdue("n") is None
-    assert (await run(handler, "a", undo=True))["detail"] == "there is nothing that could be undone"
+    assert (await run(handler, "a", undo=True))["detail"] == "there is nothing to undo"
     assert notes() == ["did-t"]
 
 

@@ -37,7 +37,7 @@ async def test_a_node_in_quarantine_gets_nothing_until_it_is_undone_and_a_draine
     assert before is not None
     done = await actions["quarantine"].do(node, {}, before)
     assert done == f"{node} is in quarantine: its disk is full"
-    with pytest.raises(FailedPrecondition, match="in quarantine already: its disk is full"):
+    with pytest.raises(FailedPrecondition, match="already in quarantine: its disk is full"):
         await actions["quarantine"].before(node, {})
     tasks = [await controller.submit_task("echo", {"n": n}) for n in range(10)]
     outcomes = [await controller.result(task, timeout=SECONDS) for task in tasks]
@@ -69,7 +69,7 @@ async def test_a_run_is_paused_and_goes_on_by_the_learner() -> None:
         action = PauseRun(controller)
         assert await action.before("node-3", {"run": "cartpole"}) == {}
         assert await action.do("node-3", {"run": "cartpole"}, {}) == "run cartpole is paused"
-        assert await action.undo("node-3", {"run": "cartpole"}, {}) == "the run goes on"
+        assert await action.undo("node-3", {"run": "cartpole"}, {}) == "the run continues"
     finally:
         await controller.close()
         await server.stop(None)

@@ -57,7 +57,7 @@ async def test_two_loops_at_one_moment_on_one_mesh_do_not_act_on_the_same_node(m
     assert mesh.deeds() == ["did cpu local-0-9"]
     [held] = [each for report in reports for each in report.decisions if each.status is Status.HELD]
     assert "-of-two" in held.reason
-    assert "has the node for another" in held.reason
+    assert "holds the node's lease for another" in held.reason
 
 
 @pytest.mark.slow  # test_thresholds has the same without a fleet, for many seeds

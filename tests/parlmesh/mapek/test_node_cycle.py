@@ -22,7 +22,7 @@ async def test_two_loops_at_the_very_same_moment_do_one_thing(notes, readings, f
             reports = await asyncio.gather(*(loop.cycle() for loop in loops))
             assert notes() == ["did-a"]
         held = [each.reason for report in reports for each in report.decisions]
-    assert any("has the node for another" in reason for reason in held)
+    assert any("holds the node's lease for another" in reason for reason in held)
     assert any("cooling down" in reason for reason in held)
 
 
@@ -39,7 +39,7 @@ async def test_a_node_whose_answer_is_nonsense_spoils_no_other(notes, readings, 
     with Knowledge(tmp_path / "k.sqlite") as knowledge:
         report = await local_loop(fleet, knowledge).cycle()
     assert [each.health for each in report.nodes] == [Health.SICK, Health.UNKNOWN, Health.UNKNOWN]
-    assert report.nodes[1].why_unknown == "cpu_percent: it is no number"
+    assert report.nodes[1].why_unknown == "cpu_percent: it is not a number"
     assert "a defect" in report.nodes[2].why_unknown
     assert notes() == ["did-a"]
 

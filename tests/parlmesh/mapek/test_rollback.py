@@ -90,7 +90,7 @@ async def test_an_answer_that_never_came_is_taken_back_as_soon_as_the_node_answe
         await loop.cycle()
         assert [each.status for each in knowledge.decisions(1)] == [Status.UNKNOWN]
         held = (await loop.cycle()).decisions
-        assert [each.reason for each in held] == ["an earlier action there is still to be taken back"]
+        assert [each.reason for each in held] == ["the rollback of an earlier action on this node is pending"]
         fleet.lost = lambda *_: False
         await loop.cycle()
         assert knowledge.owed() == []
@@ -130,7 +130,7 @@ async def test_what_cannot_be_remembered_is_not_done_and_watching_goes_on(notes,
         report = await loop.cycle()
         assert "readonly" in report.trouble, "the fault took place"
         assert [each.health for each in report.nodes] == [Health.SICK, Health.HEALTHY]
-        assert "cannot be remembered" in report.decisions[0].reason
+        assert "no action is taken without a record" in report.decisions[0].reason
         assert notes() == []
         writable(knowledge, True)
         report = await loop.cycle()

@@ -1,4 +1,4 @@
-"""What a loop can have done on a node. An action says what it touches, does it, and can undo it."""
+"""Actions that a loop can take on a node. An action names its target, acts on it, and may be able to undo that."""
 
 from .action import Action, Done, Prepared
 from .dry_run import DryRun

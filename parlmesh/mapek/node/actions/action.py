@@ -1,4 +1,4 @@
-"""What an action is, and how one calls the system's commands."""
+"""The action interface, and a helper for running system commands."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,37 +20,37 @@ class Done:
 
 @runtime_checkable
 class Action(Protocol):
-    """Doing it twice must be as good as once: a task may run again. InvalidInput says the parameters can never work."""
+    """Actions must be idempotent: a task may run again. InvalidInput means that the parameters can never work."""
 
     @property
     def kind(self) -> str:
-        """Name by which configurations ask for it."""
+        """The name that configurations use."""
         ...
 
     def target(self, parameters: Mapping[str, Any]) -> str:
-        """What it would touch; the node's operator allows it by this word. Checks the parameters."""
+        """What it would change; the node's operator allows it under this name. Checks the parameters."""
         ...
 
     async def do(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Done:
-        """Does it and sees that it took effect; any exception is a failure."""
+        """Takes the action and checks that it took effect; any exception is a failure."""
         ...
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """Puts back what was before, in words."""
+        """Restores the previous state and describes it in words."""
         ...
 
 
 @runtime_checkable
 class Prepared(Protocol):
-    """An action that knows before it is done what undoing it will need, so that a kill in the middle is undone too."""
+    """An action that knows in advance what undoing it will need, so that an interrupted action can be undone too."""
 
     async def before(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Mapping[str, Any] | None:
-        """What `undo` is given should `do` never return; touches nothing."""
+        """The argument for `undo` in case `do` never returns; changes nothing."""
         ...
 
 
 def text_of(parameters: Mapping[str, Any], name: str, kind: str, *, default: str | None = None) -> str:
-    """A parameter that is text and cannot be taken for an option of a command."""
+    """A text parameter that a command cannot mistake for an option."""
     value = parameters.get(name, default)
     if not isinstance(value, str) or not value or len(value) > 200 or value.startswith("-") or not value.isprintable():
         raise InvalidInput(f"{name} of {kind} must be text of 1 to 200 characters without - in front, got {value!r}")
@@ -58,7 +58,7 @@ def text_of(parameters: Mapping[str, Any], name: str, kind: str, *, default: str
 
 
 async def command(*arguments: str) -> str:
-    """The output of a command; FailedPrecondition with what it said when it fails. The caller has the time limit."""
+    """A command's output; a failure raises FailedPrecondition with its error output. The caller sets the time limit."""
     try:
         process = await asyncio.create_subprocess_exec(
             *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE

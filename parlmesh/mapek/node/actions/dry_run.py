@@ -1,4 +1,4 @@
-"""Does nothing and says so."""
+"""Does nothing, and reports that."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,11 +13,11 @@ class DryRun:
     kind = "dry_run"
 
     def target(self, parameters: Mapping[str, Any]) -> str:
-        """Nothing."""
+        """Nothing is changed."""
         return ""
 
     async def do(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Done:
-        """Says what it was given."""
+        """Reports its parameters."""
         return Done(f"nothing was done; parameters {dict(parameters)}", {})
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:

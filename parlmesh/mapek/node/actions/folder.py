@@ -1,4 +1,4 @@
-"""Empties a folder: caches that fill a disk."""
+"""Empties a folder, such as a cache that fills a disk."""
 
 import asyncio
 import shutil
@@ -13,7 +13,7 @@ from .action import Done, text_of
 
 
 class ClearFolder:
-    """Parameters: folder, an absolute path. What lies in it is deleted; the folder stays. Cannot be undone."""
+    """Parameters: folder, an absolute path. Its contents are deleted; the folder stays. Cannot be undone."""
 
     kind = "clear_folder"
 
@@ -31,13 +31,13 @@ class ClearFolder:
         return Done(f"{count} entries of {folder} were deleted")
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """What is deleted stays deleted."""
+        """Not possible: deleted files stay deleted."""
         raise FailedPrecondition("deleted files cannot be put back", reason="NO_UNDO")
 
 
 def _emptied(folder: Path) -> int:
     if folder.is_symlink() or not folder.is_dir():
-        raise FailedPrecondition(f"{folder} is no folder", reason="NO_FOLDER")
+        raise FailedPrecondition(f"{folder} is not a folder", reason="NO_FOLDER")
     entries = list(folder.iterdir())
     for entry in entries:
         if entry.is_dir() and not entry.is_symlink():

@@ -1,4 +1,4 @@
-"""Ends a process and starts it again."""
+"""Stops a process and starts it again."""
 
 import asyncio
 import contextlib
@@ -13,12 +13,12 @@ from ..settings import NodeConfig
 from .action import Done, text_of
 
 GRACE_SECONDS = 5.0
-"""Between the request to end and the end."""
+"""Time between SIGTERM and SIGKILL."""
 _STAYS_SECONDS = 0.5
 
 
 class RestartProcess:
-    """Parameters: name, as the system lists it. The operator's settings say how it is started again."""
+    """Parameters: name, as the system lists it. The operator's settings say how to start it again."""
 
     kind = "restart_process"
 
@@ -27,7 +27,7 @@ class RestartProcess:
         return text_of(parameters, "name", self.kind)
 
     async def do(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Done:
-        """Ends every process of that name, then starts it if the operator said how."""
+        """Stops every process of that name, then starts it if the operator's settings say how."""
         name = self.target(parameters)
         arguments = settings.processes.get(name)
         ended = await asyncio.to_thread(_ended, name)
@@ -36,7 +36,7 @@ class RestartProcess:
                 raise NotFound(f"there is no process {name!r}, and no line under processes says how to start it")
             return Done(f"{ended} processes {name} were ended")
         try:
-            # It outlives the actor: a session of its own.
+            # Its own session lets it outlive the actor.
             child = await asyncio.to_thread(
                 subprocess.Popen,
                 list(arguments),
@@ -53,7 +53,7 @@ class RestartProcess:
         return Done(f"{ended} processes {name} were ended and {child.pid} was started")
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """A process that was ended stays so."""
+        """Not possible: a restart cannot be undone."""
         raise FailedPrecondition("a restart cannot be undone", reason="NO_UNDO")
 
 

@@ -1,4 +1,4 @@
-"""Sends the packets for a destination another way, by `ip route`."""
+"""Reroutes the packets for a destination with `ip route`."""
 
 import ipaddress
 import json
@@ -12,7 +12,7 @@ from .action import Done, command, text_of
 
 
 class Route:
-    """Parameters: destination (an address, a network or default), via (an address), device; one of the last two."""
+    """Parameters: destination (an address, a network or default), and via (an address), device or both."""
 
     kind = "route"
 
@@ -29,7 +29,7 @@ class Route:
         return destination
 
     async def before(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Mapping[str, Any]:
-        """The routes as they are."""
+        """The current routes."""
         return {"routes": await _routes(self.target(parameters))}
 
     async def do(self, parameters: Mapping[str, Any], settings: NodeConfig) -> Done:
@@ -43,10 +43,10 @@ class Route:
         return Done(f"{destination} goes {' '.join(hop)}; it went {_words(before)}", {"routes": before})
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """Puts the route of before back, or takes the new one away where there was none."""
+        """Restores the previous routes, or deletes the new one if there was none."""
         destination, before = self.target(parameters), list(undo["routes"])
         if not before:
-            # It may have been broken off before the route was there.
+            # The action may have been interrupted before it added the route.
             if any(_is(route, parameters) for route in await _routes(destination)):
                 await command("ip", "route", "del", destination, *_hop(parameters))
             return f"{destination} has no route of its own, as before"
@@ -73,7 +73,7 @@ def _hop(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 async def _routes(destination: str) -> list[dict[str, Any]]:
-    """The routes to exactly this destination, the best first."""
+    """The routes to exactly this destination, best first."""
     family = ("-6",) if ":" in destination else ()
     output = await command("ip", *family, "-json", "route", "show", "exact", destination)
     return list(json.loads(output or "[]"))
@@ -88,5 +88,5 @@ def _is(route: Mapping[str, Any], parameters: Mapping[str, Any]) -> bool:
 
 def _words(routes: list[dict[str, Any]]) -> str:
     if not routes:
-        return "no way of its own"
+        return "by no route of its own"
     return " and ".join(f"via {route.get('gateway', 'no gateway')} dev {route.get('dev', '?')}" for route in routes)

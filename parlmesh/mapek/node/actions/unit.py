@@ -1,4 +1,4 @@
-"""Restarts a unit of systemd."""
+"""Restarts a systemd unit."""
 
 import re
 from collections.abc import Mapping
@@ -32,5 +32,5 @@ class RestartUnit:
         return Done(f"{unit} was restarted and is active")
 
     async def undo(self, parameters: Mapping[str, Any], undo: Mapping[str, Any]) -> str:
-        """A restart stays."""
+        """Not possible: a restart cannot be undone."""
         raise FailedPrecondition("a restart cannot be undone", reason="NO_UNDO")

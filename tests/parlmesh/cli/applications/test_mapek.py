@@ -13,5 +13,5 @@ def test_a_file_that_is_no_policy_is_told_by_its_name_before_anything_is_started
     (tmp_path / "my planner.json").write_text("{}")
     result = CliRunner().invoke(app, ["mapek", command, "--policy", "my planner.json"])
     assert isinstance(result.exception, InvalidInput)
-    assert result.exception.message.startswith("my planner.json is no policy: ")
+    assert result.exception.message.startswith("my planner.json is not a policy: ")
     assert [path.name for path in tmp_path.iterdir()] == ["my planner.json"]

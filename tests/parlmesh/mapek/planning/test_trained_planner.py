@@ -89,11 +89,11 @@ def _changed(policy: Policy, **changes: object) -> str:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda policy: "\x80\x04pickle", "is no policy"),
-        (lambda policy: "[" * 100_000, "is no policy"),
+        (lambda policy: "\x80\x04pickle", "is not a policy"),
+        (lambda policy: "[" * 100_000, "is not a policy"),
         (lambda policy: _changed(policy, version=2), "version"),
         (lambda policy: _changed(policy, rules={"cpu": {"contexts": [], "metrics": {}, "actions": {
-            "restart": {"weights": [float("nan")] * 3, "seconds": 1, "tries": 1}}}}), "is no policy"),
+            "restart": {"weights": [float("nan")] * 3, "seconds": 1, "tries": 1}}}}), "is not a policy"),
         (lambda policy: _changed(policy, rules={"cpu": {"contexts": [], "metrics": {}, "actions": {
             "restart": {"weights": [0.0], "seconds": 1, "tries": 1}}}}), "1 weights for 3 features"),
         (lambda policy: _changed(policy, code="import os"), "code"),

@@ -32,5 +32,5 @@ def test_a_trace_of_seconds_between_requests_is_read_as_rates(tmp_path):
     assert rates[0] == pytest.approx(2.0, abs=0.02)
     assert rates[2:] == [pytest.approx(1 / 60, abs=1e-9), *[0.0] * (PERIODS - 3)]
     file.write_text("soon\n")
-    with pytest.raises(InvalidInput, match="no trace of seconds"):
+    with pytest.raises(InvalidInput, match="not a trace of seconds"):
         traced(file)

@@ -32,7 +32,7 @@ async def test_what_is_no_folder_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "folder" / "kept").write_text("kept")
     (tmp_path / "link").symlink_to(tmp_path / "folder")
     for name in ("file", "link", "absent"):
-        with pytest.raises(FailedPrecondition, match="is no folder"):
+        with pytest.raises(FailedPrecondition, match="is not a folder"):
             await ClearFolder().do({"folder": str(tmp_path / name)}, NodeConfig())
     assert (tmp_path / "folder" / "kept").exists()
 
