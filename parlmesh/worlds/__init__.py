@@ -1,6 +1,6 @@
-"""Worlds of our own: service placement on an edge cluster and routing in a mesh. Importing this registers their ids.
+"""Built-in environments: service placement on an edge cluster, and routing in a mesh. Importing this registers the ids.
 
-Nothing of a world is loaded before one is made; the engine finds the ids by the entry point `parlmesh.environments`.
+A world's code is loaded when one is made; the engine finds the ids through the entry point `parlmesh.environments`.
 """
 
 from .registration import register_envs

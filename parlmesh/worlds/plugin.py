@@ -1,4 +1,4 @@
-"""The plug-in `worlds`: networks made for the worlds. Named by `plugins: [worlds]`."""
+"""The plug-in `worlds`: networks made for the worlds. Enable it with `plugins: [worlds]`."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from parlmesh.policies import PolicySpec
 
 
 def _placement(spec: PolicySpec) -> Any:
-    # torch is imported by whoever builds a network, not by whoever names the plug-in.
+    # Imports torch only when a network is built, not when the plug-in is loaded.
     from .placement.network import PlacementNetwork
 
     return PlacementNetwork(spec)

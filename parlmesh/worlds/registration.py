@@ -1,4 +1,4 @@
-"""The ids under which gymnasium knows the worlds."""
+"""The worlds' gymnasium ids."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import gymnasium
 
 _PLACEMENT = "parlmesh.worlds.placement.environment"
 _ROUTING = "parlmesh.worlds.routing.environment"
-# The worlds check their own actions, and an order checker would cost more than a step.
+# The worlds check their own actions, and gymnasium's order checker would cost more than a step.
 _CHECKED: dict[str, Any] = {"disable_env_checker": True, "order_enforce": False}
 
 IDS: dict[str, dict[str, Any]] = {
@@ -26,10 +26,10 @@ IDS["parlmesh/MeshRouting-v0"] = {
 
 
 def register_envs() -> None:
-    """Makes the ids known; again is harmless."""
+    """Registers the ids; repeated calls are harmless."""
     for name, arguments in IDS.items():
         if name not in gymnasium.registry:
             gymnasium.register(id=name, **arguments)
-            # Placement's versions are three problems, not editions of one: gymnasium is not to call v1 out of date, nor
-            # to guess a version that was not named. It compares versions of equal names.
+            # Placement's versions are three different problems, so gymnasium must neither call v1 out of date nor guess
+            # a missing version. It only compares versions of equal names.
             gymnasium.registry[name].name = name.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""What the worlds share as environments: many episodes in one array, each as if alone, and one of them by itself."""
+"""Base classes of the worlds' environments: many independent episodes in one array, and a single episode."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
 
 
 class Outcome(NamedTuple):
-    """Of a step, each [E]: rewards, ends and what is told in `info` by name."""
+    """One step's rewards, ends and `info` values by name, each [E]."""
 
     reward: Array
     terminated: Array
@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
 
 
 class WorldVectorEnv(VectorEnv[Any, Any, Any]):
-    """`num_envs` episodes. The i-th is seeded by seed + i, as if it were alone; the step after its end only resets."""
+    """`num_envs` episodes. Episode i is seeded with seed + i, as if alone; the step after its end only resets it."""
 
     metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012 (gymnasium's own convention)
 
@@ -47,15 +47,15 @@ class WorldVectorEnv(VectorEnv[Any, Any, Any]):
 
     @abstractmethod
     def observe(self) -> Any:
-        """What is seen now, in arrays that nobody else has."""
+        """The current observations, in fresh arrays."""
 
     @abstractmethod
     def act(self, actions: Array) -> Outcome:
-        """One step of every episode; those that are over may do anything."""
+        """One step of every episode; the results of ended episodes are ignored."""
 
     def reset(self, *, seed: int | list[int | None] | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        """Begins all episodes. Without a seed they go on with the generators they have. `options` may hold a
-        `reset_mask` [E], as gymnasium has it: the other episodes go on."""
+        """Starts all episodes. Without a seed they keep their generators. `options` may contain gymnasium's
+        `reset_mask` [E]: the other episodes continue."""
         several = isinstance(seed, list | tuple)
         seeds = list(seed) if several else [None if seed is None else seed + i for i in range(self.num_envs)]  # type: ignore[operator, arg-type]
         if len(seeds) != self.num_envs:
@@ -83,12 +83,12 @@ class WorldVectorEnv(VectorEnv[Any, Any, Any]):
         return self.after(self.act(given.astype(np.int64, copy=False)))
 
     def refuse_before_reset(self) -> None:
-        """Nothing can be done before the first reset."""
+        """Raises ResetNeeded before the first reset."""
         if not self.rngs:
             raise gymnasium.error.ResetNeeded("step before the first reset")
 
     def after(self, outcome: Outcome) -> Stepped:
-        """Resets what had ended before this step, and says what is seen."""
+        """Resets the episodes that had ended before this step, and returns the step's results."""
         resets = self._ended
         if resets.any():
             self.begin(np.flatnonzero(resets))
@@ -103,7 +103,7 @@ class WorldVectorEnv(VectorEnv[Any, Any, Any]):
 
 
 class AloneEnv(gymnasium.Env[Any, Any]):
-    """One episode after the other of a vector form with one."""
+    """A single environment on top of a vector environment with one episode."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's own convention)
 
@@ -113,7 +113,7 @@ class AloneEnv(gymnasium.Env[Any, Any]):
         self.observation_space, self.action_space = many.single_observation_space, many.single_action_space
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Begins an episode."""
+        """Starts an episode."""
         super().reset(seed=seed)
         seen, _ = self.many.reset(seed=seed)
         return _first(seen), {}
@@ -124,7 +124,7 @@ class AloneEnv(gymnasium.Env[Any, Any]):
 
 
 def alone(step: Stepped) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """A step of the vector form with one episode, as that of the episode."""
+    """A step of a vector environment with one episode, as a single environment's step."""
     seen, reward, terminated, truncated, info = step
     told = {name: float(values[0]) for name, values in info.items() if not name.startswith("_")}
     return _first(seen), float(reward[0]), bool(terminated[0]), bool(truncated[0]), told

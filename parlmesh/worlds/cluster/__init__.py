@@ -1,4 +1,4 @@
-"""Placement on a real cluster: the same spaces and the same reward over the official Kubernetes client.
+"""Placement on a real cluster: the same spaces and reward, over the official Kubernetes client.
 
-Dry-run is the default, and whatever is written is logged first, limited, and never outside the allowed namespaces.
+Dry-run is the default. Every write is logged first, rate-limited, and confined to the allowed namespaces.
 """

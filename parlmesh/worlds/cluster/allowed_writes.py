@@ -1,4 +1,4 @@
-"""What would be written, and whether it may be: decided before the first write, so that a refusal changes nothing."""
+"""Planned writes and whether they are allowed: decided before the first write, so that a refusal changes nothing."""
 
 import json
 import os
@@ -21,24 +21,24 @@ class Write:
     verb: Literal["scale", "affinity", "mark", "evict"]
     namespace: str
     name: str
-    """Of the deployment or pod."""
+    """Name of the deployment or pod."""
     version: str
-    """The version it was seen at; of a pod to be evicted its uid."""
+    """The resource version that was read; for an eviction, the pod's uid."""
     pods: int
     replicas: int = 0
     nodes: Mapping[str, int] = field(default_factory=dict)
-    """Weights by node, for an affinity."""
+    """Weights by node, for an affinity write."""
 
 
 class Guard:
-    """Says no with a reason. The clock is passed in."""
+    """Refuses writes with a reason. The time is passed in."""
 
     def __init__(self, config: LiveConfig) -> None:
         self._config = config
         self._written: deque[tuple[float, int]] = deque()
 
     def check(self, writes: Sequence[Write], now: float) -> None:
-        """Raises unless all of them may be made now."""
+        """Raises unless all writes are allowed now."""
         config = self._config
         if not writes:
             return
@@ -48,7 +48,7 @@ class Guard:
             if write.namespace not in config.allowed_namespaces:
                 allowed = ", ".join(config.allowed_namespaces) or "none"
                 raise PermissionDenied(
-                    f"namespace {write.namespace} may not be written to; allowed are: {allowed}", reason="NAMESPACE"
+                    f"writes to namespace {write.namespace} are not allowed; allowed are: {allowed}", reason="NAMESPACE"
                 )
         while self._written and self._written[0][0] <= now - _MINUTE:
             self._written.popleft()
@@ -64,20 +64,20 @@ class Guard:
         if done + asked > most:
             wait = self._written[0][0] + _MINUTE - now if self._written else 0.0
             raise ResourceExhausted(
-                f"{name} is {most}; {done} were in the last minute and {asked} are asked for",
+                f"{name} is {most}; {done} were made in the last minute and {asked} more are requested",
                 reason="LIMIT",
                 retry_after_seconds=max(wait, 0.0),
             )
 
 
 class WriteLog:
-    """JSON lines: what was written, when, by which observation, and what came of it."""
+    """JSON lines: each write, its time, the observation that caused it, and its outcome."""
 
     def __init__(self, config: LiveConfig) -> None:
         self._file = config.log
 
     def note(self, write: Write, observation: Mapping[str, Any], outcome: str, now: float) -> None:
-        """On disk before the write is made (`asked`), and again with what came of it."""
+        """Appends a line and syncs it: once before the write (`asked`), and once with its outcome."""
         line = {"time": now, "outcome": outcome, **asdict(write), "observation": observation}
         self._file.parent.mkdir(parents=True, exist_ok=True)
         with self._file.open("a", encoding="utf-8") as opened:

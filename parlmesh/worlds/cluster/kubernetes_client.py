@@ -1,4 +1,4 @@
-"""The Kubernetes API as the adapter uses it, over the official client. Calls have deadlines, lists come in pages."""
+"""The adapter's Kubernetes calls, over the official client. Calls have deadlines; lists come in pages."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,14 +26,14 @@ _PAGE = 250
 _DEADLINE = (3.0, 10.0)
 """Seconds to connect and to read."""
 _LISTINGS = 3
-"""How often a list that expired between two pages, or a watch that did, is begun anew."""
+"""Attempts at a list or watch that expires meanwhile."""
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError)
-"""What the official client stumbles into when a file or an answer is of another kind."""
+"""Exceptions of the official client when a file or an answer has an unexpected form."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 
 
 def connect(kubeconfig: Path | None = None, context: str | None = None, server: str = "") -> "Gateway":
-    """By a kubeconfig file, from inside the cluster, or at an address without credentials (for `kubectl proxy`)."""
+    """Connects by a kubeconfig file, from inside the cluster, or to a server without credentials (`kubectl proxy`)."""
     if server:
         if not server.startswith(("http://", "https://")):
             raise InvalidInput(f"server must be an http or https address, got {server!r}", reason="KUBECONFIG")
@@ -51,7 +51,7 @@ def connect(kubeconfig: Path | None = None, context: str | None = None, server: 
         except (config.ConfigException, yaml.YAMLError, OSError, *_UNREADABLE) as error:
             which = f"kubeconfig {kubeconfig} cannot be used" if kubeconfig else "there is no usable kubeconfig"
             raise InvalidInput(f"{which}: {_one_line(error)}", reason="KUBECONFIG") from error
-    # What is not answered is said at once; whether to try again is for whoever asked.
+    # Report a missing answer at once; the caller decides whether to try again.
     settings.retries = False
     return Gateway(client.ApiClient(settings))
 
@@ -77,17 +77,17 @@ class Gateway:
             return self._apps.read_namespaced_deployment(name, namespace, _request_timeout=_DEADLINE)
 
     def node_usage(self) -> dict[str, dict[str, str]]:
-        """Measured use of CPU and memory by node, of metrics.k8s.io."""
+        """Measured CPU and memory use by node, from metrics.k8s.io."""
         with _told("read metrics.k8s.io"):
             found = self._custom.list_cluster_custom_object(
                 "metrics.k8s.io", "v1beta1", "nodes", _request_timeout=_DEADLINE
             )
             return {item["metadata"]["name"]: dict(item["usage"]) for item in found.get("items", [])}
 
-    # Writes take `trial`: the server checks all and changes nothing. They answer with the version they leave.
+    # With `trial`, the server validates the write and changes nothing. Writes return the new resource version.
 
     def scale(self, namespace: str, name: str, replicas: int, version: str, *, trial: bool) -> str:
-        """Sets replicas, if the deployment is still at that version."""
+        """Sets the replicas if the deployment still has that version."""
         body = {"metadata": {"resourceVersion": version}, "spec": {"replicas": replicas}}
         with _told(f"scale {namespace}/{name} to {replicas}"):
             return _version(
@@ -95,7 +95,7 @@ class Gateway:
             )
 
     def prefer_nodes(self, namespace: str, name: str, weights: Mapping[str, int], version: str, *, trial: bool) -> str:
-        """Puts the deployment's preferred node affinity in place of what it was."""
+        """Replaces the deployment's preferred node affinity."""
         preferences = [
             {
                 "weight": weight,
@@ -114,13 +114,13 @@ class Gateway:
             return _version(self._apps.patch_namespaced_deployment(name, namespace, body, **_options(trial=trial)))
 
     def mark_for_removal(self, namespace: str, name: str, version: str, *, trial: bool) -> str:
-        """Makes a pod the first that its ReplicaSet removes."""
+        """Makes the pod the first one that its ReplicaSet removes."""
         body = {"metadata": {"resourceVersion": version, "annotations": {DELETION_COST: "-1000"}}}
         with _told(f"mark pod {namespace}/{name}"):
             return _version(self._core.patch_namespaced_pod(name, namespace, body, **_options(trial=trial)))
 
     def evict(self, namespace: str, name: str, uid: str, *, trial: bool) -> str:
-        """Evicts exactly that pod, within its disruption budget."""
+        """Evicts that pod, identified by uid, within its disruption budget."""
         body = client.V1Eviction(
             api_version="policy/v1",
             kind="Eviction",
@@ -132,7 +132,7 @@ class Gateway:
         return ""
 
     def wait_for_pods(self, namespace: str, settled: Callable[[list[Any]], bool], seconds: int) -> list[Any]:
-        """Watches until the pods are as wanted. A watch that expired is begun anew from a fresh list, a few times."""
+        """Watches until `settled` holds for the pods. An expired watch restarts from a fresh list, a few times."""
         for _ in range(_LISTINGS):
             pods, version = self.pods(namespace)
             known = {pod.metadata.uid: pod for pod in pods}
@@ -155,7 +155,7 @@ class Gateway:
                             return list(known.values())
             except _Expired:
                 continue
-            raise DeadlineExceeded(f"pods in {namespace} were not as wanted within {seconds} s", reason="NOT_SETTLED")
+            raise DeadlineExceeded(f"pods in {namespace} did not settle within {seconds} s", reason="NOT_SETTLED")
         raise FailedPrecondition(f"the watch of pods in {namespace} expired {_LISTINGS} times", reason="WATCH_EXPIRED")
 
     def _listed(self, what: str, call: Any, *arguments: str) -> tuple[list[Any], str]:
@@ -184,7 +184,7 @@ def _version(answer: Any) -> str:
 
 
 class _Expired(FleetError):
-    """410: what was asked for is too old; to be listed anew."""
+    """410: the requested version is too old; list again."""
 
 
 @contextmanager
@@ -220,6 +220,6 @@ def _error(what: str, error: Any) -> FleetError:
         409: FailedPrecondition,
         422: InvalidInput,
     }
-    hints = {409: "; somebody else changed it, nothing was written", 403: "; the RBAC rules do not allow it"}
+    hints = {409: "; somebody else has changed it, and nothing was written", 403: "; the RBAC rules do not allow it"}
     kind = kinds.get(error.status, Unavailable)
     return kind(said + hints.get(error.status, ""), reason=f"API_{error.status}")

@@ -1,4 +1,4 @@
-"""A live cluster as an environment: the spaces of Placement-v3, the reward of what was measured."""
+"""A live cluster as an environment: the spaces of Placement-v3, and a reward from measurements."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -25,11 +25,11 @@ from .write_plan import planned_writes
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Mean latency of a request as the world computes it for the present load."""
+    """The model's mean request latency under the current load."""
 
     now_ms: float
     then_ms: float
-    """With pods where they are wanted, once all have started."""
+    """With the pods where they are wanted and all started."""
 
 
 class LiveCluster:
@@ -51,22 +51,22 @@ class LiveCluster:
         self.snapshot: Snapshot
 
     def read(self) -> Served:
-        """The cluster as it is, and what it costs."""
+        """Reads the cluster and returns its current cost."""
         cluster = self.simulation.cluster
         self.snapshot = seen = read_snapshot(self._gateway, self.config, cluster)
         return self.simulation.show(seen.pods, seen.alive, seen.load, seen.latency_ms, self._sites)
 
     def plan(self, wanted: Array) -> list[Write]:
-        """What would be written to bring pods to where they are wanted [N, D]."""
+        """The writes that would move the pods to where they are wanted [N, D]."""
         return planned_writes(self.simulation.cluster, self.config, self.snapshot, wanted)
 
     def predict(self, wanted: Array) -> Prediction:
-        """Latencies of the model, now and then; nothing is touched."""
+        """The model's latencies for the current and the wanted pods; changes nothing."""
         now, then = (self._modelled(pods) for pods in (self.snapshot.pods, wanted))
         return Prediction(now, then)
 
     def write(self, wanted: Array) -> list[Write]:
-        """Makes the writes, after all of them were allowed and tried without effect; in a dry run only logs them."""
+        """Makes the writes after all were allowed and validated by a server-side trial; a dry run only logs them."""
         writes, seen, config = self.plan(wanted), self.snapshot.to_dict(), self.config
         if config.dry_run:
             for write in writes:
@@ -90,7 +90,7 @@ class LiveCluster:
         return writes
 
     def wait(self, wanted: Array) -> None:
-        """Until every deployment has as many ready pods as are wanted; DeadlineExceeded after `settle_seconds`."""
+        """Waits until every deployment has its wanted number of ready pods; DeadlineExceeded after `settle_seconds`."""
         names = [each.name for each in self.simulation.cluster.deployments]
         selectors = [
             self._gateway.deployment(self.config.namespace, name).spec.selector.match_labels or {} for name in names
@@ -135,7 +135,7 @@ class LiveCluster:
 
 
 def _sites(config: LiveConfig, cluster: Cluster) -> Array:
-    """Where the users of each deployment gather [D]."""
+    """The site where each deployment's users gather [D]."""
     names, count = [each.name for each in cluster.deployments], len(cluster.distance_ms)
     for name, site in config.users_at.items():
         if name not in names:
@@ -146,7 +146,7 @@ def _sites(config: LiveConfig, cluster: Cluster) -> Array:
 
 
 class LiveEnv(gymnasium.Env[Any, Any]):
-    """One step: an operation for every deployment, as in Placement-v3; then it waits `step_seconds` and looks again."""
+    """One step takes an operation for every deployment, as in Placement-v3, waits `step_seconds` and reads again."""
 
     metadata = {"render_modes": []}  # noqa: RUF012 (gymnasium's own convention)
 
@@ -156,14 +156,14 @@ class LiveEnv(gymnasium.Env[Any, Any]):
         self._steps = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reads the cluster; nothing is changed."""
+        """Reads the cluster; changes nothing."""
         super().reset(seed=seed)
         self._steps = 0
         self.live.read()
         return self._seen(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Writes, or in a dry run logs, what the operations ask for."""
+        """Makes the writes for the operations, or logs them in a dry run."""
         live = self.live
         wanted, refused = apply_operations(live.simulation, np.asarray(action, np.int64)[None])
         prediction = live.predict(wanted[0])

@@ -1,4 +1,4 @@
-"""The world's parameters from recorded metrics: how fast a pod serves, what the network adds, how well that fits."""
+"""Fits the world's parameters to recorded metrics: a pod's service rate, the network latency, and the fit's quality."""
 
 import csv
 from collections.abc import Mapping, Sequence
@@ -29,26 +29,26 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What was found for one deployment."""
+    """The fit for one deployment."""
 
     service_rate: float
-    """Requests a second of a pod."""
+    """Requests per second that one pod serves."""
     network_ms: float
     request_rate: float
-    """Of all pods, on average."""
+    """Mean requests per second over all pods."""
     rows: int
     left_out: int
-    """Rows in which no pod could have kept up, or nothing was measured."""
+    """Rows that were overloaded or had no measurement."""
     error_ms: float
-    """Root of the mean squared error."""
+    """Root mean squared error."""
     relative_error: float
-    """Mean of the absolute error by what was measured."""
+    """Mean absolute error relative to the measurement."""
     explained: float
     """Share of the variance that the model explains (R²); 0 is no better than a constant."""
 
 
 def fitted(record: Record, queue: str, name: str = "a deployment") -> Fit:
-    """The service rate and a constant for the network that give the least squared error, by search over the rate."""
+    """The service rate and network constant with the least squared error, by a search over the rate."""
     known = np.isfinite(record.load) & np.isfinite(record.latency_ms) & (record.replicas >= 1) & (record.load >= 0)
     known &= record.latency_ms > 0
     replicas, load, latency = (part[known] for part in (record.replicas, record.load, record.latency_ms))
@@ -58,7 +58,7 @@ def fitted(record: Record, queue: str, name: str = "a deployment") -> Fit:
             f"got {len(latency)} of {len(known)}"
         )
     share = load / replicas
-    # No pod answers faster than it serves, and the latency of the calmest rows holds a whole service.
+    # A pod never answers faster than it serves, so the lowest latencies contain a whole service time.
     slowest, fastest = 1000.0 / np.quantile(latency, 0.05) / 4.0, 1e5
     rates = np.geomspace(max(slowest, 1e-3), fastest, _TRIED)
     best = min((_judged(rate, replicas, load, share, latency, queue) for rate in rates), key=lambda found: found[0])
@@ -80,8 +80,8 @@ def fitted(record: Record, queue: str, name: str = "a deployment") -> Fit:
 def _judged(
     rate: float, replicas: Array, load: Array, share: Array, latency: Array, queue: str
 ) -> tuple[float, float, float, Array, Array]:
-    """The mean squared error of a rate with its best constant; a row that it calls overloaded counts as badly as can
-    be, so that a rate is not preferred for leaving rows out."""
+    """The mean squared error of a rate with its best constant. A row that counts as overloaded contributes its full
+    squared latency, so that leaving rows out does not make a rate look better."""
     used = share < SATURATED * rate
     if used.sum() < max(_LEAST_ROWS, 0.5 * len(share)):
         return np.inf, rate, 0.0, latency, used
@@ -95,11 +95,11 @@ def _judged(
 
 
 def read_records(file: Path) -> dict[str, Record]:
-    """Rows of a CSV file with a head, by deployment, in the order of their names."""
+    """Rows of a CSV file with a header, by deployment, sorted by name."""
     try:
         if file.stat().st_size > _LARGEST_BYTES:
             raise InvalidInput(f"{file} is larger than {_LARGEST_BYTES} bytes")
-        # Spreadsheets begin their files with a mark of the encoding.
+        # Spreadsheets start their files with a byte-order mark.
         with file.open(newline="", encoding="utf-8-sig") as opened:
             reader = csv.DictReader(opened)
             heads = reader.fieldnames or ()
@@ -111,7 +111,7 @@ def read_records(file: Path) -> dict[str, Record]:
     if missing:
         raise InvalidInput(f"{file} needs the columns {', '.join(COLUMNS[1:])}; it has no {', '.join(missing)}")
     if not rows:
-        raise InvalidInput(f"{file} has no rows under its head")
+        raise InvalidInput(f"{file} has no rows below its header")
     by_name: dict[str, list[tuple[float, float, float]]] = {}
     for number, row in enumerate(rows, start=2):
         values = tuple(_number(row[name], f"{file} line {number}: {name}") for name in COLUMNS[2:])
@@ -120,7 +120,7 @@ def read_records(file: Path) -> dict[str, Record]:
 
 
 def _number(given: str | None, where: str) -> float:
-    """NaN where nothing was measured."""
+    """The number, or NaN for an empty cell."""
     try:
         return float(given or "nan")
     except ValueError:
@@ -128,7 +128,7 @@ def _number(given: str | None, where: str) -> float:
 
 
 def joined_records(series: Sequence[Mapping[str, Mapping[float, float]]]) -> dict[str, Record]:
-    """Of replicas, load and latency by deployment and time, as Prometheus gives them: rows that have all three."""
+    """Joins Prometheus series of replicas, load and latency by deployment and time; keeps times that have all three."""
     replicas, load, latency = series
     found = {}
     for name in sorted(latency):

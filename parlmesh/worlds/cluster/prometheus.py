@@ -1,4 +1,4 @@
-"""Questions to a Prometheus server: a number for each deployment now, or series over a time."""
+"""Prometheus queries: the current value for each deployment, or series over a period."""
 
 import http.client
 import json
@@ -17,13 +17,13 @@ _LARGEST_BYTES = 64 * 1024 * 1024
 
 
 def check_url(url: str) -> None:
-    """Only http and https, so that no file is ever read."""
+    """Allows only http and https, so that no local file is ever read."""
     if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
         raise InvalidInput(f"prometheus must be an http or https address, got {url!r}", reason="PROMETHEUS")
 
 
 def instant(url: str, query: str, label: str = "deployment") -> dict[str, float]:
-    """Numbers by the value of a label. NaN, as an empty rate gives it, is left out."""
+    """Values by label value, without NaN, which an empty rate returns."""
     answer = _asked(url, "query", {"query": query})
     with _readable(query):
         values = [(_name(series, label), float(series["value"][1])) for series in answer]
@@ -34,7 +34,7 @@ def instant(url: str, query: str, label: str = "deployment") -> dict[str, float]
 def over_time(
     url: str, query: str, start: float, end: float, step: float, label: str = "deployment"
 ) -> dict[str, dict[float, float]]:
-    """By the value of a label: numbers by Unix time."""
+    """Values by label value and Unix time."""
     asked = {"query": query, "start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:g}"}
     answer = _asked(url, "query_range", asked)
     with _readable(query):
@@ -50,7 +50,7 @@ def _name(series: Mapping[str, Any], label: str) -> str:
 
 
 def _refuse_twins(names: list[str], query: str, label: str) -> None:
-    """One of them would silently win: a query must add up or average what it has for a deployment."""
+    """Rejects several series with one name, of which one would silently win: the query must aggregate them."""
     twin = next((name for name in names if names.count(name) > 1), None)
     if twin is not None:
         raise FailedPrecondition(
@@ -76,14 +76,14 @@ def _asked(url: str, what: str, parameters: Mapping[str, str]) -> list[Any]:
     try:
         found = json.loads(body)
     except ValueError:
-        said = f"what answers at {url} is not Prometheus: no JSON but {body[:40]!r}"
+        said = f"the server at {url} is not Prometheus: it answered {body[:40]!r}, which is not JSON"
         raise FailedPrecondition(said, reason="PROMETHEUS") from None
     with _readable(parameters["query"]):
         return list(found["data"]["result"])
 
 
 def _reason(error: urllib.error.HTTPError) -> str:
-    """What Prometheus says itself, else the beginning of whatever came."""
+    """Prometheus' own error message, or the beginning of the answer."""
     try:
         body = error.read(2000)
         said = json.loads(body)["error"]

@@ -1,4 +1,4 @@
-"""Kubernetes' quantities as numbers: 250m, 1.5, 512Mi, 2G, 1e3. Ki is 1024 and k is 1000, never the same."""
+"""Kubernetes quantities as numbers: 250m, 1.5, 512Mi, 2G, 1e3. Ki is 1024 and k is 1000."""
 
 import re
 
@@ -20,13 +20,13 @@ _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([numkMGTPE]
 
 
 def quantity(given: object) -> float:
-    """Cores, bytes or whatever is counted."""
+    """The number, in cores, bytes or the resource's own unit."""
     found = _QUANTITY.fullmatch(str(given).strip())
     if found is None:
-        raise InvalidInput(f"{str(given)[:50]!r} is no quantity of Kubernetes", reason="QUANTITY")
+        raise InvalidInput(f"{str(given)[:50]!r} is not a Kubernetes quantity", reason="QUANTITY")
     return float(found[1]) * _SUFFIXES[found[2]]
 
 
 def megabytes(given: object) -> float:
-    """Of memory, in millions of bytes."""
+    """A memory quantity in megabytes (10^6 bytes)."""
     return quantity(given) / 1e6

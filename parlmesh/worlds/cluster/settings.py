@@ -1,4 +1,4 @@
-"""Where a live cluster is, what of it may be touched, and how fast."""
+"""How to reach a live cluster, what may be changed there, and how fast."""
 
 from pathlib import Path
 
@@ -8,35 +8,35 @@ from parlmesh.config import Config
 
 
 class LiveConfig(Config):
-    """The live cluster. Names of nodes and deployments are those of the world's `cluster`."""
+    """The live cluster. Nodes and deployments have the names in the world's `cluster`."""
 
     namespace: str = Field(min_length=1, max_length=63)
-    """Where the deployments are."""
+    """Namespace of the deployments."""
     allowed_namespaces: tuple[str, ...] = ()
-    """Namespaces that may be written to; none = nothing may."""
+    """Namespaces that may be written to; empty = none."""
     kubeconfig: Path | None = None
-    """null = from inside the cluster, or ~/.kube/config."""
+    """Kubeconfig file; null = the in-cluster configuration, or ~/.kube/config."""
     context: str | None = None
-    """Of the kubeconfig; null = its present one."""
+    """Context of the kubeconfig; null = the current one."""
     server: str = ""
-    """Address of an API server that asks for no credentials, such as `kubectl proxy`."""
+    """Address of an API server that needs no credentials, such as `kubectl proxy`."""
     prometheus: str = ""
     """Address of the Prometheus server."""
     latency_query: str = ""
-    """PromQL: mean latency of a request in milliseconds, with the label `deployment`."""
+    """PromQL: mean request latency in milliseconds, with the label `deployment`."""
     load_query: str = ""
-    """PromQL: requests a second, with the label `deployment`."""
+    """PromQL: requests per second, with the label `deployment`."""
     users_at: dict[str, int] = Field(default_factory=dict)
-    """The site of the world's distance_ms where a deployment's users gather; else the first."""
+    """The row of the world's distance_ms where each deployment's users gather; default: the first."""
     dry_run: bool = True
-    """Nothing is ever written."""
+    """Only log writes, never make them."""
     writes_per_minute: int = Field(default=10, ge=1, le=10_000)
-    """Calls that change something."""
+    """Most writes per minute."""
     pods_per_minute: int = Field(default=5, ge=1, le=10_000)
-    """Pods that may be started, stopped or moved: the blast radius."""
+    """Most pods started, stopped or moved per minute: the blast radius."""
     kill_switch: Path | None = None
-    """While this file exists nothing is written."""
+    """While this file exists, nothing is written."""
     log: Path = Path("placement-writes.jsonl")
-    """Every write, with the observation that caused it; also those that a dry run would have made."""
+    """Log of every write with the observation that caused it, including writes a dry run would have made."""
     settle_seconds: int = Field(default=60, ge=1, le=3600)
-    """How long pods may take to be as wanted."""
+    """Longest wait for pods to become ready after a write."""

@@ -1,4 +1,4 @@
-"""A live cluster as the simulator's arrays, so that views, masks and the reward are the same code."""
+"""A live cluster as the simulator's arrays, so that views, masks and reward use the same code."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,28 +29,28 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was read; N nodes and D deployments in the order of the world."""
+    """The cluster as read; N nodes and D deployments in the world's order."""
 
     pods: Array
     """[N, D]."""
     alive: Array
     """[N]."""
     load: Array
-    """Requests a second [D]."""
+    """Requests per second [D]."""
     latency_ms: Array
     """[D]."""
     replicas: Array
-    """That are asked for [D]."""
+    """Requested replicas [D]."""
     versions: tuple[str, ...]
-    """Of the deployments."""
+    """Resource versions of the deployments."""
     preferred: tuple[frozenset[str], ...]
-    """Nodes that a deployment's pods prefer by its template."""
+    """Nodes preferred by each deployment's pod template."""
     members: tuple[Pod, ...]
     usage: Mapping[str, Mapping[str, str]]
-    """Measured use by node; empty where metrics.k8s.io is not there."""
+    """Measured use by node; empty without metrics.k8s.io."""
 
     def to_dict(self) -> dict[str, Any]:
-        """For the log."""
+        """The JSON form for the write log."""
         return {
             "pods": self.pods.tolist(),
             "alive": self.alive.tolist(),
@@ -61,13 +61,13 @@ class Snapshot:
 
 
 def read_snapshot(gateway: Gateway, config: LiveConfig, cluster: Cluster) -> Snapshot:
-    """Reads nodes, deployments, pods, and load and latency from Prometheus. NotFound for what the world names and the
-    cluster has not."""
+    """Reads nodes, deployments and pods, and load and latency from Prometheus. Raises NotFound for a node or deployment
+    of the world that the cluster lacks."""
     nodes = {node.name: index for index, node in enumerate(cluster.nodes)}
     seen = {node.metadata.name: node for node in gateway.nodes()}
     missing = [name for name in nodes if name not in seen]
     if missing:
-        raise NotFound(f"the cluster has no node {', '.join(missing)}; the world's nodes must be those of the cluster")
+        raise NotFound(f"the cluster has no node {', '.join(missing)}; the world's nodes must exist in the cluster")
     alive = np.array([_ready(seen[name]) and not seen[name].spec.unschedulable for name in nodes], np.bool_)
     if not alive.any():
         raise FailedPrecondition(f"none of the world's {len(nodes)} nodes is ready and schedulable", reason="NO_NODES")
@@ -91,7 +91,7 @@ def read_snapshot(gateway: Gateway, config: LiveConfig, cluster: Cluster) -> Sna
 
 
 def _members(gateway: Gateway, config: LiveConfig, deployments: list[Any], nodes: Mapping[str, int]) -> list[Pod]:
-    """Pods that are not ending and are on a node of the world, by the labels that their deployment selects."""
+    """Pods on the world's nodes that match a deployment's selector and are not terminating or finished."""
     found = []
     for pod in gateway.pods(config.namespace)[0]:
         if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
@@ -123,17 +123,17 @@ def _preferred(deployment: Any) -> frozenset[str]:
 
 def _measured(config: LiveConfig, query: str, name: str, deployments: list[str]) -> Array:
     if not config.prometheus or not query:
-        raise FailedPrecondition(f"{name} and prometheus must be set: without it nothing is known", reason="PROMETHEUS")
+        raise FailedPrecondition(f"{name} and prometheus must be set to measure the cluster", reason="PROMETHEUS")
     found = instant(config.prometheus, query)
     missing = [deployment for deployment in deployments if deployment not in found]
     if missing:
-        # An unknown latency is not 0, which would look perfect.
-        raise FailedPrecondition(f"{name} says nothing of {', '.join(missing)}", reason="PROMETHEUS")
+        # An unknown latency must not count as 0, which would look perfect.
+        raise FailedPrecondition(f"{name} returns no value for {', '.join(missing)}", reason="PROMETHEUS")
     return np.array([max(found[deployment], 0.0) for deployment in deployments])
 
 
 def _usage(gateway: Gateway) -> Mapping[str, Mapping[str, str]]:
-    """Nothing where metrics.k8s.io is not served, or its server is away (503): no decision rests on it."""
+    """Empty if metrics.k8s.io is not served or its server is down (503): no decision depends on it."""
     try:
         return gateway.node_usage()
     except NotFound:

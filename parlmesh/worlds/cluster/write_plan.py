@@ -1,4 +1,4 @@
-"""From where pods are wanted to the writes that bring them there. Pure; the order is that in which they are made."""
+"""Plans the writes that move pods to where they are wanted, in the order of execution. Pure."""
 
 from collections.abc import Sequence
 
@@ -13,10 +13,10 @@ from .snapshot import Pod, Snapshot
 
 
 def planned_writes(cluster: Cluster, config: LiveConfig, snapshot: Snapshot, wanted: Array) -> list[Write]:
-    """Of each deployment: the nodes it prefers, pods to be evicted (others start where preferred), pods to be removed
-    first, and the number of replicas. An empty version is the one that the write before it left.
+    """For each deployment: its preferred nodes, pods to evict (replacements start on preferred nodes), pods to remove
+    first, and the number of replicas. An empty version stands for the version that the previous write returns.
 
-    A new preference changes the pod template, so Kubernetes replaces all pods of the deployment one by one: all count.
+    A new preference changes the pod template, so Kubernetes replaces all pods of the deployment; all of them count.
     """
     writes: list[Write] = []
     for deployment, about in enumerate(cluster.deployments):
@@ -42,12 +42,12 @@ def planned_writes(cluster: Cluster, config: LiveConfig, snapshot: Snapshot, wan
 
 
 def _weight(after: Array, node: int) -> int:
-    """1 to 100, by the share of pods that are wanted on the node."""
+    """1 to 100, proportional to the share of pods wanted on the node."""
     return max(1, round(100 * int(after[node]) / int(after.sum())))
 
 
 def _leaving(members: Sequence[Pod], deployment: int, lost: Array) -> list[Pod]:
-    """Pods on nodes that are to have fewer, those that are not ready first."""
+    """Pods to remove from nodes that lose some; those not ready come first."""
     found: list[Pod] = []
     for node in np.flatnonzero(lost).tolist():
         here = [pod for pod in members if pod.deployment == deployment and pod.node == node]

@@ -1,1 +1,1 @@
-"""Service placement on an edge cluster: which node runs how many pods of which deployment, as load and users move."""
+"""Service placement on an edge cluster: how many pods of each deployment run on each node, as load and users move."""

@@ -1,4 +1,4 @@
-"""Kubernetes' horizontal pod autoscaler with its default behaviour, for arrays of deployments."""
+"""Kubernetes' horizontal pod autoscaler with its default behaviour, vectorised over deployments."""
 
 from collections import deque
 
@@ -15,7 +15,7 @@ _UP_PODS, _UP_FACTOR = 4, 2
 class Autoscaler:
     """ceil(replicas · utilisation / target), unchanged within a tenth of the target.
 
-    Up at once, by at most 4 pods or 100 % in 15 s; down to the highest that was recommended in the last 300 s.
+    Scales up at once, by at most 4 pods or 100 % per 15 s; scales down to the highest recommendation of the last 300 s.
     """
 
     def __init__(self, target: float, step_seconds: float, least: int, most: int) -> None:
@@ -24,7 +24,7 @@ class Autoscaler:
         self._recent: deque[Array] = deque(maxlen=max(1, int(np.ceil(_DOWN_WINDOW_SECONDS / step_seconds))))
 
     def wanted(self, replicas: Array, utilisation: Array) -> Array:
-        """Replicas, in the shape that is given, after one step."""
+        """Replicas after one step, in the shape of the arguments."""
         ratio = utilisation / self._target
         asked = np.where(np.abs(ratio - 1.0) <= _TOLERANCE, replicas, np.ceil(replicas * ratio - 1e-9))
         asked = np.clip(asked, self._least, self._most).astype(np.int64)

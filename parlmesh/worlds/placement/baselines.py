@@ -1,6 +1,6 @@
-"""Placement without learning. None is bound to one operation a step: each says where all pods are to be.
+"""Placement without learning. Baselines are not limited to one operation per step: each decides where all pods go.
 
-Replicas of the two greedy ones and of Kubernetes follow its autoscaler; they differ in which node a pod goes to.
+The two greedy ones and Kubernetes take replicas from its autoscaler; they differ in the node they choose for a pod.
 """
 
 from abc import ABC, abstractmethod
@@ -16,12 +16,12 @@ from .operations import allowed, apply_operations
 from .simulation import Simulation
 
 TARGET_UTILISATION = 0.6
-# A pod that moves serves nobody for a step, so those that stay must bear the load.
+# A moving pod serves nothing for a step, so the remaining pods must carry the load.
 _MOVING_UTILISATION = 0.9
 
 
 class Baseline(ABC):
-    """Decides for all episodes of a simulation; starts anew with them."""
+    """Decides for all episodes of a simulation; make a new one for new episodes."""
 
     def __init__(self, simulation: Simulation, rng: np.random.Generator, *, target: float = TARGET_UTILISATION) -> None:
         self.simulation = simulation
@@ -30,21 +30,21 @@ class Baseline(ABC):
 
     @abstractmethod
     def wanted(self) -> Array:
-        """Where pods are to be [E, N, D]."""
+        """Where pods should be [E, N, D]."""
 
 
 class Random(Baseline):
-    """One operation for each deployment, any that can be done."""
+    """A random allowed operation for each deployment."""
 
     def wanted(self) -> Array:
-        """What a random choice leads to."""
+        """The placement after the random operations."""
         chances = self.rng.random(allowed(self.simulation).shape) * allowed(self.simulation)
         placed, _ = apply_operations(self.simulation, chances.argmax(axis=2))
         return placed
 
 
 class Static(Baseline):
-    """Pods sized for the mean load, spread evenly, and left there; a node that comes back gets its pods again."""
+    """Pods sized for the mean load, spread evenly and left there; a repaired node gets its pods back."""
 
     def wanted(self) -> Array:
         """The same on every node that is up."""
@@ -53,7 +53,7 @@ class Static(Baseline):
 
 
 class Scaled(Baseline):
-    """Replicas by the autoscaler; nodes by `choose`."""
+    """Replicas from the autoscaler; nodes from `choose`."""
 
     def __init__(self, simulation: Simulation, rng: np.random.Generator, *, target: float = TARGET_UTILISATION) -> None:
         super().__init__(simulation, rng, target=target)
@@ -61,11 +61,11 @@ class Scaled(Baseline):
         self._scaler = Autoscaler(target, settings.step_seconds, settings.min_replicas, settings.max_replicas)
 
     def wanted(self) -> Array:
-        """Pods added and removed one by one until their numbers are right or nothing fits."""
+        """Adds and removes pods one by one until the numbers are right or nothing fits."""
         world = self.simulation
         replicas = world.pods.sum(axis=1)
         busy = world.load / world.cluster.service_rate
-        # Without a pod nothing is measured; one is started.
+        # Without a pod there is no measurement; the autoscaler starts one.
         utilisation = np.where(replicas > 0, busy / np.maximum(replicas, 1), self.target)
         asked = self._scaler.wanted(replicas, utilisation)
         placed, free = world.pods.copy(), world.free.copy()
@@ -76,14 +76,14 @@ class Scaled(Baseline):
 
     @abstractmethod
     def choose(self, episode: int, deployment: int, placed: Array, free: Array, feasible: Array) -> int:
-        """The node [N] for another pod; `feasible` has at least one."""
+        """The node for another pod; `feasible` [N] has at least one True."""
 
     @abstractmethod
     def release(self, episode: int, deployment: int, placed: Array, free: Array) -> int:
         """The node that gives up a pod."""
 
     def _move(self, placed: Array, free: Array, busy: Array) -> None:
-        """Pods that are better elsewhere; none as Kubernetes has it."""
+        """Moves pods that are better elsewhere; Kubernetes moves none."""
 
     def _adjust(self, episode: int, deployment: int, asked: int, placed: Array, free: Array) -> None:
         need, here, room = self.simulation.cluster.need[deployment], placed[episode], free[episode]
@@ -106,14 +106,14 @@ class Scaled(Baseline):
 
 
 class GreedyLatency(Scaled):
-    """The nearest node to the users; a pod moves when a nearer one has room."""
+    """Chooses the node nearest to the users; a pod moves when a nearer node has room."""
 
     def choose(self, episode: int, deployment: int, placed: Array, free: Array, feasible: Array) -> int:
-        """The nearest."""
+        """The nearest node."""
         return int(np.where(feasible, self.simulation.distance[episode, :, deployment], np.inf).argmin())
 
     def release(self, episode: int, deployment: int, placed: Array, free: Array) -> int:
-        """The farthest."""
+        """The farthest node."""
         distance = self.simulation.distance[episode, :, deployment]
         return int(np.where(placed[:, deployment] > 0, distance, -1.0).argmax())
 
@@ -135,23 +135,23 @@ class GreedyLatency(Scaled):
 
 
 class GreedyLoad(Scaled):
-    """The node that would be least utilised."""
+    """Chooses the node that would be least utilised."""
 
     def choose(self, episode: int, deployment: int, placed: Array, free: Array, feasible: Array) -> int:
-        """By its scarcest resource."""
+        """The least utilised node by its scarcest resource."""
         capacity = self.simulation.cluster.capacity
         used = ((capacity - free + self.simulation.cluster.need[deployment]) / capacity).max(axis=1)
         return int(np.where(feasible, used, np.inf).argmin())
 
     def release(self, episode: int, deployment: int, placed: Array, free: Array) -> int:
-        """The most utilised."""
+        """The most utilised node."""
         capacity = self.simulation.cluster.capacity
         used = ((capacity - free) / capacity).max(axis=1)
         return int(np.where(placed[:, deployment] > 0, used, -1.0).argmax())
 
 
 class Kubernetes(Scaled):
-    """Kubernetes' default scheduler and autoscaler; a lost pod is replaced at once, not after five minutes."""
+    """Kubernetes' default scheduler and autoscaler, but a lost pod is replaced at once, not after five minutes."""
 
     def choose(self, episode: int, deployment: int, placed: Array, free: Array, feasible: Array) -> int:
         """Fit + Balanced + 2 · Spread."""
@@ -163,7 +163,7 @@ class Kubernetes(Scaled):
         return chosen_node(capacity, reserved, need, placed[:, deployment], feasible)
 
     def release(self, episode: int, deployment: int, placed: Array, free: Array) -> int:
-        """The node with most pods of the deployment, as a ReplicaSet ranks those to be deleted."""
+        """The node with the most pods of the deployment, as a ReplicaSet ranks pods for deletion."""
         return int(placed[:, deployment].argmax())
 
 

@@ -1,7 +1,7 @@
-"""The best course of operations through an episode of a small cluster, by dynamic programming over every placement.
+"""The best sequence of operations for an episode of a small cluster, by dynamic programming over every placement.
 
-It begins where policies begin, has their operations, and waits for pods to start as they do; but it knows beforehand
-what comes. So it says what could have been reached, where `optimum` says what nothing can exceed.
+It has the policies' start, operations and waits for pods, but knows the future. So it shows what could have been
+reached, where `optimum` shows what nothing can exceed.
 """
 
 from dataclasses import dataclass
@@ -19,21 +19,21 @@ from .operations import apply_operations, operation_count
 from .settings import PlacementSettings
 from .simulation import Simulation
 
-# Placements times operations; beyond this a step takes too long to be worth it.
+# Most placements times operations; beyond this a step takes too long to be useful.
 _LARGEST = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Of an episode: operations [T, D], and the mean reward of a step that no operations exceed. Played, they may earn
-    less by what waits from one step to the next, which the search leaves out: the best is between the two."""
+    """Operations of an episode [T, D], and an upper bound on the mean reward per step. The search ignores the backlog
+    between steps, so playing the operations may earn less; the true best lies in between."""
 
     bound: float
     operations: Array
 
 
 class CourseSearch:
-    """For one cluster; episodes share what depends on the users' sites and the nodes that are up alone."""
+    """The search for one cluster; episodes share results that depend only on users' sites and nodes that are up."""
 
     def __init__(self, cluster: Cluster, settings: PlacementSettings) -> None:
         self.cluster, self.settings = cluster, settings
@@ -42,13 +42,13 @@ class CourseSearch:
         if (ways * operations) ** deployments > _LARGEST:
             raise InvalidInput("the best course is for small clusters, such as 3 nodes, 2 deployments and 5 replicas")
         self.alone = np.array([way for way in product(range(most + 1), repeat=nodes) if sum(way) <= most])
-        """Ways to place one deployment [P, N]."""
+        """Placements of one deployment [P, N]."""
         self._digits = (most + 1) ** np.arange(nodes)
         self._alone_at = np.zeros((most + 1) ** nodes, np.int64)
         self._alone_at[self.alone @ self._digits] = np.arange(ways)
         pods = self.alone[list(product(range(ways), repeat=deployments))].transpose(0, 2, 1)
         self.pods = pods[(pods @ cluster.need <= cluster.capacity).all(axis=(1, 2))]
-        """Ways to place them all [S, N, D]."""
+        """Placements of all deployments [S, N, D]."""
         self._ways = ways ** np.arange(deployments)
         self._at = np.zeros(ways**deployments, np.int64)
         self._at[self._each_alone(self.pods) @ self._ways] = np.arange(len(self.pods))
@@ -57,7 +57,7 @@ class CourseSearch:
         self._known: dict[bytes, tuple[Array, Array, Array]] = {}
 
     def best(self, conditions: Conditions, pods: Array) -> Course:
-        """The best course from where pods are [N, D]."""
+        """The best course from the current pods [N, D]."""
         steps = self.settings.episode_steps
         value, choices = np.zeros(len(self.pods)), np.zeros((steps, len(self.pods)), np.int64)
         for step in reversed(range(steps)):
@@ -73,12 +73,12 @@ class CourseSearch:
         return Course(bound, np.stack(operations))
 
     def at(self, pods: Array) -> int:
-        """The number of a placement [N, D]."""
+        """The index of a placement [N, D]."""
         return int(self._index(pods[None])[0])
 
     def earned(self, conditions: Conditions, step: int, load: Array, value: Array) -> Array:
-        """From every placement by every operation [S, A]: the reward of the step under this load [D], and then what the
-        placement that it leads to is worth [S]."""
+        """For every placement and operation [S, A]: the step's reward under this load [D] plus the value [S] of the
+        placement it leads to."""
         wanted, refused, serving = self._done(conditions.site[step], conditions.alive[step])
         site, alive = conditions.site[step + 1], conditions.alive[step + 1]
         left, weights = self._left(alive), self.settings.weights
@@ -92,18 +92,18 @@ class CourseSearch:
         return earned
 
     def milliseconds(self, load: Array, site: Array, alive: Array) -> Array:
-        """Of a request by how its deployment is placed [P, D], with nothing waiting from before."""
+        """Request latency by placement of its deployment [P, D], without a backlog."""
         serving = np.where(alive, self.alone, 0)[:, :, None].repeat(len(load), axis=2)
         distance, nothing = self._world.users_distance[:, site], np.zeros((len(serving), len(load)))
         milliseconds, _, _ = self._world.latency(serving, nothing, nothing + load, distance[None])
         return milliseconds
 
     def _left(self, alive: Array) -> Array:
-        """What is left of every placement [S] when these nodes alone are up."""
+        """What remains of every placement [S] when only these nodes are up."""
         return self._index(np.where(alive[:, None], self.pods, 0))
 
     def _done(self, site: Array, alive: Array) -> tuple[Array, Array, Array]:
-        """By every operation: where pods are wanted [S, A], how many were refused, which serve meanwhile [S, A, D]."""
+        """For every operation: the wanted placement [S, A], refusals [S, A], and pods serving meanwhile [S, A, D]."""
         key = site.tobytes() + alive.tobytes()
         if key not in self._known:
             count, world = len(self.pods), self._world
@@ -119,11 +119,11 @@ class CourseSearch:
         return self._known[key]
 
     def _each_alone(self, pods: Array) -> Array:
-        """Which way each deployment is placed [S, D]."""
+        """The index of each deployment's placement [S, D]."""
         found: Array = self._alone_at[pods.transpose(0, 2, 1) @ self._digits]
         return found
 
     def _index(self, pods: Array) -> Array:
-        """Which way all are placed [S]."""
+        """The index of each placement of all deployments [S]."""
         found: Array = self._at[self._each_alone(pods) @ self._ways]
         return found

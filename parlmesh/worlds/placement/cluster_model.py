@@ -1,4 +1,4 @@
-"""What a cluster is made of: nodes, deployments and the distances of users. Numbers only; nothing here changes."""
+"""The static model of a cluster: nodes, deployments and users' distances."""
 
 from collections.abc import Mapping
 from functools import cached_property
@@ -13,14 +13,14 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 RESOURCES = ("cpu", "ram", "tx", "rx", "disk")
-"""Cores, MB, Mbit/s out, Mbit/s in, MB/s."""
+"""In cores, MB, Mbit/s sent, Mbit/s received and MB/s."""
 
 Amount = Annotated[float, Field(gt=0.0, le=1e9)]
 Milliseconds = Annotated[float, Field(ge=0.0, le=60_000.0)]
 
 
 class Amounts(Config):
-    """So much of every resource."""
+    """An amount of every resource."""
 
     cpu: Amount
     """Cores."""
@@ -35,40 +35,40 @@ class Amounts(Config):
 
     @property
     def vector(self) -> list[float]:
-        """In the order of RESOURCES."""
+        """The amounts in the order of RESOURCES."""
         return [getattr(self, name) for name in RESOURCES]
 
 
 class Node(Amounts):
-    """A node: what it can hold, and how far it is from the users of every site."""
+    """A node: its capacity, and the latency it adds."""
 
     name: str = Field(min_length=1, max_length=253)
-    """As the cluster calls it."""
+    """Name in the cluster."""
     latency_ms: Milliseconds = 1.0
-    """What the node itself adds to every request."""
+    """Latency that the node itself adds to every request."""
 
 
 class Deployment(Amounts):
-    """A deployment: what a pod of it needs, how fast a pod serves and how much is asked of all of them."""
+    """A deployment: a pod's needs and service rate, and the deployment's mean request rate."""
 
     name: str = Field(min_length=1, max_length=253)
-    """As the cluster calls it."""
+    """Name in the cluster."""
     tx: Amount = 20.0
     rx: Amount = 20.0
     disk: Amount = 50.0
     service_rate: Amount
-    """Requests a second that one pod serves when it never waits."""
+    """Requests per second that one pod serves when it is never idle."""
     request_rate: Amount
-    """Requests a second of all its users, on average."""
+    """Mean requests per second of all its users."""
 
 
 class Cluster(Config):
-    """Nodes and deployments by name; `distance_ms[s][n]` is the network's part of a request from site s to node n."""
+    """Nodes and deployments; `distance_ms[s][n]` is the network latency of a request from site s to node n."""
 
     nodes: tuple[Node, ...] = Field(min_length=1, max_length=1000)
     deployments: tuple[Deployment, ...] = Field(min_length=1, max_length=1000)
     distance_ms: tuple[tuple[Milliseconds, ...], ...] = Field(min_length=1, max_length=1000)
-    """A row for every site of users, a number for every node."""
+    """One row per user site, one number per node."""
 
     @model_validator(mode="after")
     def _fits(self) -> "Cluster":
@@ -84,33 +84,33 @@ class Cluster(Config):
 
     @cached_property
     def capacity(self) -> Array:
-        """[N, R]."""
+        """Capacity of the nodes [N, R]."""
         return np.array([node.vector for node in self.nodes])
 
     @cached_property
     def need(self) -> Array:
-        """Of one pod [D, R]."""
+        """Needs of one pod [D, R]."""
         return np.array([deployment.vector for deployment in self.deployments])
 
     @cached_property
     def service_rate(self) -> Array:
-        """Requests a second of one pod [D]."""
+        """Requests per second of one pod [D]."""
         return np.array([deployment.service_rate for deployment in self.deployments])
 
     @cached_property
     def request_rate(self) -> Array:
-        """Requests a second of all users, on average [D]."""
+        """Mean requests per second of all users [D]."""
         return np.array([deployment.request_rate for deployment in self.deployments])
 
     @cached_property
     def distance(self) -> Array:
-        """Milliseconds from users of a site to a node and through it [S, N]."""
+        """Milliseconds from a site's users to a node, including the node's own latency [S, N]."""
         found: Array = np.array(self.distance_ms) + np.array([node.latency_ms for node in self.nodes])
         return found
 
 
 def read_cluster(given: Mapping[str, Any]) -> Cluster:
-    """A cluster from a configuration file's mapping; refuses what cannot be one, by the key."""
+    """A cluster from a configuration mapping; InvalidInput names the invalid key."""
     try:
         return Cluster.model_validate(dict(given))
     except ValidationError as error:
@@ -118,9 +118,9 @@ def read_cluster(given: Mapping[str, Any]) -> Cluster:
 
 
 def generated_cluster(nodes: int, deployments: int, seed: int, *, replicas: float = 3.0) -> Cluster:
-    """A cluster of mixed machines, each at a site of its own, on a plane about 60 ms wide.
+    """A cluster of mixed machines, each at its own site, on a plane about 60 ms wide.
 
-    `replicas` pods of a deployment, on average, would be busy for 0.6 of the time.
+    At the mean load, `replicas` pods of a deployment would be 60 % busy.
     """
     rng = np.random.default_rng([seed, nodes, deployments])
     positions = rng.uniform(0.0, 60.0, (nodes, 2))

@@ -1,4 +1,4 @@
-"""Placement as gymnasium knows it: one episode, or many in one array. Both are the same simulation."""
+"""Placement as gymnasium environments: one episode, or many in one array. Both use the same simulation."""
 
 from typing import Any, Literal
 
@@ -19,7 +19,7 @@ _TOLD = ("latency", "resource", "balance", "refused", "latency_ms", "lost", "thr
 
 
 class PlacementVectorEnv(WorldVectorEnv):
-    """`num_envs` clusters of one kind, each with conditions of its own."""
+    """`num_envs` copies of one cluster, each with its own conditions."""
 
     def __init__(self, num_envs: int = 1, *, version: Version = 3, **settings: Any) -> None:
         if num_envs < 1:
@@ -34,22 +34,22 @@ class PlacementVectorEnv(WorldVectorEnv):
         self.trace = read_trace(read.trace, read.trace_part) if read.trace is not None else None
 
     def begin(self, which: Array) -> None:
-        """Draws the conditions of whole episodes."""
+        """Draws the conditions of these episodes."""
         world = self.simulation
         drawn = [drawn_conditions(world.cluster, world.settings, self.trace, self.rngs[episode]) for episode in which]
         world.begin(which, drawn)
 
     def observe(self) -> Any:
-        """As the version shows it."""
+        """The version's observation."""
         return self.view.observe(self.simulation)
 
     def act(self, actions: Array) -> Outcome:
-        """As the version has it."""
+        """Applies the version's actions."""
         return self._served(*self.view.act(self.simulation, actions))
 
     def place(self, wanted: Array) -> Stepped:
-        """A step that brings pods to where they are wanted [E, N, D], as any number of operations would. Baselines
-        that are not bound to one operation for each deployment use it."""
+        """A step that moves pods to where they are wanted [E, N, D], with any number of operations. For baselines that
+        are not limited to one operation per deployment."""
         if wanted.shape != self.simulation.pods.shape or (wanted < 0).any():
             raise InvalidInput(f"wanted must be {self.simulation.pods.shape} numbers of pods >= 0", reason="ACTION")
         capacity = np.where(self.simulation.alive[:, :, None], self.simulation.cluster.capacity, 0.0)
@@ -73,6 +73,6 @@ class PlacementEnv(AloneEnv):
         self.simulation = many.simulation
 
     def place(self, wanted: Array) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """A step that brings pods to where they are wanted [N, D]."""
+        """A step that moves pods to where they are wanted [N, D]."""
         assert isinstance(self.many, PlacementVectorEnv)
         return alone(self.many.place(wanted[None]))

@@ -1,7 +1,7 @@
-"""What happens to a cluster in an episode whatever is done: load, where users are, which nodes are up.
+"""Conditions of an episode that no action changes: load, users' sites, and which nodes are up.
 
-All of it is drawn at the start from the episode's own generator, so steps need no random numbers, many episodes are
-computed together, and a clairvoyant optimum can be found.
+They are drawn at the start from the episode's own generator. So steps need no random numbers, many episodes can be
+computed together, and an optimum with perfect foresight can be found.
 """
 
 from dataclasses import dataclass
@@ -17,20 +17,20 @@ from .settings import PlacementSettings
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """Of one episode or, with an axis in front, of several."""
+    """Conditions of one episode or, with a leading axis, of several."""
 
     load: Array
-    """Requests a second [T+1, D]."""
+    """Requests per second [T+1, D]."""
     site: Array
-    """Where users gather [T+1, D]."""
+    """The site where users gather [T+1, D]."""
     alive: Array
-    """[T+1, N]."""
+    """Which nodes are up [T+1, N]."""
 
 
 def drawn_conditions(
     cluster: Cluster, settings: PlacementSettings, trace: Array | None, rng: np.random.Generator
 ) -> Conditions:
-    """Those of one episode. Row 0 is what is seen before the first step."""
+    """Conditions of one episode. Row 0 is observed before the first step."""
     steps, deployments, nodes = settings.episode_steps + 1, len(cluster.deployments), len(cluster.nodes)
     _, shape = drawn_profiles(deployments, settings, trace, rng)
     noise = 1.0 + settings.load_noise * rng.standard_normal((steps, deployments))
@@ -41,7 +41,7 @@ def drawn_conditions(
 def drawn_profiles(
     deployments: int, settings: PlacementSettings, trace: Array | None, rng: np.random.Generator
 ) -> tuple[list[str], Array]:
-    """What an episode's generator gives first: how the load of each deployment changes, and its factors [T+1, D]."""
+    """The first draws of an episode's generator: each deployment's load profile, and its factors [T+1, D]."""
     kinds: list[str] = [settings.profile] * deployments
     if settings.profile == "mixed":
         kinds = [KINDS[index] for index in rng.integers(len(KINDS), size=deployments)]
@@ -54,7 +54,7 @@ def _sites(cluster: Cluster, settings: PlacementSettings, steps: int, rng: np.ra
     moves = rng.random((steps, deployments)) < settings.mobility
     chosen = rng.integers(sites, size=(steps, deployments))
     moves[0] = True
-    # The newest choice up to every step.
+    # The index of the latest move at every step.
     newest = np.maximum.accumulate(np.where(moves, np.arange(steps)[:, None], 0), axis=0)
     return np.take_along_axis(chosen, newest, axis=0)
 
@@ -64,7 +64,7 @@ def _alive(nodes: int, settings: PlacementSettings, steps: int, rng: np.random.G
     fails = rng.random((steps, nodes)) < settings.node_failures
     fails[0] = False
     for step, node in np.argwhere(fails):
-        # Never the last one: a cluster without nodes asks for no decision.
+        # Never fail the last node: without nodes there is nothing to decide.
         if alive[step, node] and alive[step].sum() > 1:
             alive[step : step + settings.repair_steps, node] = False
     return alive

@@ -1,4 +1,4 @@
-"""Whole episodes of a baseline or a policy, and what they brought. Equal seeds give equal conditions to all."""
+"""Evaluates baselines and policies over whole episodes. Equal seeds give all of them equal conditions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -19,12 +19,12 @@ from .unforeseen_bursts import InsuredSearch, Replanner
 
 Stepped: TypeAlias = tuple[Any, Array, Array, Array, dict[str, Any]]
 Decide: TypeAlias = Callable[[Any], Stepped]
-"""From what is seen to the step that was taken."""
+"""Takes an observation, makes a step and returns its result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Means over episodes; rewards are of a step. `deviation` is that of the episodes' means."""
+    """Means over episodes; rewards are per step. `deviation` is the standard deviation of the episodes' means."""
 
     reward: float
     deviation: float
@@ -34,9 +34,9 @@ class Evaluation:
     refused: float
     latency_ms: float
     throughput: float
-    """Requests answered a second."""
+    """Requests answered per second."""
     success: float
-    """Share of the requests that were answered."""
+    """Share of requests that were answered."""
     episodes: int
     steps: int
 
@@ -54,7 +54,7 @@ def evaluate_baseline(
     *,
     target: float = TARGET_UTILISATION,
 ) -> Evaluation:
-    """A baseline by its name. Where a version can do less than place, its random choice is one of its own actions."""
+    """Evaluates a baseline by name. In v1 and v2, `random` samples the version's own actions."""
     if name not in BASELINES:
         raise InvalidInput(f"baseline must be one of {', '.join(BASELINES)}, got {name!r}")
     envs = _make(version, settings, episodes)
@@ -69,7 +69,7 @@ def evaluate_baseline(
 def evaluate_policy(
     policy: Policy, version: int, settings: Mapping[str, Any], episodes: int, seed: int, *, sampled: bool = False
 ) -> Evaluation:
-    """A trained policy, by its likeliest actions or as in training."""
+    """Evaluates a trained policy with its most likely actions, or sampled ones as in training."""
     envs = _make(version, settings, episodes)
     read = observed(envs.single_observation_space)
     rng = np.random.default_rng(seed)
@@ -87,7 +87,7 @@ def evaluate_policy(
 
 
 def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tuple[float, Evaluation]:
-    """The best operations of v3, all that comes being known beforehand: what none exceed, and what they reach."""
+    """The best operations of v3 with perfect foresight: an upper bound, and what they reach when played."""
     envs = _make(3, settings, episodes)
     envs.reset(seed=seed)
     world = envs.simulation
@@ -99,7 +99,7 @@ def evaluate_course(settings: Mapping[str, Any], episodes: int, seed: int) -> tu
 
 
 def evaluate_insured(settings: Mapping[str, Any], episodes: int, seed: int) -> Evaluation:
-    """The best operations of v3 when all that comes is known beforehand but bursts."""
+    """The best operations of v3 when everything but bursts is known in advance."""
     envs, search, profiles = _unforeseen(settings, episodes, seed)
     world = envs.simulation
     plans = [search.plan(world.coming(each), *profile) for each, profile in enumerate(profiles)]
@@ -112,7 +112,7 @@ def evaluate_insured(settings: Mapping[str, Any], episodes: int, seed: int) -> E
 
 
 def evaluate_replanned(settings: Mapping[str, Any], episodes: int, seed: int) -> Evaluation:
-    """Operations of v3 by whoever knows the model but nothing of what comes."""
+    """Operations of v3 by a planner that knows the model but not the future."""
     envs, search, profiles = _unforeseen(settings, episodes, seed)
     planners = [Replanner(search, *profile) for profile in profiles]
 
@@ -126,7 +126,7 @@ def evaluate_replanned(settings: Mapping[str, Any], episodes: int, seed: int) ->
 def _unforeseen(
     settings: Mapping[str, Any], episodes: int, seed: int
 ) -> tuple[PlacementVectorEnv, InsuredSearch, list[tuple[list[str], Array]]]:
-    """Episodes at their start, and how the load of each changes."""
+    """Environments at the start of their episodes, the search, and each episode's load profile."""
     envs = _make(3, settings, episodes)
     envs.reset(seed=seed)
     world = envs.simulation

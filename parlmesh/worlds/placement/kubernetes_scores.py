@@ -1,7 +1,7 @@
-"""Kubernetes' default scores of a node for a pod, exactly: truncating integer division, 100 the best.
+"""Kubernetes' exact default scores of a node for a pod: truncating integer division, 100 is best.
 
 As in kube-scheduler 1.36: NodeResourcesFit (LeastAllocated), NodeResourcesBalancedAllocation and PodTopologySpread with
-the system's default constraint on hostnames. Requests of a pod and what a node has are integers: milli-cores, bytes.
+the system's default constraint on hostnames. Pod requests and node capacities are integers: millicores, bytes.
 """
 
 import math
@@ -16,13 +16,13 @@ _HOSTNAME_SKEW = 3
 
 
 def least_allocated(capacity: tuple[int, int], requested: tuple[int, int]) -> int:
-    """The mean over CPU and memory of what would stay free, in percent; `requested` includes the pod."""
+    """The percentage that would stay free, averaged over CPU and memory; `requested` includes the pod."""
     free = [0 if used > size else (size - used) * _BEST // size for size, used in zip(capacity, requested, strict=True)]
     return sum(free) // len(free)
 
 
 def balanced_allocation(capacity: tuple[int, int], before: tuple[int, int], after: tuple[int, int]) -> int:
-    """How much the pod brings CPU and memory nearer to each other; 75 when it changes nothing (since 1.36)."""
+    """How much the pod brings CPU and memory use closer together; 75 when it changes nothing (since 1.36)."""
     return 50 + (50 + _balance(capacity, after) - _balance(capacity, before)) // 2
 
 
@@ -32,7 +32,7 @@ def _balance(capacity: tuple[int, int], requested: tuple[int, int]) -> int:
 
 
 def topology_spread(counts: Array) -> Array:
-    """Scores [N] of nodes that have so many pods of the deployment already; every node is a domain of its own."""
+    """Scores [N] of nodes by their pods of the deployment so far; every node is its own domain."""
     raw = np.floor(counts * math.log(len(counts) + 2) + (_HOSTNAME_SKEW - 1) + 0.5).astype(np.int64)
     most, least = int(raw.max()), int(raw.min())
     if most == 0:
@@ -42,9 +42,9 @@ def topology_spread(counts: Array) -> Array:
 
 
 def chosen_node(capacity: Array, reserved: Array, need: Array, counts: Array, feasible: Array) -> int:
-    """The node of the highest score, the first of equals; -1 when no node is feasible.
+    """The node with the highest score, the first among equals; -1 when no node is feasible.
 
-    `capacity` and `reserved` [N, 2] and `need` [2] are milli-cores and bytes, `counts` the deployment's pods [N].
+    `capacity` and `reserved` [N, 2] and `need` [2] are in millicores and bytes; `counts` [N] is the deployment's pods.
     """
     nodes = np.flatnonzero(feasible)
     if not len(nodes):

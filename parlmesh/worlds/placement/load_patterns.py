@@ -13,13 +13,13 @@ _LARGEST_TRACE_BYTES = 64 * 1024 * 1024
 _FIRST_PART = 2 / 3
 KINDS = ("steady", "daily", "bursty")
 
-# A burst comes once in so many steps, lasts so many, and multiplies the load by up to so much; else it is calm.
+# Mean steps between bursts and per burst, the range of a burst's load factor, and the factor between bursts.
 BURST_EVERY, BURST_STEPS, BURST_FACTORS, CALM = 40.0, 12.0, (1.4, 2.2), 0.8
 _DAILY_SWING = (0.3, 0.7)
 
 
 def factors(kind: str, steps: int, day_steps: int, rng: np.random.Generator, trace: Array | None = None) -> Array:
-    """Load over `steps` steps [steps], relative to its mean over a long time."""
+    """Load over `steps` steps [steps], relative to its long-term mean."""
     if kind == "steady":
         return np.ones(steps)
     if kind == "daily":
@@ -45,14 +45,14 @@ def _bursts(steps: int, rng: np.random.Generator) -> Array:
 
 
 def _cut(trace: Array, steps: int, rng: np.random.Generator) -> Array:
-    """A piece from anywhere; a trace that is too short is repeated."""
+    """A random piece of the trace; a trace that is too short is repeated."""
     start = int(rng.integers(max(1, len(trace) - steps + 1)))
     found: Array = np.take(trace, np.arange(start, start + steps), mode="wrap")
     return found
 
 
 def read_trace(given: str | Path | Sequence[float], part: str) -> Array:
-    """The numbers of a trace, divided by the mean of all of it."""
+    """The values of a part of the trace, divided by the mean of the whole."""
     try:
         values: Array = _numbers(Path(given)) if isinstance(given, str | Path) else np.array(given, np.float64)
     except (TypeError, ValueError) as error:
@@ -75,7 +75,7 @@ def _numbers(file: Path) -> Array:
     try:
         if file.stat().st_size > _LARGEST_TRACE_BYTES:
             raise InvalidInput(f"trace {file} is larger than {_LARGEST_TRACE_BYTES} bytes", reason="TRACE")
-        # A mark of the encoding, as spreadsheets write it, would make the first number a heading.
+        # A byte-order mark, as spreadsheets write it, would turn the first number into a heading.
         with file.open(newline="", encoding="utf-8-sig") as opened:
             rows = [row for row in csv.reader(opened) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -87,6 +87,6 @@ def _numbers(file: Path) -> Array:
             found.append(float(row[-1]))
         except ValueError:
             if number:
-                said = f"trace {file} line {number + 1}: {row[-1]!r} is no number"
+                said = f"trace {file} line {number + 1}: {row[-1]!r} is not a number"
                 raise InvalidInput(said, reason="TRACE") from None
     return np.array(found)

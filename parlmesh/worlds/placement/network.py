@@ -1,7 +1,7 @@
-"""A policy network for Placement-v3 that judges every pair of a node and a deployment by the same weights.
+"""A policy network for Placement-v3 that applies the same weights to every pair of a node and a deployment.
 
-What it learns about one pair holds for all, so it needs far fewer steps than a perceptron over the whole cluster, and
-its size does not grow with the cluster. Named `placement` by the plug-in `worlds`.
+All pairs share what it learns about one, so it needs far fewer steps than a perceptron over the whole cluster, and its
+size does not grow with the cluster. The plug-in `worlds` provides it as `placement`.
 """
 
 import torch
@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec
 
-# Numbers of a node and of a deployment in an observation, and the two that tell the time.
+# Features per node, per deployment and for the time in an observation.
 NODE_FACTS, DEPLOYMENT_FACTS, TIME_FACTS = 6, 5, 2
 
 
 class PlacementNetwork(nn.Module):
-    """Features as `observed` joins them, in the order of their names: deployments, distance, nodes, pods, time."""
+    """Takes features as `observed` joins them, sorted by name: deployments, distance, nodes, pods, time."""
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
@@ -29,16 +29,16 @@ class PlacementNetwork(nn.Module):
             TIME_FACTS,
         ]
         if sum(self._sizes) != spec.observation_size or set(spec.action.sizes) != {1 + 3 * self.nodes}:
-            raise InvalidInput("the network placement fits parlmesh/Placement-v3 alone", reason="POLICY_SPEC")
+            raise InvalidInput("the network placement only fits parlmesh/Placement-v3", reason="POLICY_SPEC")
         if len(spec.hidden) < 2:
             raise InvalidInput(f"the network placement needs two hidden layers, got {list(spec.hidden)}")
         first, last = spec.hidden[0], spec.hidden[-1]
-        # The first layer of a pair's facts, in parts: what is the same along an axis is computed once.
+        # The first layer over a pair's features, split so that parts constant along an axis are computed once.
         self.of_node = nn.Linear(NODE_FACTS, first)
         self.of_deployment = nn.Linear(DEPLOYMENT_FACTS, first)
         self.of_time = nn.Linear(TIME_FACTS, first)
         self.of_pair = nn.Linear(2, first)
-        # The second, with what else is on the node, where else the deployment is, and the cluster as a whole.
+        # The second layer adds the node's other pairs, the deployment's other pairs, and the whole cluster.
         self.pair = nn.Linear(first, last)
         self.by_node = nn.Linear(first, last)
         self.by_deployment = nn.Linear(first, last)

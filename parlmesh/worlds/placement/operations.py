@@ -1,7 +1,7 @@
-"""From actions to where pods are wanted. An operation that cannot be done is counted and changes nothing.
+"""Turns actions into wanted placements. An operation that cannot be done is counted and changes nothing.
 
-Each deployment has one operation in a step, a number: 0 = leave it, 1 .. N place a pod on that node, N+1 .. 2N remove
-one from it, 2N+1 .. 3N move the pod that is farthest from its users to it. They are done in the order of deployments.
+Each deployment has one operation per step, a number: 0 = no change, 1 .. N place a pod on that node, N+1 .. 2N remove
+one from it, 2N+1 .. 3N move the pod farthest from its users to it. Deployments are processed in order.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from .simulation import Simulation
 
 
 def operation_count(nodes: int) -> int:
-    """Operations that a deployment can choose from."""
+    """Number of operations per deployment."""
     return 1 + 3 * nodes
 
 
@@ -27,7 +27,7 @@ def apply_operations(simulation: Simulation, operations: Array) -> tuple[Array, 
     for deployment in range(operations.shape[1]):
         operation = operations[:, deployment]
         verb, node = np.divmod(operation - 1, nodes)
-        # The node of no operation is any.
+        # Operation 0 has no node; any index works.
         node = np.where(operation > 0, node, 0)
         need = cluster.need[deployment]
         pods = wanted[:, :, deployment]
@@ -48,7 +48,7 @@ def apply_operations(simulation: Simulation, operations: Array) -> tuple[Array, 
 
 
 def farthest(pods: Array, distance: Array, but: Array) -> Array:
-    """The node [E] of the pod [E, N] that is farthest from its users, not counting one node; -1 without any."""
+    """The node [E] of the pod [E, N] farthest from its users, not counting node `but` [E]; -1 if there is none."""
     each = np.arange(len(pods))
     counted = np.where(pods > 0, distance, -1.0)
     counted[each, but] = -1.0
@@ -60,14 +60,14 @@ def has_room(simulation: Simulation) -> Array:
     """Whether another pod of a deployment fits on a node that is up [E, N, D]."""
     free, need = simulation.free, simulation.cluster.need
     room: Array = np.repeat(simulation.alive[:, :, None], len(need), axis=2)
-    # One resource after the other: a reduction over so short an axis is much slower.
+    # Loop over resources: a reduction over such a short axis is much slower.
     for resource in range(need.shape[1]):
         room &= free[:, :, resource, None] >= need[:, resource]
     return room
 
 
 def allowed(simulation: Simulation) -> Array:
-    """Operations that can be done if no other deployment takes the room first [E, D, 1 + 3N]."""
+    """Operations that can be done unless another deployment takes the room first [E, D, 1 + 3N]."""
     settings, pods, nodes = simulation.settings, simulation.pods, simulation.pods.shape[1]
     room = has_room(simulation)
     replicas = pods.sum(axis=1, keepdims=True)

@@ -1,7 +1,7 @@
-"""The best that any placement could have earned, found with all loads known beforehand: a mark, not a policy.
+"""An upper bound on the reward of any placement, computed with all loads known in advance: a reference, not a policy.
 
-Every step is solved by itself as a mixed-integer linear program (HiGHS), as if pods started at once and nothing waited
-from the step before. Both only ever help, so what is found bounds every policy from above.
+Each step is solved independently as a mixed-integer linear program (HiGHS), as if pods started at once and there were
+no backlog from the previous step. Both can only help, so the result bounds every policy from above.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from .response_times import SATURATED, per_pod_response, shared_response
 from .settings import PlacementSettings
 from .simulation import Simulation
 
-# Beyond this a step takes too long to be worth it.
+# Beyond this size a step takes too long to be useful.
 _LARGEST = 4000
 _STEP_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """Of an episode: the reward of every step [T], and where pods are to be [T, N, D]."""
+    """An episode's best rewards per step [T], and their pods [T, N, D]."""
 
     rewards: Array
     pods: Array
@@ -41,8 +41,8 @@ def best_possible(cluster: Cluster, settings: PlacementSettings, conditions: Con
 
 
 class _Program:
-    """Variables, in this order: x[n, d, c] pods of d on n when d has c of them, y[d, c] whether it has, and for every
-    node and resource the absolute deviation of its utilisation from the mean."""
+    """Variables, in this order: x[n, d, c], pods of d on n when d has c pods; y[d, c], whether d has c pods; and, for
+    every node and resource, the absolute deviation of its utilisation from the mean."""
 
     def __init__(self, cluster: Cluster, settings: PlacementSettings) -> None:
         self._cluster, self._settings = cluster, settings
@@ -81,11 +81,11 @@ class _Program:
         if answer.x is None:
             raise FailedPrecondition(f"no placement was found: {answer.message}", reason="OPTIMUM")
         pods = np.rint(answer.x[: self._pods]).astype(np.int64).reshape(self._shape).sum(axis=2)
-        # The bound, where the search was cut short before it was proven.
+        # Use the dual bound: the search may have stopped before proving optimality.
         return -float(answer.mip_dual_bound if answer.mip_dual_bound is not None else answer.fun), pods
 
     def _pod_cost(self, load: Array, site: Array) -> Array:
-        """Network's part of latency, and what is reserved."""
+        """Cost of network latency and of reserved resources."""
         weights, cluster = self._settings.weights, self._cluster
         share = load / load.sum()
         network = weights.latency * self._distance[:, site] * share / 100.0
@@ -95,8 +95,8 @@ class _Program:
         return cost
 
     def _count_cost(self, load: Array) -> Array:
-        """The queue's part of latency when a deployment has c pods [D, C]. What would be overloaded has a backlog at
-        the end of the step at least, and half of it on average."""
+        """Cost of queueing latency when a deployment has c pods [D, C]. An overloaded deployment has at least a backlog
+        at the end of the step, and half of it on average."""
         settings, rate = self._settings, self._cluster.service_rate[:, None]
         counts = np.arange(1, self._shape[2] + 1)[None, :]
         capacity = counts * rate
@@ -104,7 +104,7 @@ class _Program:
         seconds = respond(np.minimum(load[:, None], SATURATED * capacity), rate, counts * np.ones_like(rate))
         excess = np.clip((load[:, None] - capacity) * settings.step_seconds, 0.0, capacity * settings.timeout_ms / 1000)
         queued = np.minimum(1000.0 * (seconds + 0.5 * excess / capacity), settings.timeout_ms)
-        # With the network's part it may exceed the timeout, which no policy pays.
+        # Together with the network latency, this may exceed the timeout, which no policy pays.
         share = (load / load.sum())[:, None]
         cost: Array = (settings.weights.latency * share * queued / 100.0).ravel()
         return cost

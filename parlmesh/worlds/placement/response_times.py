@@ -1,17 +1,17 @@
-"""Response times of queues in closed form, for arrays. Rates are per second, times in seconds."""
+"""Closed-form response times of queues, for arrays. Rates are per second, times in seconds."""
 
 import numpy as np
 
 from parlmesh.types import Array
 
-# Formulas of the steady state grow without bound towards 1; a backlog carries on from here.
+# Steady-state formulas diverge towards a utilisation of 1; beyond this value a backlog accounts for the rest.
 SATURATED = 0.98
 
 
 def erlang_c(servers: Array, offered: Array) -> Array:
-    """Probability of waiting in M/M/c; `offered` = arrivals/service rate, below `servers`, of which there is >= 1.
+    """Probability of waiting in M/M/c; `offered` = arrivals / service rate must be below `servers` >= 1.
 
-    Erlang's B by its recursion for 1/B, which neither overflows nor cancels.
+    Computes Erlang B by the recursion for 1/B, which neither overflows nor loses precision.
     """
     inverse = np.ones_like(offered)
     load = np.maximum(offered, 1e-12)
@@ -24,25 +24,25 @@ def erlang_c(servers: Array, offered: Array) -> Array:
 
 
 def shared_response(arrivals: Array, service_rate: Array, servers: Array) -> Array:
-    """Mean time in M/M/c: one queue before all servers. Utilisation must be below 1."""
+    """Mean time in M/M/c: one queue for all servers. Utilisation must be below 1."""
     waiting = erlang_c(servers, arrivals / service_rate)
     response: Array = 1.0 / service_rate + waiting / (servers * service_rate - arrivals)
     return response
 
 
 def per_pod_response(arrivals: Array, service_rate: Array, servers: Array) -> Array:
-    """Mean time in c queues M/M/1, each with its share of the arrivals: spread at random, not to the shortest."""
+    """Mean time in c M/M/1 queues with equal shares of the arrivals: spread at random, not to the shortest."""
     response: Array = 1.0 / (service_rate - arrivals / servers)
     return response
 
 
 def shared_quantile(arrivals: float, service_rate: float, servers: int, quantile: float) -> float:
-    """The time within which a share `quantile` of requests is answered in M/M/c, by bisection of its tail."""
+    """The `quantile` of the response time in M/M/c, by bisection of its tail."""
     rate = servers * service_rate - arrivals
     waiting = float(erlang_c(np.array([servers]), np.array([arrivals / service_rate]))[0])
 
     def tail(time: float) -> float:
-        """P(T > t): service alone, or an exponential wait followed by it."""
+        """P(T > t): service alone, or an exponential wait followed by service."""
         served = np.exp(-service_rate * time)
         if abs(rate - service_rate) < 1e-9 * service_rate:
             both = (1.0 + service_rate * time) * served

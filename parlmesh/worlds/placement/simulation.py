@@ -1,7 +1,7 @@
-"""A cluster under load, many episodes side by side. Decides nothing: it is told where pods are to be, and what follows.
+"""Simulates a cluster under load, many episodes side by side. The caller decides where pods should be.
 
-A pod that is placed starts during the step and serves from the next one on; one that is removed serves no more. A
-node that fails loses its pods. Requests that find no free pod wait, and a backlog is carried from step to step.
+A placed pod starts during the step and serves from the next one on; a removed pod stops at once. A failed node loses
+its pods. Requests that find no free pod wait, and the backlog carries over to the next step.
 """
 
 from collections.abc import Sequence
@@ -16,24 +16,24 @@ from .episode_conditions import Conditions
 from .response_times import SATURATED, per_pod_response, shared_response
 from .settings import PlacementSettings
 
-# The utilisation at which replicas are sized at the start.
+# Utilisation for which the initial replicas are sized.
 _COMFORTABLE = 0.45
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a step brought, each [E] unless said otherwise. The reward is the sum of the four costs, which are <= 0."""
+    """Results of a step, each [E]. The reward is the sum of the first four, which are <= 0."""
 
     latency: Array
     resource: Array
     balance: Array
     refused: Array
     latency_ms: Array
-    """Of a request, mean over all."""
+    """Mean request latency."""
     lost: Array
-    """Share of the requests that were never answered."""
+    """Share of requests that were never answered."""
     throughput: Array
-    """Requests answered a second."""
+    """Requests answered per second."""
 
     @property
     def reward(self) -> Array:
@@ -43,7 +43,7 @@ class Served:
 
 
 class Simulation:
-    """E episodes. Arrays are its own and change with every step; copy what is to be kept."""
+    """E episodes. The arrays change with every step; copy what you keep."""
 
     def __init__(self, cluster: Cluster, settings: PlacementSettings, episodes: int) -> None:
         self.cluster, self.settings = cluster, settings
@@ -52,26 +52,26 @@ class Simulation:
         self.backlog = np.zeros((episodes, deployments))
         self.time = np.zeros(episodes, np.int64)
         self.deployment_latency = np.zeros((episodes, deployments))
-        """Milliseconds of the last step, mean of each deployment."""
+        """Mean latency of each deployment in the last step, in milliseconds."""
         self.load = np.zeros((episodes, deployments))
-        """Requests a second of the last step."""
+        """Requests per second in the last step."""
         self.alive = np.ones((episodes, nodes), np.bool_)
         self.distance = np.zeros((episodes, nodes, deployments))
         """Milliseconds from a deployment's users to a node."""
         self.free = np.zeros((episodes, nodes, len(RESOURCES)))
-        """What is not reserved; nothing on nodes that are away."""
+        """Unreserved resources; 0 on nodes that are down."""
         self._load = np.zeros((episodes, rows, deployments))
         self._site = np.zeros((episodes, rows, deployments), np.int64)
         self._alive = np.ones((episodes, rows, nodes), np.bool_)
         self._each = np.arange(episodes)
         share, distance = settings.concentration, cluster.distance
         self.users_distance = np.ascontiguousarray((share * distance + (1.0 - share) * distance.mean(axis=0)).T)
-        """Milliseconds from users that gather at a site to a node [N, S]."""
+        """Milliseconds from users at a site to a node [N, S]."""
         self._total = cluster.capacity.sum(axis=0)
         self._first = self.spread(self.first_replicas())
 
     def begin(self, which: Sequence[int] | Array, conditions: Sequence[Conditions]) -> None:
-        """Starts these episodes anew, with pods sized for the mean load and spread over the nodes in turn."""
+        """Restarts these episodes, with pods sized for the mean load and spread over the nodes in turn."""
         for episode, drawn in zip(which, conditions, strict=True):
             self._load[episode], self._site[episode], self._alive[episode] = drawn.load, drawn.site, drawn.alive
         self.time[which] = 0
@@ -83,7 +83,7 @@ class Simulation:
         self.reserve()
 
     def show(self, pods: Array, alive: Array, load: Array, latency_ms: Array, site: Array) -> Served:
-        """Takes what was measured elsewhere for the state of the first episode, and says what it costs."""
+        """Sets the first episode's state to external measurements, and returns its cost."""
         self.pods[0], self.alive[0], self.load[0], self.deployment_latency[0] = pods, alive, load, latency_ms
         self.distance = self.users_distance[:, site][None].repeat(len(self.pods), axis=0)
         self.backlog[0] = 0.0
@@ -91,30 +91,30 @@ class Simulation:
         return self._cost(self.reserve(), zero, zero)
 
     def expected_latency(self, pods: Array, load: Array, distance: Array) -> Array:
-        """Milliseconds of each deployment [D] with pods [N, D] that all serve, and nothing waiting from before."""
+        """Latency of each deployment [D] in milliseconds when all pods [N, D] serve and there is no backlog."""
         milliseconds, _, _ = self.latency(pods[None], np.zeros_like(load)[None], load[None], distance[None])
         found: Array = milliseconds[0]
         return found
 
     @property
     def ended(self) -> Array:
-        """Episodes that have had all their steps [E]."""
+        """Episodes that have reached their last step [E]."""
         done: Array = self.time >= self.settings.episode_steps
         return done
 
     def coming(self, episode: int) -> Conditions:
-        """All that one episode holds; no policy may look at it."""
+        """All conditions of one episode, including future ones; no policy may use them."""
         return Conditions(self._load[episode], self._site[episode], self._alive[episode])
 
     def first_replicas(self) -> Array:
-        """Pods [D] that would be comfortably busy under the mean load."""
+        """Pods [D] with a comfortable utilisation at the mean load."""
         cluster, settings = self.cluster, self.settings
         wanted = np.ceil(cluster.request_rate * settings.load_scale / (_COMFORTABLE * cluster.service_rate))
         fitted: Array = np.clip(wanted, max(1, settings.min_replicas), settings.max_replicas).astype(np.int64)
         return fitted
 
     def spread(self, replicas: Array) -> Array:
-        """So many pods [D] over the nodes in turn, wherever there is room [N, D]."""
+        """Spreads this many pods [D] over the nodes in turn, where there is room [N, D]."""
         nodes = len(self.cluster.nodes)
         placed = np.zeros((nodes, len(replicas)), np.int64)
         free = self.cluster.capacity.copy()
@@ -130,9 +130,9 @@ class Simulation:
         return placed
 
     def step(self, wanted: Array, refused: Array) -> Served:
-        """Brings pods to where they are wanted [E, N, D] and serves the load of one step."""
+        """Moves pods to where they are wanted [E, N, D] and serves the load of one step."""
         serving = np.minimum(self.pods, wanted)
-        # An episode that is over stays where it is.
+        # The time of an ended episode stands still.
         self.time = np.minimum(self.time + 1, self.settings.episode_steps)
         self._look()
         alive = self.alive[:, :, None]
@@ -159,19 +159,19 @@ class Simulation:
         )
 
     def _look(self) -> None:
-        """What holds at the present time."""
+        """Updates load, nodes and distances to the current time."""
         self.load, self.alive = self._load[self._each, self.time], self._alive[self._each, self.time]
-        # [N, E, D] as it is taken.
+        # Indexing gives [N, E, D].
         self.distance = self.users_distance[:, self._site[self._each, self.time]].transpose(1, 0, 2)
 
     def reserve(self) -> Array:
-        """What pods have reserved [E, N, R]."""
+        """Resources reserved by pods [E, N, R]; updates `free`."""
         reserved: Array = self.pods @ self.cluster.need
         self.free = np.where(self.alive[:, :, None], self.cluster.capacity - reserved, 0.0)
         return reserved
 
     def latency(self, serving: Array, backlog: Array, load: Array, distance: Array) -> tuple[Array, Array, Array]:
-        """Milliseconds, the backlog after and the requests that were lost, each [E, D]."""
+        """Latency in milliseconds, the new backlog and the lost requests, each [E, D]."""
         settings, rate = self.settings, self.cluster.service_rate
         pods = serving.sum(axis=1)
         some = np.maximum(pods, 1)
@@ -179,7 +179,7 @@ class Simulation:
         arrivals = np.minimum(load, SATURATED * capacity)
         respond = shared_response if settings.queue == "shared" else per_pod_response
         waiting = backlog + (load - capacity) * settings.step_seconds
-        # Whoever would wait past the timeout has left by the end of the step.
+        # Requests that would wait past the timeout have given up by the end of the step.
         kept = np.clip(waiting, 0.0, capacity * settings.timeout_ms / 1000.0)
         seconds = respond(arrivals, rate, some) + 0.5 * (backlog + kept) / capacity
         network = (serving * distance).sum(axis=1) / some
@@ -193,8 +193,8 @@ class Simulation:
         )
 
     def reservation(self, reserved: Array) -> tuple[Array, Array]:
-        """Share of the cluster that is reserved, and how unevenly: the mean absolute deviation of nodes' utilisation,
-        both mean over resources [E]."""
+        """Reserved share of the cluster, and its imbalance: the mean absolute deviation of the nodes' utilisation. Both
+        are averaged over resources [E]."""
         share = (reserved.sum(axis=1) / self._total).mean(axis=1)
         used = reserved / self.cluster.capacity
         nodes = self.alive.sum(axis=1)

@@ -1,7 +1,7 @@
-"""The best operations for whoever knows all that comes but bursts. Nobody foresees these; one can insure against them.
+"""The best operations when everything but bursts is known in advance: bursts can only be insured against.
 
-`InsuredSearch` is exact but for the height of a burst, which is one of a few, and for what waits from one step to
-the next.
+`InsuredSearch` is exact except that it rounds the height of a burst to a few levels and carries no backlog from one
+step to the next.
 """
 
 from collections.abc import Sequence
@@ -19,10 +19,10 @@ _HEIGHTS = 5
 
 
 class InsuredSearch(CourseSearch):
-    """Whether a burst begins or ends in a step is a matter of chance; one that is there is seen."""
+    """Treats the start and end of a burst as random; the current burst is visible."""
 
     def plan(self, conditions: Conditions, kinds: Sequence[str], factors: Array) -> "Plan":
-        """The best operation of every step, placement and burst. Load is that of a profile's factors [T+1, D]."""
+        """The best operations for every step, burst case and placement, for load with these factors [T+1, D]."""
         levels = [_levels() if kind == "bursty" else np.ones(1) for kind in kinds]
         bursty = np.array([kind == "bursty" for kind in kinds])
         chances: Array = np.ones((1, 1))
@@ -39,7 +39,7 @@ class InsuredSearch(CourseSearch):
         return Plan(self, choices, [_case(levels, np.where(bursty, row, 1.0)) for row in factors])
 
     def milliseconds(self, load: Array, site: Array, alive: Array) -> Array:
-        """Overload counts as the timeout: the half of it that is paid a step later is paid at once."""
+        """Like the base class, but overload costs the full timeout now, including the half that is due a step later."""
         capacity = np.maximum(np.where(alive, self.alone, 0).sum(axis=1)[:, None], 1) * self.cluster.service_rate
         full = load > capacity * (1.0 + self.settings.timeout_ms / 1000.0 / self.settings.step_seconds)
         found: Array = np.where(full, self.settings.timeout_ms, super().milliseconds(load, site, alive))
@@ -47,20 +47,20 @@ class InsuredSearch(CourseSearch):
 
 
 class Plan:
-    """For one episode."""
+    """The plan for one episode."""
 
     def __init__(self, search: InsuredSearch, choices: Array, cases: Sequence[int]) -> None:
         self._search, self._choices, self._cases = search, choices, cases
 
     def operations(self, step: int, pods: Array) -> Array:
-        """What to do [D] from where pods are [N, D]."""
+        """The operations [D] for the current pods [N, D]."""
         found: Array = self._search.operations[self._choices[step, self._cases[step], self._search.at(pods)]]
         return found
 
 
 class Replanner:
-    """For one episode, without foresight: it knows the model and how the mean load changes, and takes every move of
-    users and every failure that it sees for the last. It is no bound: to prepare for moves may be better."""
+    """Plans one episode without foresight: it knows the model and the load profile, and assumes that users and nodes
+    stay as they are now. It is not a bound: preparing for moves may be better."""
 
     def __init__(self, search: InsuredSearch, kinds: Sequence[str], factors: Array) -> None:
         self._search, self._kinds, self._factors = search, kinds, factors
@@ -68,7 +68,7 @@ class Replanner:
         self._plan: Plan
 
     def operations(self, step: int, site: Array, alive: Array, pods: Array) -> Array:
-        """What to do [D] with users at these sites [D] and these nodes up [N], from where pods are [N, D]."""
+        """The operations [D] for users at these sites [D], these nodes up [N] and the current pods [N, D]."""
         seen = site.tobytes() + alive.tobytes()
         if seen != self._seen:
             settings, rows = self._search.settings, len(self._factors)
@@ -79,16 +79,16 @@ class Replanner:
 
 
 def _levels() -> Array:
-    """The calm, and the heights in the middle of equal parts of their range."""
+    """The calm level, then burst heights at the midpoints of equal parts of their range."""
     low, high = BURST_FACTORS
     return np.concatenate(([CALM], low + (high - low) * (np.arange(_HEIGHTS) + 0.5) / _HEIGHTS))
 
 
 def _chances(heights: int) -> Array:
-    """From the calm or a burst of a height to what follows."""
+    """Transition probabilities between calm and the burst heights."""
     if not heights:
         return np.ones((1, 1))
-    # Times between bursts and their lengths are drawn without memory.
+    # Gaps between bursts and their lengths are memoryless.
     begins, ends = 1.0 - np.exp(-1.0 / BURST_EVERY), 1.0 - np.exp(-1.0 / BURST_STEPS)
     found: Array = np.eye(1 + heights) * (1.0 - ends)
     found[1:, 0] = ends
@@ -98,6 +98,6 @@ def _chances(heights: int) -> Array:
 
 
 def _case(levels: Sequence[Array], factors: Array) -> int:
-    """The number of the case that is nearest to these factors [D]."""
+    """The index of the case nearest to these factors [D]."""
     nearest = [int(np.abs(level - factor).argmin()) for level, factor in zip(levels, factors, strict=True)]
     return int(np.ravel_multi_index(nearest, [len(level) for level in levels]))

@@ -1,4 +1,4 @@
-"""What the three versions show and let one do, over the same simulation. Every array that is given is a fresh one."""
+"""Observations and actions of the three versions, over the same simulation. Returned arrays are always fresh."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ _LOAD_LEVELS = 12
 
 
 class View(Protocol):
-    """A version: spaces of one episode, observations and operations of many."""
+    """A version: the spaces of one episode, and the observations and operations of many."""
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
@@ -28,16 +28,16 @@ class View(Protocol):
         """Of one episode."""
 
     def observe(self, simulation: Simulation) -> Any:
-        """Observations, the first axis the episodes."""
+        """Observations; the first axis is the episodes."""
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
         """Where pods are wanted [E, N, D], and how many operations were refused [E]."""
 
 
 class ScalingView:
-    """v1: one deployment, down, same or up; a state for every pair of replicas and load level. Fits a table.
+    """v1: scales one deployment down, up or not; a state per pair of replicas and load level. Small enough for a table.
 
-    A pod goes up at the nearest node with room and down at the farthest.
+    A new pod goes to the nearest node with room; the farthest one is removed.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -47,14 +47,14 @@ class ScalingView:
         self.action_space = spaces.Discrete(3)
 
     def observe(self, simulation: Simulation) -> Array:
-        """replicas * levels + the level of the load, in pods that it would keep busy."""
+        """replicas * levels + load level; load is measured in pods that it would keep busy."""
         busy = simulation.load[:, 0] / simulation.cluster.service_rate[0]
         level = np.clip(busy / self._most * _LOAD_LEVELS, 0, _LOAD_LEVELS - 1).astype(np.int64)
         state: Array = simulation.pods[:, :, 0].sum(axis=1) * _LOAD_LEVELS + level
         return state
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
-        """Down, same, up as operations of v3."""
+        """Down, same and up as operations of v3."""
         nodes, distance, pods = len(simulation.cluster.nodes), simulation.distance[:, :, 0], simulation.pods[:, :, 0]
         room = has_room(simulation)[:, :, 0]
         nearest = np.where(room, distance, np.inf).argmin(axis=1)
@@ -64,9 +64,9 @@ class ScalingView:
 
 
 class MovingView:
-    """v2: move the farthest pod of the slowest deployment to a node; numbers between 0 and 1, node by node.
+    """v2: moves the farthest pod of the slowest deployment to a node; observes values between 0 and 1 per node.
 
-    Replicas are those of the start, and what was lost with a node is placed anew first.
+    The number of replicas stays; pods lost with a node are placed again first.
     """
 
     def __init__(self, simulation: Simulation) -> None:
@@ -77,13 +77,13 @@ class MovingView:
         self.action_space = spaces.Discrete(nodes)
 
     def observe(self, simulation: Simulation) -> Array:
-        """Of each node: free resources by the largest node's, latency of a request of the slowest deployment there by
-        200 ms, pods by the most, and whether the pod that would move is there: who chooses that node stays."""
+        """For each node: free resources relative to the largest node, the slowest deployment's latency there / 200 ms,
+        pods / max_replicas, and whether the pod that would move is there: choosing that node changes nothing."""
         free = simulation.free / self._scale
         slowest = _slowest(simulation)
         each = np.arange(len(slowest))
         pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
-        # What it has now, without its network's part: the same at all nodes.
+        # Its current latency without the network's share, which is the same at all nodes.
         network = (pods * distance).sum(axis=1) / np.maximum(pods.sum(axis=1), 1)
         waited = np.maximum(simulation.deployment_latency[each, slowest] - network, 0.0)
         latency = (distance + waited[:, None]) / 200.0
@@ -95,7 +95,7 @@ class MovingView:
         return _share(joined.reshape(len(free), -1))
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
-        """A pod that was lost with its node is placed there; moving onto the farthest pod's own node leaves all."""
+        """Places a lost pod on the chosen node first; moving the farthest pod to its own node changes nothing."""
         nodes, deployments = simulation.pods.shape[1:]
         slowest = _slowest(simulation)
         each = np.arange(len(slowest))
@@ -106,7 +106,7 @@ class MovingView:
         return apply_operations(simulation, operations)
 
     def _source(self, simulation: Simulation, slowest: Array) -> Array:
-        """The node [E] of the pod that would move; -1 while one is missing, which is placed first."""
+        """The node [E] of the pod that would move; -1 while a pod is missing, which is placed first."""
         each = np.arange(len(slowest))
         pods, distance = simulation.pods[each, :, slowest], simulation.distance[each, :, slowest]
         missing = pods.sum(axis=1) < self._replicas[slowest]
@@ -114,7 +114,7 @@ class MovingView:
 
 
 class FullView:
-    """v3: an operation for every deployment; nodes, pods, distances, deployments, and the mask of what can be done."""
+    """v3: an operation for every deployment; observes nodes, pods, distances, deployments and the action mask."""
 
     def __init__(self, simulation: Simulation) -> None:
         nodes, deployments = simulation.pods.shape[1:]
@@ -133,7 +133,7 @@ class FullView:
         )
 
     def observe(self, simulation: Simulation) -> dict[str, Array]:
-        """Shares of what they could be, cut off at 1."""
+        """Values scaled to 0 to 1 and clipped."""
         settings, alive = simulation.settings, simulation.alive[:, :, None]
         angle = 2.0 * np.pi * simulation.time / settings.day_steps
         mask = allowed(simulation)
@@ -147,7 +147,7 @@ class FullView:
         }
 
     def act(self, simulation: Simulation, actions: Array) -> tuple[Array, Array]:
-        """Operations are the actions."""
+        """The actions are the operations."""
         return apply_operations(simulation, actions)
 
     def _deployments(self, simulation: Simulation) -> Array:

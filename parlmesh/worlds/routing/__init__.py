@@ -1,1 +1,1 @@
-"""Routing in a mesh: a packet at a node chooses its next hop by what the node knows, until it arrives or is lost."""
+"""Routing in a mesh: a packet chooses its next hop from what its node knows, until it arrives or is lost."""

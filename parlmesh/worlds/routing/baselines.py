@@ -1,4 +1,4 @@
-"""Routing without learning. Each says which of the offered neighbours [E] every packet goes to."""
+"""Routing without learning. Each baseline chooses one of the offered neighbours for every packet [E]."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from .link_queue import overflow, waiting
 from .mesh_arrays import shortest
 
 RECOMPUTED_EVERY = 4
-"""Steps after which routes that are recomputed are known everywhere."""
-# What a node counts against a neighbour that takes a packet away from its destination, in packets of backlog.
+"""Steps between recomputations of routes."""
+# Backlog, in packets, that one unit of ETX to the destination counts as.
 _BACKPRESSURE_BIAS = 4.0
 
 
@@ -25,15 +25,15 @@ class Baseline(ABC):
 
     @abstractmethod
     def choose(self) -> Array:
-        """A number of a neighbour for each packet [E]."""
+        """The index of a neighbour for each packet [E]."""
 
     def cheapest(self, cost: Array) -> Array:
-        """The neighbour of least cost [E, K], among all that are there, up or not."""
+        """The neighbour with the least cost [E, K] among all that exist, up or not."""
         found: Array = np.where(self.envs.choices.there, cost, np.inf).argmin(axis=1)
         return found
 
     def beyond(self, distance: Array) -> Array:
-        """From each neighbour to the destination [E, K] by a table [G, N, N]."""
+        """Distance from each neighbour to the destination [E, K], from a table [G, N, N]."""
         packets, node = self.packets, self.envs.choices.node
         found: Array = distance[packets.mesh[:, None], node, packets.goal[:, None]]
         return found
@@ -43,7 +43,7 @@ class Random(Baseline):
     """Any neighbour whose link is up."""
 
     def choose(self) -> Array:
-        """At random."""
+        """A random one."""
         choices = self.envs.choices
         usable = np.where(choices.up.any(axis=1, keepdims=True), choices.up, choices.there)
         found: Array = (self.rng.random(usable.shape) * usable).argmax(axis=1)
@@ -51,18 +51,18 @@ class Random(Baseline):
 
 
 class ShortestHop(Baseline):
-    """Fewest hops, computed once; the better link by ETX among equals."""
+    """Fewest hops, computed once; among equals, the better path by ETX."""
 
     def choose(self) -> Array:
-        """By the table."""
+        """From the table."""
         return self.cheapest(self.beyond(self.packets.meshes.hops))
 
 
 class ShortestEtx(Baseline):
-    """Least ETX, computed once with all links up: the first of the choices."""
+    """Least ETX, computed once with all links up."""
 
     def choose(self) -> Array:
-        """By the table."""
+        """The first choice: choices are sorted by ETX."""
         return np.zeros(len(self.packets.node), np.int64)
 
 
@@ -70,7 +70,7 @@ class Ecmp(Baseline):
     """Any of the neighbours on a path of fewest hops."""
 
     def choose(self) -> Array:
-        """At random among equals."""
+        """A random one among equals."""
         hops = np.where(self.envs.choices.there, self.beyond(self.packets.meshes.hops), np.inf)
         equal = hops == hops.min(axis=1, keepdims=True)
         found: Array = (self.rng.random(hops.shape) * equal).argmax(axis=1)
@@ -78,7 +78,7 @@ class Ecmp(Baseline):
 
 
 class Recomputed(Baseline):
-    """Least ETX over links that are up, recomputed for the whole mesh every few steps and known everywhere at once."""
+    """Least ETX over links that are up, recomputed every few steps and known to all nodes at once."""
 
     def __init__(self, envs: MeshRoutingVectorEnv, rng: np.random.Generator, every: int = RECOMPUTED_EVERY) -> None:
         super().__init__(envs, rng)
@@ -86,11 +86,11 @@ class Recomputed(Baseline):
         self._tables: dict[tuple[int, int, int], Array] = {}
 
     def weight(self, etx: Array, utilisation: Array) -> Array:
-        """What a link costs [L]."""
+        """The cost of a link [L]."""
         return etx
 
     def choose(self) -> Array:
-        """By the newest table; between two of them the state of the node's own links is known."""
+        """From the latest table; the node also knows the current state of its own links."""
         packets, choices = self.packets, self.envs.choices
         since = packets.time // self._every * self._every
         beyond = np.empty(choices.cost.shape)
@@ -101,7 +101,7 @@ class Recomputed(Baseline):
             beyond[packet] = table[choices.node[packet], packets.goal[packet]]
         etx = packets.meshes.etx[packets.mesh[:, None], choices.link]
         cost = self.weight(etx, choices.utilisation) + beyond
-        # A neighbour from which nothing leads on is still better than a link that is down.
+        # A neighbour without a path onwards is still better than a link that is down.
         return self.cheapest(np.where(choices.up, np.minimum(cost, 1e6), np.inf))
 
     def _table(self, mesh: int, scenario: int, time: int) -> Array:
@@ -118,10 +118,10 @@ class Recomputed(Baseline):
 
 
 class LoadAware(Recomputed):
-    """The same with ETX times what is waited at a link, and the price of being lost there."""
+    """Like Recomputed, with the waiting time at a link and the cost of a loss there."""
 
     def weight(self, etx: Array, utilisation: Array) -> Array:
-        """Transmission times, and those that a loss would cost."""
+        """Transmission times including waiting, plus the expected cost of a loss."""
         settings = self.packets.settings
         lost = settings.loss_cost / max(settings.hop_cost, 1e-9) * overflow(utilisation, settings.buffer)
         cost: Array = etx * (1.0 + waiting(utilisation, settings.buffer)) + lost
@@ -129,10 +129,10 @@ class LoadAware(Recomputed):
 
 
 class Backpressure(Baseline):
-    """The neighbour with the emptiest queues, with a bias along the shortest path: without one packets wander."""
+    """The neighbour with the emptiest queues, with a bias towards the shortest path: without it packets wander."""
 
     def choose(self) -> Array:
-        """Queued packets before, and behind the neighbour, weighed with what is gained on the way."""
+        """Minimises packets queued for the link and behind the neighbour, plus the weighted remaining ETX."""
         packets, choices, meshes = self.packets, self.envs.choices, self.packets.meshes
         mesh, scenario, time = (part[:, None] for part in (packets.mesh, packets.scenario, packets.time))
         buffer = packets.settings.buffer

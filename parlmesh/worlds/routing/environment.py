@@ -1,4 +1,4 @@
-"""Routing as gymnasium knows it: an episode is the way of one packet, a step one hop."""
+"""Routing as gymnasium environments: an episode is the path of one packet, a step is one hop."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ from .packets import Choices, Packets
 from .settings import read_settings
 
 FACTS = 8
-"""Of each neighbour: link up, its ETX, ETX to the destination over it, the link's utilisation, the mean of the
+"""Per neighbour: link up, link ETX, ETX to the destination through it, link utilisation, mean utilisation of the
 neighbour's links, that of its best next link, whether the packet was there, whether it is the destination."""
 
 
 class MeshRoutingVectorEnv(WorldVectorEnv):
-    """`num_envs` packets, each in some mesh of the same pool. One policy routes at every node of every mesh."""
+    """`num_envs` packets, each in a mesh from the same pool. One policy routes at every node of every mesh."""
 
     def __init__(self, num_envs: int = 1, **settings: Any) -> None:
         if num_envs < 1:
@@ -40,7 +40,7 @@ class MeshRoutingVectorEnv(WorldVectorEnv):
         self.packets.send(which, [self.rngs[packet] for packet in which])
 
     def observe(self) -> dict[str, Array]:
-        """What the packet's node knows: of its own links, and what its neighbours told of theirs."""
+        """What the packet's node knows: its own links, and what its neighbours report about theirs."""
         packets = self.packets
         self.choices = choices = packets.choices()
         distance = packets.distance[:, None]
@@ -62,7 +62,7 @@ class MeshRoutingVectorEnv(WorldVectorEnv):
         }
 
     def act(self, actions: Array) -> Outcome:
-        """A hop."""
+        """One hop of every packet."""
         packets, settings = self.packets, self.packets.settings
         hops = packets.step(self.choices, actions)
         reward = -settings.hop_cost * hops.cost - settings.loss_cost * hops.lost
@@ -70,13 +70,13 @@ class MeshRoutingVectorEnv(WorldVectorEnv):
         return Outcome(reward, hops.delivered | hops.lost, np.zeros(self.num_envs, np.bool_), told)
 
     def _mask(self) -> Array:
-        """Neighbours whose link is up; all of them where none is."""
+        """Neighbours whose link is up; all neighbours when none is."""
         up, there = self.choices.up, self.choices.there
         return np.where(up.any(axis=1, keepdims=True), up, there)
 
     def _told_by_neighbours(self) -> tuple[Array, Array]:
-        """Mean utilisation of a neighbour's links, and that of its best next one, half of what can be shown; 1 where it
-        is down [E, K]."""
+        """Mean utilisation / 2 of a neighbour's links, and utilisation / 4 of its best next link, or 1 if that is down
+        [E, K]."""
         packets, meshes, node = self.packets, self.packets.meshes, self.choices.node
         mesh, scenario, time = (part[:, None] for part in (packets.mesh, packets.scenario, packets.time))
         mean = meshes.congestion[mesh, scenario, time, node]
@@ -86,7 +86,7 @@ class MeshRoutingVectorEnv(WorldVectorEnv):
 
 
 class MeshRoutingEnv(AloneEnv):
-    """One packet after the other."""
+    """One packet at a time."""
 
     def __init__(self, *, render_mode: None = None, **settings: Any) -> None:
         many = MeshRoutingVectorEnv(1, **settings)

@@ -1,4 +1,4 @@
-"""One packet in each environment, to its end. Equal seeds send equal packets through equal conditions."""
+"""Routes one packet per environment to its end. Equal seeds give equal packets and conditions."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -21,14 +21,14 @@ class Evaluation:
 
     reward: float
     delivered: float
-    """Share of the packets."""
+    """Share of packets delivered."""
     etx: float
-    """Transmissions that a delivered packet needed."""
+    """Mean transmissions per delivered packet."""
     stretch: float
-    """Those of the delivered packets by what the shortest paths between their ends need."""
+    """Transmissions of delivered packets relative to their shortest paths."""
     delay: float
-    """Transmission times of a packet, waiting included; a lost one counts as having used up its hops at the rate of
-    those that arrived."""
+    """Transmission times per packet, including waiting; a lost packet counts as `ttl` hops at the mean delay per hop of
+    delivered packets."""
     hops: float
     packets: int
 
@@ -38,7 +38,7 @@ class Evaluation:
 
 
 def evaluate_baseline(name: str, settings: Mapping[str, Any], packets: int, seed: int) -> Evaluation:
-    """A baseline by its name."""
+    """Evaluates a baseline by name."""
     if name not in BASELINES:
         raise InvalidInput(f"baseline must be one of {', '.join(BASELINES)}, got {name!r}")
     envs = MeshRoutingVectorEnv(packets, **settings)
@@ -47,7 +47,7 @@ def evaluate_baseline(name: str, settings: Mapping[str, Any], packets: int, seed
 
 
 def evaluate_policy(policy: Policy, settings: Mapping[str, Any], packets: int, seed: int) -> Evaluation:
-    """A trained policy, by its likeliest actions."""
+    """Evaluates a trained policy with its most likely actions."""
     envs = MeshRoutingVectorEnv(packets, **settings)
     read = observed(envs.single_observation_space)
     state = policy.initial_state(packets)

@@ -1,10 +1,10 @@
-"""What a link does to a packet that waits for it: an M/M/1 queue with a bounded buffer, and frames sent again."""
+"""A link's queue and losses: M/M/1 with a bounded buffer, and retransmitted frames."""
 
 import numpy as np
 
 from parlmesh.types import Array
 
-# Towards 1 the formulas are 0/0; this near they are as good as their limit.
+# At 1 the formulas are 0/0; this close to it they are as good as their limit.
 _NEAR_ONE = 1e-4
 
 
@@ -16,18 +16,18 @@ def overflow(utilisation: Array, buffer: int) -> Array:
 
 
 def waiting(utilisation: Array, buffer: int) -> Array:
-    """Packets before one that finds room, on average: what it waits for, in transmission times."""
+    """Mean packets ahead of one that finds room, which is its wait in transmission times."""
     rho = _apart(utilisation)
     power = rho ** (buffer + 1)
     held = rho / (1.0 - rho) - (buffer + 1) * power / (1.0 - power)
-    # The mean over all arrivals holds the full buffer, whom nobody waits behind.
+    # The mean over all arrivals includes the full buffer, in which no arriving packet waits.
     full = overflow(utilisation, buffer)
     found: Array = np.maximum((held - buffer * full) / (1.0 - full), 0.0)
     return found
 
 
 def undelivered(etx: Array, retries: int) -> Array:
-    """Probability that no try succeeds."""
+    """Probability that all tries fail."""
     found: Array = (1.0 - 1.0 / etx) ** (retries + 1)
     return found
 

@@ -1,4 +1,4 @@
-"""How links are loaded and when they fail, step by step, in one mesh."""
+"""Link load and link failures over time in one mesh."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from parlmesh.types import Array
 from .settings import RoutingSettings
 from .topology_sources import Topology
 
-# How far a link's load strays from its share of the traffic, and how much of that is left after a step.
+# Spread of a link's load around its share of the traffic, and how much of the deviation persists after a step.
 _LOAD_SPREAD, _LOAD_MEMORY = 0.5, 0.9
 
 
 class LinkedMesh:
-    """One topology with directed links: edge e is link 2e one way and 2e+1 back."""
+    """One topology with directed links: edge e becomes link 2e one way and link 2e+1 the other."""
 
     def __init__(self, topology: Topology, settings: RoutingSettings, index: int) -> None:
         self.topology = topology
@@ -28,10 +28,10 @@ class LinkedMesh:
 
 
 def traffic_shares(mesh: LinkedMesh, distance: Array) -> Array:
-    """Share of each link in the traffic between all pairs on shortest paths [L], scaled so that a packet on such a path
-    meets 1 on average."""
+    """Each link's share of the traffic between all pairs on shortest paths [L], scaled so that a packet on such a path
+    meets a mean of 1."""
     before, after = distance[:, mesh.source], distance[mesh.target]
-    # [N, L, N]: whether the link lies on the shortest path from the first to the last.
+    # [N, L, N]: whether the link lies on a shortest path from the first node to the last.
     on_path = np.isclose(before[:, :, None] + mesh.etx[None, :, None] + after[None], distance[:, None, :])
     carried = on_path.sum(axis=(0, 2)) - 0.0
     met: float = float((carried * carried).sum() / carried.sum())
@@ -40,7 +40,7 @@ def traffic_shares(mesh: LinkedMesh, distance: Array) -> Array:
 
 
 def load_course(mesh: LinkedMesh, traffic: Array, settings: RoutingSettings) -> Array:
-    """Utilisation [T, L]: the share of the traffic times a factor that wanders."""
+    """Utilisation [T, L]: the share of the traffic times a slowly varying random factor."""
     rng, steps = mesh.rng, settings.ttl
     load = rng.uniform(*settings.load_range)
     noise = rng.standard_normal((steps, len(traffic)))
@@ -48,13 +48,13 @@ def load_course(mesh: LinkedMesh, traffic: Array, settings: RoutingSettings) -> 
     wander[0] = noise[0]
     for step in range(1, steps):
         wander[step] = _LOAD_MEMORY * wander[step - 1] + np.sqrt(1.0 - _LOAD_MEMORY**2) * noise[step]
-    # A mean of 1, whatever the spread.
+    # Has a mean of 1 for any spread.
     factor = np.exp(_LOAD_SPREAD * wander - 0.5 * _LOAD_SPREAD**2)
     return np.minimum(load * traffic * factor, 3.0)
 
 
 def links_up(mesh: LinkedMesh, settings: RoutingSettings) -> Array:
-    """Which links are up [T, L]; both ways fail together."""
+    """Which links are up [T, L]; both directions fail together."""
     steps, edges = settings.ttl, len(mesh.topology.edges)
     fails = mesh.rng.random((steps, edges)) < settings.link_failures
     up = np.ones((steps, edges), np.bool_)

@@ -1,6 +1,6 @@
-"""Several meshes as arrays: neighbours, links, distances, and courses of load and failures in each. Never changes.
+"""Several meshes as arrays: neighbours, links, distances, and courses of load and failures. Immutable.
 
-G meshes of up to N nodes with up to K neighbours each and up to L directed links; what is not there is -1.
+G meshes of up to N nodes with up to K neighbours each and up to L directed links; missing neighbours and links are -1.
 """
 
 from dataclasses import dataclass
@@ -19,33 +19,33 @@ _LARGEST_BYTES = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Meshes:
-    """All that packets can meet."""
+    """All meshes and their courses of load and failures."""
 
     names: tuple[str, ...]
     nodes: Array
-    """Of each mesh [G]."""
+    """Number of nodes [G]."""
     neighbour: Array
-    """[G, N, K]."""
+    """Neighbours of a node [G, N, K]."""
     link: Array
-    """To that neighbour [G, N, K]."""
+    """Link to that neighbour [G, N, K]."""
     etx: Array
-    """Of a link [G, L]."""
+    """ETX of a link [G, L]."""
     distance: Array
     """ETX of the shortest path with all links up [G, N, N]."""
     hops: Array
     """Fewest hops [G, N, N]."""
     utilisation: Array
-    """Of a link [G, M, T, L]."""
+    """Utilisation of a link [G, M, T, L]."""
     up: Array
-    """[G, M, T, L]."""
+    """Whether a link is up [G, M, T, L]."""
     onward: Array
-    """The link on the shortest path by ETX to a destination [G, N, N]."""
+    """First link on the shortest path by ETX to a destination [G, N, N]."""
     congestion: Array
     """Mean utilisation of a node's links [G, M, T, N]."""
 
 
 def build_meshes(settings: RoutingSettings) -> Meshes:
-    """Everything follows from the settings."""
+    """Builds the meshes; the settings determine everything."""
     topologies = _topologies(settings)
     built = [LinkedMesh(topology, settings, index) for index, topology in enumerate(topologies)]
     nodes = max(mesh.topology.nodes for mesh in built)
@@ -54,7 +54,7 @@ def build_meshes(settings: RoutingSettings) -> Meshes:
     count, scenarios, steps = len(built), settings.scenarios, settings.ttl
     wanted = count * scenarios * steps * links * 5
     if wanted > _LARGEST_BYTES:
-        said = f"the meshes would take {wanted:,} bytes, at most {_LARGEST_BYTES:,}; fewer topologies or scenarios do"
+        said = f"the meshes need {wanted:,} bytes, at most {_LARGEST_BYTES:,}; use fewer topologies or scenarios"
         raise InvalidInput(said, reason="ENVIRONMENT")
     meshes = Meshes(
         names=tuple(topology.name for topology in topologies),
@@ -75,7 +75,7 @@ def build_meshes(settings: RoutingSettings) -> Meshes:
 
 
 def shortest(nodes: int, source: Array, target: Array, weight: Array) -> Array:
-    """Lengths of shortest paths [N, N] over directed links [L] (Floyd and Warshall); infinite where there is none."""
+    """Lengths of shortest paths [N, N] over directed links [L] (Floyd–Warshall); infinite where there is no path."""
     found = np.full((nodes, nodes), np.inf)
     np.minimum.at(found, (source, target), weight)
     np.fill_diagonal(found, 0.0)

@@ -1,6 +1,6 @@
-"""Packets on their way, many side by side. Decides nothing: it is told which neighbour each goes to.
+"""Simulates packets on their way, many side by side. The caller chooses each packet's next neighbour.
 
-A packet adds no load of its own; it meets that of all others. Every hop is one step of its mesh's course.
+A packet adds no load; it meets the load of its mesh's course. Every hop is one step of that course.
 """
 
 from dataclasses import dataclass
@@ -13,36 +13,36 @@ from .link_queue import overflow, undelivered, waiting
 from .mesh_arrays import Meshes
 from .settings import RoutingSettings
 
-# Uniform numbers that a packet needs at its start, before those of its hops.
+# Uniform random numbers that a packet uses at its start, before those of its hops.
 _AT_START = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Neighbours of the packets' nodes, best for the destination first [E, K]; `there` tells which exist."""
+    """Neighbours of the packets' nodes, best for the destination first [E, K]; `there` marks those that exist."""
 
     node: Array
     link: Array
     there: Array
     up: Array
     cost: Array
-    """ETX to the destination over this neighbour, with all links up."""
+    """ETX to the destination through this neighbour, with all links up."""
     utilisation: Array
 
 
 @dataclass(frozen=True, slots=True)
 class Hops:
-    """What a step brought, each [E]."""
+    """Results of a step, each [E]."""
 
     cost: Array
-    """Transmission times that the hop took, waiting included."""
+    """Transmission times that the hop took, including waiting."""
     etx: Array
     delivered: Array
     lost: Array
 
 
 class Packets:
-    """E packets. Arrays change with every step; copy what is to be kept."""
+    """E packets. The arrays change with every step; copy what you keep."""
 
     def __init__(self, meshes: Meshes, settings: RoutingSettings, packets: int) -> None:
         self.meshes, self.settings = meshes, settings
@@ -56,7 +56,7 @@ class Packets:
         self._each = np.arange(packets)
 
     def send(self, which: Array, rngs: list[np.random.Generator]) -> None:
-        """New packets, each between two nodes of some mesh."""
+        """Sends new packets, each between two nodes of a random mesh."""
         meshes, settings = self.meshes, self.settings
         for packet, rng in zip(which.tolist(), rngs, strict=True):
             numbers = rng.random(_AT_START + 2 * settings.ttl)
@@ -83,7 +83,7 @@ class Packets:
         return found
 
     def choices(self) -> Choices:
-        """At the packets' nodes, now."""
+        """The current choices at the packets' nodes."""
         meshes, mesh, each = self.meshes, self.mesh, self._each[:, None]
         node, link = meshes.neighbour[mesh, self.node], meshes.link[mesh, self.node]
         etx = meshes.etx[mesh[:, None], link]
@@ -99,7 +99,7 @@ class Packets:
         return Choices(node, link, there, there & meshes.up[at], cost, meshes.utilisation[at])
 
     def step(self, choices: Choices, chosen: Array) -> Hops:
-        """One hop of every packet to the neighbour of that number. Over a link that is not there or down it is lost."""
+        """One hop of every packet to the chosen neighbour. A missing link or one that is down loses the packet."""
         settings, each = self.settings, self._each
         node, link = choices.node[each, chosen], choices.link[each, chosen]
         etx, load = self.meshes.etx[self.mesh, link], choices.utilisation[each, chosen]

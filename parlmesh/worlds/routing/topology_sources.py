@@ -1,4 +1,4 @@
-"""Which nodes are neighbours: read from GML files, or generated."""
+"""Topologies, read from GML files or generated."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ _MOST_NODES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Nodes 0 … nodes-1 and undirected edges between different ones, each once."""
+    """Nodes 0 … nodes-1 and undirected edges between different nodes, each once."""
 
     name: str
     nodes: int
@@ -23,7 +23,7 @@ class Topology:
 
 
 def read_topologies(place: Path) -> list[Topology]:
-    """The topology of a GML file, or of all GML files of a folder, in the order of their names."""
+    """The topology in a GML file, or in all GML files of a folder, sorted by name."""
     files = sorted(place.glob("*.gml")) if place.is_dir() else [place]
     if not files:
         raise InvalidInput(f"topology: there is no .gml file in {place}", reason="TOPOLOGY")
@@ -31,7 +31,7 @@ def read_topologies(place: Path) -> list[Topology]:
 
 
 def generated_topology(nodes: int, seed: int) -> Topology:
-    """Nodes anywhere on a square, each linked to its three nearest; parts are joined by their shortest link."""
+    """Random nodes on a square, each linked to its three nearest; separate parts are joined by their shortest link."""
     rng = np.random.default_rng([seed, nodes])
     positions = rng.random((nodes, 2))
     distance = np.linalg.norm(positions[:, None] - positions[None], axis=2)
@@ -51,7 +51,7 @@ def generated_topology(nodes: int, seed: int) -> Topology:
 
 
 def _read(file: Path) -> Topology:
-    """The largest connected part of a GML file; labels and all other values are skipped."""
+    """The largest connected part of a GML file; labels and all other values are ignored."""
     try:
         if file.stat().st_size > _LARGEST_FILE_BYTES:
             raise InvalidInput(f"topology {file} is larger than {_LARGEST_FILE_BYTES} bytes", reason="TOPOLOGY")
@@ -65,7 +65,7 @@ def _read(file: Path) -> Topology:
             [int(node["id"]) for node in blocks.nodes], {(one, other) for one, other in pairs if one != other}
         )
     except (ValueError, KeyError, IndexError) as error:
-        raise InvalidInput(f"topology {file} is no GML graph: {error!r}", reason="TOPOLOGY") from error
+        raise InvalidInput(f"topology {file} is not a GML graph: {error!r}", reason="TOPOLOGY") from error
     nodes, edges = found
     if not 2 <= nodes <= _MOST_NODES:
         said = f"topology {file} must have 2 to {_MOST_NODES} connected nodes, got {nodes}"
@@ -92,7 +92,7 @@ def _part_of_first(nodes: int, edges: set[tuple[int, int]]) -> Array:
 
 
 def _part_of(first: int, nodes: int, edges: set[tuple[int, int]]) -> Array:
-    """Which nodes [N] can be reached."""
+    """Nodes [N] reachable from the first."""
     near: list[list[int]] = [[] for _ in range(nodes)]
     for source, target in edges:
         near[source].append(target)

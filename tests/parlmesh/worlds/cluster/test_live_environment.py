@@ -161,7 +161,7 @@ def test_a_move_to_a_node_that_is_preferred_already_evicts_one_pod(env, state):
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [
-        (Fault("PATCH", "/scale$", 409), FailedPrecondition, "somebody else changed it"),
+        (Fault("PATCH", "/scale$", 409), FailedPrecondition, "somebody else has changed it"),
         (Fault("PATCH", "/scale$", 403), PermissionDenied, "RBAC"),
         (Fault("PATCH", "/scale$", 429), ResourceExhausted, "try again later"),
         (Fault("PATCH", "/scale$", 500), Unavailable, "500"),
@@ -233,7 +233,7 @@ def test_pods_that_never_start_end_the_wait(env, state):
     live = env(settle_seconds=1)
     live.reset()
     state.stuck = True
-    with pytest.raises(DeadlineExceeded, match="not as wanted within 1 s"):
+    with pytest.raises(DeadlineExceeded, match="did not settle within 1 s"):
         live.step(np.array([PLACE + 0, NOTHING]))
 
 
@@ -287,7 +287,7 @@ def test_while_the_kill_switch_is_there_nothing_is_written(env, state, tmp_path)
 
 def test_a_node_or_a_metric_that_is_missing_is_named(env, state):
     state.metrics["latency"] = {"web": 60.0}
-    with pytest.raises(FailedPrecondition, match="latency_query says nothing of api"):
+    with pytest.raises(FailedPrecondition, match="latency_query returns no value for api"):
         env().reset()
     del state.nodes["edge-b"]
     with pytest.raises(NotFound, match="no node edge-b"):

@@ -71,7 +71,7 @@ def test_a_file_of_a_spreadsheet_is_read_and_one_without_rows_says_so(tmp_path):
     file.write_bytes(f"{head}\r\nweb,2,10,30\r\n".encode("utf-8-sig"))
     assert read_records(file)["web"].load.tolist() == [10.0]
     file.write_text(f"{head}\n")
-    with pytest.raises(InvalidInput, match="has no rows under its head"):
+    with pytest.raises(InvalidInput, match="has no rows below its header"):
         read_records(file)
     with pytest.raises(InvalidInput, match="cannot be read: Is a directory"):
         read_records(tmp_path)
@@ -102,5 +102,5 @@ def test_quantities_are_those_of_kubernetes(text, value):
 def test_megabytes_are_not_mebibytes_and_nonsense_is_refused():
     assert megabytes("512Mi") == pytest.approx(536.870912)
     for text in ("", "Mi", "1 G", "five", "1mi"):
-        with pytest.raises(InvalidInput, match="no quantity"):
+        with pytest.raises(InvalidInput, match="not a Kubernetes quantity"):
             quantity(text)

@@ -50,7 +50,7 @@ def both(url):
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"<html>\n<body>log in,\nplease</body></html>", "no JSON"),
+        (b"<html>\n<body>log in,\nplease</body></html>", "not JSON"),
         (b"[]", "cannot be read"),
         (b'{"data": {"result": [1]}}', "cannot be read"),
         (b'{"data": {"result": [{"value": [1, "2"], "values": [[1, "2"]]}]}}', "cannot be read"),

@@ -42,7 +42,7 @@ def test_nodes_in_another_order_have_their_logits_in_that_order():
 
 def test_a_world_of_other_shape_is_refused():
     environment = environment_spec({"id": "CartPole-v1"})
-    with pytest.raises(InvalidInput, match="Placement-v3 alone"):
+    with pytest.raises(InvalidInput, match="only fits parlmesh/Placement-v3"):
         PlacementNetwork(PolicySpec.for_environment(environment, hidden=(8, 8)))
     with pytest.raises(InvalidInput, match="two hidden layers"):
         PlacementNetwork(spec_for(hidden=(8,)))

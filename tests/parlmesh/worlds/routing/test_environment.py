@@ -140,12 +140,12 @@ def test_a_bounded_queue_behaves_as_its_formulas_say():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"load": -0.1}, "load must lie in 0 to 10"),
-        ({"load": [0.9, 0.1]}, "the least and the most"),
-        ({"load": [0.1, 0.2, 0.3]}, "the least and the most"),
+        ({"load": -0.1}, "within 0 to 10"),
+        ({"load": [0.9, 0.1]}, "a number or a range"),
+        ({"load": [0.1, 0.2, 0.3]}, "a number or a range"),
         ({"load": "much"}, "a number"),
         ({"ttl": 1}, "ttl"),
-        ({"topologies": ["Abilene"]}, "must name the folder"),
+        ({"topologies": ["Abilene"]}, "must name that folder"),
         ({"topology": "/no/such/place.gml"}, "cannot be read"),
         ({"wires": 3}, "wires"),
         ({"nodes": 500, "networks": 1000, "scenarios": 1000}, "at most"),

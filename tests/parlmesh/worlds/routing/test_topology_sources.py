@@ -39,9 +39,9 @@ def test_a_file_gives_its_largest_part_with_every_edge_once(tmp_path):
     ("text", "said"),
     [
         ("graph [ node [ id 1 ] ]", "2 to 2000 connected nodes, got 1"),
-        ("graph [ node [ id one ] ]", "no GML graph"),
-        ("graph [ edge [ source 1 target 2 ] ]", "no GML graph"),
-        ("nothing", "no GML graph"),
+        ("graph [ node [ id one ] ]", "not a GML graph"),
+        ("graph [ edge [ source 1 target 2 ] ]", "not a GML graph"),
+        ("nothing", "not a GML graph"),
     ],
 )
 def test_a_file_that_is_no_mesh_is_refused_by_name(tmp_path, text, said):
