@@ -1,4 +1,4 @@
-"""Routes through a mesh, what failures do to them, and where the traffic goes. Stands on the client and a plug-in."""
+"""Routes through a mesh, the effect of failures on them, and traffic. Uses the client and a plug-in."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["PARLMeshOptimizer"]
 
 
 def __getattr__(name: str) -> Any:
-    # Whoever reads a topology needs no client.
+    # Lazy: reading a topology does not need the client.
     if name == "PARLMeshOptimizer":
         from .optimizer import PARLMeshOptimizer
 

@@ -1,6 +1,6 @@
-"""What is unusual on the nodes of a mesh, by the detectors of the plug-in `mapek`, which keep their state on the node.
+"""Anomalies on the nodes of a mesh, found by the detectors of the plug-in `mapek`, which keep their state on the node.
 
-Asked for by the names of its task kinds: the loop stands above this package and is not needed for looking.
+This module only uses the names of its task kinds: the loop is a higher layer and is not needed here.
 """
 
 import secrets
@@ -13,7 +13,7 @@ from parlmesh.errors import InvalidInput
 
 MONITOR, ANALYSE = "mapek_monitor", "mapek_analyse"
 OWNER = "mesh-optimizer"
-"""Detectors' states are kept by who asks; a loop has its own."""
+"""Detector states are stored per owner; a loop has its own."""
 THRESHOLDS: Sequence[Mapping[str, Any]] = (
     {"metric": "rtt_ms.*", "above": 87, "clear": 70},
     {"metric": "loss_percent.*", "above": 1.6, "clear": 0.5, "severity": "critical"},
@@ -27,7 +27,7 @@ _SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node to look at. Without metrics its own actor reads them."""
+    """A node to check. Without metrics, its own actor reads them."""
 
     id: str
     metrics: Mapping[str, float] | None = None
@@ -35,7 +35,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Anomaly:
-    """Something wrong or unusual on a node."""
+    """A symptom on a node."""
 
     node: str
     metric: str
@@ -45,7 +45,7 @@ class Anomaly:
 
 
 class Anomalies(list[Anomaly]):
-    """Those that were found, in the order of the nodes. Nodes in `unknown` may have others: nobody could look."""
+    """The anomalies found, in the order of the nodes. Nodes in `unknown` could not be checked, with the reason."""
 
     def __init__(self, found: Iterable[Anomaly], unknown: Mapping[str, str]) -> None:
         super().__init__(found)
@@ -58,16 +58,16 @@ async def detected(
     thresholds: Sequence[Mapping[str, Any]] = THRESHOLDS,
     metrics: Sequence[str] = ("*",),
 ) -> Anomalies:
-    """Reads where nothing is given, then judges, each on the node where it has an actor; else on any actor."""
+    """Reads nodes without metrics, then analyses all, each on its own node's actor or, without one, on any actor."""
     if len({node.id for node in nodes}) != len(nodes):
-        raise InvalidInput("a node is there twice; each is looked at once")
+        raise InvalidInput("nodes must be different, and one is given twice")
     actors = await controller.list_actors()
     present = {actor.node_id for actor in actors if actor.state == ActorState.READY}
     given = {node.id: dict(node.metrics) for node in nodes if node.metrics is not None}
     unknown: dict[str, str] = {}
     unread = [node.id for node in nodes if node.id not in given]
     absent = [node for node in unread if node not in present]
-    unknown |= dict.fromkeys(absent, "no actor is on the node, and no metrics were given")
+    unknown |= dict.fromkeys(absent, "the node has no ready actor, and no metrics were given")
     read = [node for node in unread if node in present]
     outcomes = await _asked(controller, [_request(MONITOR, node, {"node": node}, True) for node in read])
     for node, outcome in zip(read, outcomes, strict=True):
@@ -94,7 +94,7 @@ async def detected(
     for node, outcome in zip(judged, outcomes, strict=True):
         symptoms = (outcome.value or {}).get("symptoms")
         if not outcome.ok or not isinstance(symptoms, list):
-            unknown[node] = f"it could not be judged: {outcome.error}"
+            unknown[node] = f"it could not be analysed: {outcome.error}"
             continue
         found += [
             Anomaly(node, str(each["metric"]), float(each["value"]), str(each["severity"]), str(each["why"]))

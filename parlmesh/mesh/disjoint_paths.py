@@ -1,7 +1,7 @@
-"""Several paths between two nodes that share no cable, or no node, of the least total cost (Suurballe; Bhandari).
+"""Paths between two nodes that share no cable, or no node, with the least total cost (Suurballe; Bhandari).
 
-A flow of k units over links that carry one each; every unit goes over the shortest path of what is left, where a used
-link may be taken back.
+A flow of k units over links of capacity one. Each unit takes the shortest path in the residual graph, where it may
+cancel a link used before.
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ MOST_PATHS = 16
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """By the numbers of its nodes."""
+    """A path as node numbers."""
 
     nodes: tuple[int, ...]
     cost: int
-    """Units."""
+    """In cost units."""
 
 
 def disjoint_paths(graph: Graph, source: int, target: int, paths: int, *, nodes: bool = False) -> list[Path]:
-    """Up to `paths` of them, the shortest first; fewer where there are no more, none where there is no path."""
+    """Up to `paths` paths, shortest first; fewer if no more exist."""
     if not 1 <= paths <= MOST_PATHS:
         raise InvalidInput(f"paths must be 1 to {MOST_PATHS}, got {paths}", reason="PATHS")
     if source == target:
-        raise InvalidInput("paths need two nodes, and both ends are the same one", reason="PATHS")
+        raise InvalidInput("paths need two different nodes, and both ends are the same", reason="PATHS")
     if not (0 <= source < graph.nodes and 0 <= target < graph.nodes):
-        raise InvalidInput(f"paths need two nodes of 0 to {graph.nodes - 1}, got {source} and {target}", reason="PATHS")
+        raise InvalidInput(f"paths need nodes from 0 to {graph.nodes - 1}, got {source} and {target}", reason="PATHS")
     flow = _Flow(graph, source, target, nodes)
     while flow.sent < paths and flow.send():
         pass
@@ -40,12 +40,12 @@ def disjoint_paths(graph: Graph, source: int, target: int, paths: int, *, nodes:
 
 
 class _Flow:
-    """Arcs with room for one unit. Where nodes may not be shared each is two, joined by an arc that costs nothing."""
+    """Arcs of capacity one. If nodes must not be shared, each is split in two, joined by an arc of cost 0."""
 
     def __init__(self, graph: Graph, source: int, target: int, split: bool) -> None:
         inner = np.setdiff1d(np.arange(graph.nodes), (source, target)) if split else np.zeros(0, np.int64)
         self._nodes = graph.nodes * (2 if split else 1)
-        # What leaves an inner node leaves its second half.
+        # Links leave an inner node from its second half.
         leaving = np.arange(graph.nodes)
         leaving[inner] = graph.nodes + inner
         self._tail = np.concatenate((leaving[graph.source], inner))
@@ -57,7 +57,7 @@ class _Flow:
         self.sent = 0
 
     def send(self) -> bool:
-        """One unit more; False when there is no way."""
+        """Sends another unit; False when there is no path left."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -69,7 +69,7 @@ class _Flow:
         first[1:] = (np.diff(tail[order]) != 0) | (np.diff(head[order]) != 0)
         arcs = order[first]
         starts = np.searchsorted(tail[arcs], np.arange(self._nodes + 1))
-        # scipy takes a stored zero for a link that costs nothing, as is meant.
+        # scipy treats a stored zero as a link of cost 0, as intended.
         matrix = csr_array((cost[arcs], head[arcs], starts), shape=(self._nodes, self._nodes))
         source, target = self._ends
         distance, before = dijkstra(matrix, indices=source, return_predecessors=True)
@@ -86,7 +86,7 @@ class _Flow:
         return True
 
     def paths(self) -> list[Path]:
-        """The units, each along the used arcs; ties by the lowest number."""
+        """The path of each unit along the used arcs; ties go to the lowest number."""
         source, target = self._ends
         onward: dict[int, list[int]] = {}
         for arc in np.flatnonzero(self._used)[::-1].tolist():
@@ -105,5 +105,5 @@ class _Flow:
 
 
 def pairs_array(pairs: list[tuple[int, int]]) -> Array:
-    """For a task [P, 2]."""
+    """The pairs as a task's tensor [P, 2]."""
     return np.array(pairs, np.int32).reshape(-1, 2)

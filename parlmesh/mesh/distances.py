@@ -1,7 +1,7 @@
-"""Distances between all nodes, as one, or by segments: exact either way, for costs are whole numbers.
+"""Distances between all nodes, computed at once or by segments. Both are exact, because costs are integers.
 
-A shortest path within one segment is found there. Any other leaves through a node of its segment's border, goes from
-border to border and enters the last segment through one of its own, so three known parts make it up.
+A shortest path within a segment is found there. Any other path leaves its segment through a border node, goes from
+border to border and enters the last segment through a border node, so it consists of three known parts.
 """
 
 from dataclasses import dataclass
@@ -16,16 +16,16 @@ from .graph import Graph
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a mesh and the nodes over which paths leave it."""
+    """A part of a mesh, and the border nodes through which paths leave it."""
 
     members: Array
-    """Numbers in the whole mesh, ascending [n]."""
+    """Node numbers in the whole mesh, ascending [n]."""
     border: Array
-    """Places in `members` [b]."""
+    """Positions in `members` [b]."""
 
 
 def all_distances(graph: Graph) -> Array:
-    """Least cost from each node to each [N, N]; infinite where there is no path."""
+    """Least cost between all pairs of nodes [N, N]; infinite without a path."""
     from scipy.sparse.csgraph import dijkstra
 
     found: Array = dijkstra(graph.matrix())
@@ -33,7 +33,7 @@ def all_distances(graph: Graph) -> Array:
 
 
 def segments_of(graph: Graph, labels: Array) -> list[Segment]:
-    """From the number of every node's segment [N]."""
+    """The segments, from every node's segment number [N]."""
     crossing = labels[graph.source] != labels[graph.target]
     on_border = np.zeros(graph.nodes, np.bool_)
     on_border[graph.source[crossing]] = on_border[graph.target[crossing]] = True
@@ -45,13 +45,13 @@ def segments_of(graph: Graph, labels: Array) -> list[Segment]:
 
 
 def merged(graph: Graph, labels: Array, segments: list[Segment], inside: list[Array]) -> Array:
-    """Distances of the whole mesh [N, N] from those inside each segment [n, n]."""
+    """Distances of the whole mesh [N, N], from the distances inside each segment [n, n]."""
     between = _border_distances(graph, labels, segments, inside)
     distance = np.full((graph.nodes, graph.nodes), np.inf)
     for segment, within in zip(segments, inside, strict=True):
         distance[np.ix_(segment.members, segment.members)] = within
     borders = np.cumsum([0, *(len(segment.border) for segment in segments)])
-    # From every node to every node of any border.
+    # Distance from every node to every border node.
     leaving = np.full((graph.nodes, int(borders[-1])), np.inf)
     for index, (segment, within) in enumerate(zip(segments, inside, strict=True)):
         rows = between[borders[index] : borders[index + 1]]
@@ -64,7 +64,7 @@ def merged(graph: Graph, labels: Array, segments: list[Segment], inside: list[Ar
 
 
 def _border_distances(graph: Graph, labels: Array, segments: list[Segment], inside: list[Array]) -> Array:
-    """Between all border nodes, over the links between segments and the shortcuts through them [B, B]."""
+    """Distances between all border nodes [B, B], over links between segments and shortcuts through them."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -89,7 +89,7 @@ def _border_distances(graph: Graph, labels: Array, segments: list[Segment], insi
 
 
 def _joined(left: Array, right: Array) -> Array:
-    """Least sum over the middle: min_k left[i, k] + right[k, j]."""
+    """Min-plus product: min_k left[i, k] + right[k, j]."""
     found = np.full((len(left), right.shape[1]), np.inf)
     sums = np.empty_like(found)
     for middle in range(left.shape[1]):
@@ -99,7 +99,7 @@ def _joined(left: Array, right: Array) -> Array:
 
 
 def checked_inside(graph: Graph, inside: Array, whose: str) -> Array:
-    """Distances that somebody else computed, once they are proved: see `next_hops`."""
+    """Distances computed elsewhere, after verifying them: see `next_hops`."""
     from .routes import next_hops
 
     if inside.shape != (graph.nodes, graph.nodes) or inside.dtype != np.float64:

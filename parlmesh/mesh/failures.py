@@ -1,7 +1,7 @@
-"""What follows when cables or nodes fail: pairs cut off, pairs on longer paths, and where the traffic goes.
+"""Consequences of failing cables or nodes: disconnected pairs, longer paths, and where the traffic goes.
 
-Only pairs with a shortest path over a failed link can change. Their distances are forgotten and found again from those
-that stand, neighbour by neighbour, until nothing changes: exact, and a small part of computing all distances anew.
+Only pairs with a shortest path over a failed link can change. Their distances are recomputed from the remaining ones,
+neighbour by neighbour, until nothing changes: exact, and much cheaper than recomputing all distances.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,33 +21,33 @@ from .traffic import Demands, Neighbours
 
 MOST_SCENARIOS = 1_000_000
 MOST_NODES = 2000
-"""For scenarios: every one looks at all pairs."""
+"""Most nodes for scenarios, since each one looks at all pairs."""
 NOTHING = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Consequences:
-    """Of S scenarios; columns of equal length."""
+    """The consequences of S scenarios; all columns have length S."""
 
     cut_pairs: Array
-    """Pairs that had a path and have none, each way; those of a failed node itself do not count [S]."""
+    """Directed pairs that lost their path; pairs that involve a failed node do not count [S]."""
     longer_pairs: Array
     extra_cost: Array
-    """Units, over all pairs that still have a path."""
+    """In cost units, over all pairs that still have a path."""
     worst_stretch: Array
-    """Most times that a path became as long."""
+    """Largest ratio of a path's new cost to its old one."""
     worst_source: Array
     worst_target: Array
     unrouted: Array
-    """Mbit/s."""
+    """In Mbit/s."""
     utilisation: Array
-    """Of the bottleneck; 0 without demands."""
+    """Utilisation of the bottleneck; 0 without demands."""
     bottleneck: Array
-    """Its link's number, -1 without demands."""
+    """Link number of the bottleneck; -1 without demands."""
 
     @classmethod
     def empty(cls, scenarios: int) -> "Consequences":
-        """Room for so many."""
+        """Columns for this many scenarios."""
 
         def whole(value: int) -> Array:
             return np.full(scenarios, value, np.int64)
@@ -68,17 +68,17 @@ class Consequences:
         )
 
     def tensors(self) -> dict[str, Array]:
-        """For an answer."""
+        """The tensors of an answer."""
         return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def joined(cls, parts: list["Consequences"]) -> "Consequences":
-        """One after another."""
+        """The parts concatenated."""
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
 class Failures:
-    """One mesh and its distances while all is well; asked for many scenarios."""
+    """One mesh and its distances without failures; evaluates many scenarios."""
 
     def __init__(self, graph: Graph, demands: Demands | None = None, capacity: Array | None = None) -> None:
         from .distances import all_distances
@@ -92,7 +92,7 @@ class Failures:
         self._entering_link[there] = graph.reversed_order()
 
     def apart(self) -> Self:
-        """Another for the same mesh, which can be asked at the same time."""
+        """A copy for the same mesh, for use at the same time."""
         other = copy(self)
         other.distance = self.distance.copy()
         return other
@@ -100,7 +100,7 @@ class Failures:
     def consequences(
         self, scenarios: Array, nodes: bool = False, check: Callable[[], None] = lambda: None
     ) -> Consequences:
-        """Of cables, or nodes, that fail together: a row for each scenario, filled up with -1 [S, K]."""
+        """Consequences of cables or nodes failing together; one row per scenario, padded with -1 [S, K]."""
         found = Consequences.empty(len(scenarios))
         for index, failing in enumerate(scenarios):
             check()
@@ -128,7 +128,7 @@ class Failures:
             found.bottleneck[index], found.utilisation[index] = loads.bottleneck(self.capacity)
 
     def _pairs_over(self, links: Array) -> Array:
-        """source · N + target of all pairs with a shortest path over one of the links, ascending."""
+        """source · N + target of all pairs with a shortest path over one of the links, in ascending order."""
         distance, count = self.distance, self.graph.nodes
         found = np.zeros(count * count, np.bool_)
         for link in links:
@@ -141,11 +141,11 @@ class Failures:
         return np.flatnonzero(found)
 
     def _found_again(self, pairs: Array, gone: Array) -> Array:
-        """The distances of these pairs without the links that are gone. The table is as before afterwards."""
+        """The distances of these pairs without the failed links. Restores the table afterwards."""
         table, count = self.distance.ravel(), self.graph.nodes
         before = table[pairs]
         source, target = pairs // count, pairs % count
-        # Neighbours first [K, P]: the least of each column is then found many columns at a time.
+        # Neighbours on the first axis [K, P]: the minimum over them is then vectorised over pairs.
         near = source * count + self._entering.node.T[:, target]
         cost = np.where(gone[self._entering_link.T[:, target]], np.inf, self._entering.cost.T[:, target])
         table[pairs] = now = np.full(len(pairs), np.inf)
@@ -171,9 +171,9 @@ def _compare(pairs: Array, before: Array, after: Array, nodes: int, found: Conse
 
 
 def scenarios_of(things: int, depth: int, most: int = MOST_SCENARIOS, seed: int = 0) -> tuple[Array, int]:
-    """All ways in which `depth` of so many things fail, or `most` of them drawn by the seed; and how many there are."""
+    """All ways in which `depth` of `things` fail, or `most` of them drawn by the seed; and their total number."""
     if depth not in (1, 2):
-        raise InvalidInput(f"depth is 1 (N−1) or 2 (N−2), got {depth}", reason="SCENARIOS")
+        raise InvalidInput(f"depth must be 1 (N−1) or 2 (N−2), got {depth}", reason="SCENARIOS")
     if not 1 <= most <= MOST_SCENARIOS:
         raise InvalidInput(f"most must be 1 to {MOST_SCENARIOS} scenarios, got {most}", reason="SCENARIOS")
     total = comb(things, depth)

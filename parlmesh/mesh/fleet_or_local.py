@@ -1,4 +1,4 @@
-"""Where work is done: in this process, or as tasks on a fleet where that pays. The reason is part of the answer."""
+"""Decides where to compute: in this process, or as tasks on a fleet if that pays off. The result says why."""
 
 import asyncio
 import time
@@ -11,22 +11,22 @@ from parlmesh.client import Outcome, PARLController, TaskRequest
 from parlmesh.errors import FailedPrecondition, InvalidInput
 
 WORTH_SECONDS = 2.0
-"""Work that this process has done sooner is not handed out."""
+"""Work that takes less time than this stays in this process."""
 THREAD_PAYS_NODES = 300
-"""Up to here distances are found in a few milliseconds, on a busy machine sooner than a thread has begun."""
+"""Up to this size, distances take a few milliseconds, less than starting a thread on a busy machine."""
 
 Piece = TypeVar("Piece")
 Done = TypeVar("Done")
 Progress = Callable[[int, int], None]
-"""Told how many of how many are done."""
+"""Called with the amounts done and in total."""
 
 
 def silent(done: int, total: int) -> None:
-    """Nobody watches."""
+    """Reports no progress."""
 
 
 class Where(StrEnum):
-    """Who computes."""
+    """Where to compute."""
 
     AUTO = "auto"
     HERE = "here"
@@ -39,20 +39,20 @@ class Where(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job(Generic[Piece, Done]):
-    """Work in pieces that do not need each other."""
+    """Work in independent pieces."""
 
     pieces: Sequence[Piece]
     here: Callable[[Piece], Done]
     request: Callable[[Piece], TaskRequest]
     read: Callable[[Piece, Outcome], Done]
     size: Callable[[Piece], int]
-    """Of a piece, for the progress."""
+    """Size of a piece, for progress."""
 
 
 async def performed(
     job: Job[Piece, Done], controller: PARLController | None, where: Where, progress: Progress = silent
 ) -> tuple[list[Done], dict[str, Any]]:
-    """One answer for each piece in their order, and how it was made."""
+    """One result per piece, in order, and how they were computed."""
     if where is Where.FLEET and controller is None:
         raise FailedPrecondition("there is no fleet; give a controller or compute here", reason="NOT_CONNECTED")
     total = sum(job.size(piece) for piece in job.pieces)
@@ -88,5 +88,5 @@ async def performed(
 
 def _why_here(where: Where, controller: PARLController | None, seconds: float) -> str:
     if where is Where.HERE:
-        return "as asked"
-    return "there is no fleet" if controller is None else f"{seconds:.1f} s of work are not worth a fleet"
+        return "as requested"
+    return "there is no fleet" if controller is None else f"{seconds:.1f} s of work do not justify a fleet"

@@ -1,4 +1,4 @@
-"""Links as arrays, which tasks carry and scipy reads."""
+"""Links as arrays, for tasks and for scipy."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ from .mesh_limits import MOST_LINKS, MOST_NODES
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Nodes 0 … nodes-1; links sorted by source, target and cost, parallel ones included."""
+    """Nodes 0 … nodes-1; links sorted by source, target and cost, including parallel links."""
 
     nodes: int
     source: Array
@@ -23,13 +23,13 @@ class Graph:
     target: Array
     """int32 [L]."""
     cost: Array
-    """int64 [L], 1 or more."""
+    """int64 [L], at least 1."""
     cable: Array
     """int32 [L]."""
 
     @classmethod
     def of(cls, mesh: Mesh, metric: Metric | str = Metric.AUTO) -> "Graph":
-        """The links of a mesh that carry anything, with their costs."""
+        """The usable links of a mesh, with their costs."""
         kept = [
             (link.source, link.target, cost, link.cable)
             for link, cost in zip(mesh.links, costs(mesh, metric), strict=True)
@@ -40,12 +40,12 @@ class Graph:
         return cls(len(mesh.nodes), source, target, columns[:, 2], cable)
 
     def tensors(self) -> dict[str, Array]:
-        """For a task."""
+        """The tensors of a task."""
         return {"source": self.source, "target": self.target, "cost": self.cost, "cable": self.cable}
 
     @classmethod
     def from_tensors(cls, nodes: int, tensors: dict[str, Array]) -> "Graph":
-        """Of a task; refuses what no graph can be."""
+        """A graph from a task's tensors; raises InvalidInput for an invalid one."""
         try:
             source, target, cost, cable = (tensors[name] for name in ("source", "target", "cost", "cable"))
         except KeyError as error:
@@ -55,14 +55,14 @@ class Graph:
         if any(array.ndim != 1 or array.shape != source.shape for array in (source, target, cost, cable)) or any(
             array.dtype.kind != "i" for array in (source, target, cost, cable)
         ):
-            raise InvalidInput("source, target, cost and cable must be whole numbers, equally many of each")
+            raise InvalidInput("source, target, cost and cable must be integer arrays of equal length")
         ends = np.concatenate((source, target))
         if len(source) and (ends.min() < 0 or ends.max() >= nodes or cost.min() < 1 or cost.max() > MOST_COST):
             raise InvalidInput(f"links must join nodes 0 to {nodes - 1} and cost 1 to {MOST_COST}")
         return cls(nodes, source, target, cost, cable)
 
     def simple(self) -> "Graph":
-        """The cheapest of parallel links alone."""
+        """Only the cheapest of parallel links."""
         if not len(self.source):
             return self
         first = np.ones(len(self.source), np.bool_)
@@ -70,21 +70,21 @@ class Graph:
         return self.only(first)
 
     def only(self, kept: Array) -> "Graph":
-        """Some of the links, by a mask or by sorted positions."""
+        """The links selected by a mask or by sorted positions."""
         return Graph(self.nodes, self.source[kept], self.target[kept], self.cost[kept], self.cable[kept])
 
     def reversed_order(self) -> Array:
-        """Places of the links in the order of `reversed`."""
+        """Positions of the links in the order of `reversed`."""
         found: Array = np.lexsort((self.cost, self.source, self.target))
         return found
 
     def reversed(self) -> "Graph":
-        """Every link the other way."""
+        """The graph with every link reversed."""
         order = self.reversed_order()
         return Graph(self.nodes, self.target[order], self.source[order], self.cost[order], self.cable[order])
 
     def within(self, members: Array) -> "Graph":
-        """Some of the nodes, numbered anew in the same order, and the links among them."""
+        """The given nodes, renumbered in order, and the links among them."""
         number = np.full(self.nodes, -1, np.int32)
         number[members] = np.arange(len(members), dtype=np.int32)
         kept = (number[self.source] >= 0) & (number[self.target] >= 0)
@@ -93,7 +93,7 @@ class Graph:
         )
 
     def matrix(self) -> Any:
-        """scipy's sparse array of costs."""
+        """The costs as a scipy sparse array."""
         from scipy.sparse import csr_array
 
         simple = self.simple()

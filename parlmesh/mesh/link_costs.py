@@ -1,7 +1,7 @@
-"""What a link costs: ETX, ETT, latency, loss, batman-adv's TQ, or what the file says. All add up along a path.
+"""Link costs: ETX, ETT, latency, loss, batman-adv's TQ, or the file's own cost. All of them add up along a path.
 
-Costs are whole numbers of millionths. Sums of whole numbers below 2^53 are exact in any order, so that distances which
-are joined from parts equal those of one Dijkstra bit for bit, and a tie is a tie.
+Costs are integers in millionths. Integer sums below 2^53 are exact in any order, so distances joined from parts equal
+those of a single Dijkstra bit for bit, and ties are exact.
 """
 
 import math
@@ -16,33 +16,33 @@ from .measured_mesh import Link, Mesh
 UNIT = 1_000_000
 """Cost units of one ETX, millisecond, hop …"""
 MOST_COST = 10**11
-"""Of a link: 10,000 nodes in a row stay below 2^53."""
+"""Most cost of a link: a path over 10,000 nodes stays below 2^53."""
 FRAME_BYTES = 1500
-"""Sent over a link, for ETT."""
+"""Frame size for ETT."""
 FULL_TQ = 255
 HOP_PENALTY = 30
-"""batman-adv's default: what every hop takes off the TQ."""
+"""batman-adv's default penalty on the TQ per hop."""
 _KILOMETRES_PER_MILLISECOND = 200.0
 _HOP_MILLISECONDS = 0.1
 _EARTH_KILOMETRES = 6371.0
 
 
 class Metric(StrEnum):
-    """By what the best path is the best."""
+    """What the best path minimises."""
 
     AUTO = "auto"
     """The first of cost, etx, tq, latency that every link has; else hops."""
     HOPS = "hops"
     COST = "cost"
-    """As the file has it."""
+    """The cost given in the file."""
     ETX = "etx"
-    """Transmissions that a frame needs: 1 / (delivered there · acknowledged back)."""
+    """Expected transmissions per frame: 1 / (forward delivery · reverse delivery)."""
     ETT = "ett"
-    """Milliseconds on the air: ETX · frame / rate."""
+    """Airtime in milliseconds: ETX · frame / rate."""
     LATENCY = "latency"
-    """Milliseconds; where nobody measured and both ends have coordinates, light in fibre and 0.1 ms a hop."""
+    """Milliseconds; unmeasured links between known coordinates count as light in fibre plus 0.1 ms per hop."""
     LOSS = "loss"
-    """Most likely delivery: -ln(1 - loss) adds up where probabilities multiply."""
+    """Highest delivery probability: -ln(1 - loss) adds up where probabilities multiply."""
     TQ = "tq"
     """-ln(TQ/255), with batman-adv's hop penalty."""
 
@@ -52,7 +52,7 @@ class Metric(StrEnum):
 
 
 def chosen_metric(mesh: Mesh, metric: Metric) -> Metric:
-    """AUTO as what it means for this mesh."""
+    """The metric itself, with AUTO resolved for this mesh."""
     if metric is not Metric.AUTO:
         return metric
     for candidate in (Metric.COST, Metric.ETX, Metric.TQ, Metric.LATENCY):
@@ -63,14 +63,14 @@ def chosen_metric(mesh: Mesh, metric: Metric) -> Metric:
 
 
 def costs(mesh: Mesh, metric: Metric | str) -> list[int | None]:
-    """Of every link, in units; None where nothing comes through. Refuses a link without the metric by its name."""
+    """The cost of every link in units; None for an unusable link. InvalidInput names a link without the metric."""
     chosen = chosen_metric(mesh, Metric(metric))
     measure = _measure(mesh, chosen)
     return [_units(mesh, link, measure(link), chosen) for link in mesh.links]
 
 
 def etx_of(loss: float, returning: float) -> float:
-    """From the shares lost in both directions; infinite when one of them loses all."""
+    """ETX from the loss in both directions; infinite when one direction loses everything."""
     delivered = (1.0 - loss) * (1.0 - returning)
     return 1.0 / delivered if delivered > 0 else math.inf
 
@@ -78,13 +78,13 @@ def etx_of(loss: float, returning: float) -> float:
 def _units(mesh: Mesh, link: Link, value: float | None, metric: Metric) -> int | None:
     where = f"{mesh.name}: the link {mesh.nodes[link.source]} – {mesh.nodes[link.target]}"
     if value is None:
-        raise InvalidInput(f"{where} has no {metric.value}; another metric may do, hops always does", reason="METRIC")
+        raise InvalidInput(f"{where} has no {metric.value}; try another metric, hops always works", reason="METRIC")
     if math.isnan(value) or value < 0:
         raise InvalidInput(f"{where} has the {metric.value} {value}; it must be 0 or more", reason="METRIC")
     if math.isinf(value):
         return None
     if value * UNIT > MOST_COST:
-        raise InvalidInput(f"{where} has the {metric.value} {value:g}; it may be {MOST_COST // UNIT}", reason="METRIC")
+        raise InvalidInput(f"{where} has the {metric.value} {value:g}, above {MOST_COST // UNIT}", reason="METRIC")
     return max(1, round(value * UNIT))
 
 
@@ -106,9 +106,9 @@ def _measure(mesh: Mesh, metric: Metric) -> Callable[[Link], float | None]:
 def _etx(backwards: dict[tuple[int, int, int], float | None]) -> Callable[[Link], float | None]:
     def measure(link: Link) -> float | None:
         if link.etx is not None:
-            # OLSRd writes 0 for a link that is not there.
+            # OLSRd writes 0 for a missing link.
             if 0 < link.etx < 1:
-                raise InvalidInput(f"an ETX is 1 or more, got {link.etx:g}", reason="METRIC")
+                raise InvalidInput(f"an ETX must be 1 or more, got {link.etx:g}", reason="METRIC")
             return math.inf if link.etx == 0 else link.etx
         if link.loss is not None:
             back = backwards.get((link.source, link.target, link.cable))
@@ -126,13 +126,13 @@ def _ett(etx: float | None, link: Link) -> float | None:
 
 def _tq(tq: float) -> float:
     if not 0 <= tq <= FULL_TQ:
-        raise InvalidInput(f"a TQ is 0 to {FULL_TQ}, got {tq:g}", reason="METRIC")
+        raise InvalidInput(f"a TQ must be 0 to {FULL_TQ}, got {tq:g}", reason="METRIC")
     return tq / FULL_TQ * (FULL_TQ - HOP_PENALTY) / FULL_TQ
 
 
 def _share(loss: float) -> float:
     if not 0 <= loss <= 1:
-        raise InvalidInput(f"a loss is 0 to 1, got {loss:g}", reason="METRIC")
+        raise InvalidInput(f"a loss must be 0 to 1, got {loss:g}", reason="METRIC")
     return loss
 
 

@@ -26,7 +26,7 @@ def draw_map(
     title: str = "",
     highlight: list[int] | None = None,
 ) -> Path:
-    """`utilisation` is of each link of the graph [L]; without it links are coloured by cost. A path may stand out."""
+    """Draws the map. Links are coloured by `utilisation` [L], or by cost without it; `highlight` is a path of nodes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
@@ -73,14 +73,14 @@ def draw_map(
     axes.set_xticks([])
     axes.set_yticks([])
     if mesh.geographic:
-        # Near the equator a degree is a degree; further north it is narrower.
+        # Degrees of longitude get narrower away from the equator.
         axes.set_aspect(1.0 / max(0.2, float(np.cos(np.radians(np.median(places[:, 1]))))))
     figure.savefig(file, dpi=120)
     return file
 
 
 def positions_of(mesh: Mesh, graph: Graph) -> Array:
-    """Where nodes are drawn [N, 2]: where they are if all say so, else where their links pull them."""
+    """Where nodes are drawn [N, 2]: at their positions if all are known, or by a spring layout of their links."""
     known = mesh.positions
     if known and all(place is not None for place in known):
         return np.array(known, np.float64)
@@ -89,14 +89,14 @@ def positions_of(mesh: Mesh, graph: Graph) -> Array:
     drawn = networkx.Graph()
     drawn.add_nodes_from(range(graph.nodes))
     drawn.add_edges_from(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
-    # Partial coordinates hold their nodes; the others find a place between them.
+    # Nodes with coordinates are fixed; the others are laid out between them.
     fixed = {index: np.array(place) for index, place in enumerate(known) if place is not None}
     placed = networkx.spring_layout(drawn, pos=fixed or None, fixed=list(fixed) or None, seed=0)
     return np.array([placed[node] for node in range(graph.nodes)])
 
 
 def _apart(places: Array) -> Array:
-    """Nodes at one place stand around it."""
+    """Spreads nodes with the same position around it."""
     moved = places.copy()
     around = 0.018 * float(np.ptp(places, axis=0).max() or 1.0)
     _, place, count = np.unique(places, axis=0, return_inverse=True, return_counts=True)
@@ -108,13 +108,13 @@ def _apart(places: Array) -> Array:
 
 
 def _lines(graph: Graph, utilisation: Array | None) -> tuple[Array, Array, str]:
-    """A line for two ends, with the worse of its directions."""
+    """One line per pair of ends, with the worse value of both directions."""
     value = graph.cost / 1e6 if utilisation is None else utilisation
     worst: dict[tuple[int, int], float] = {}
     for source, target, each in zip(graph.source.tolist(), graph.target.tolist(), value.tolist(), strict=True):
         ends = (min(source, target), max(source, target))
         worst[ends] = max(worst.get(ends, 0.0), each)
-    label = "cost of the link" if utilisation is None else "load by capacity"
+    label = "link cost" if utilisation is None else "load / capacity"
     return np.array(list(worst), np.int64).reshape(-1, 2), np.array(list(worst.values())), label
 
 

@@ -1,4 +1,4 @@
-"""A mesh as files tell of it: nodes, where they are, and links with what was measured on them."""
+"""A mesh as read from files: nodes, their positions, and links with their measurements."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from .mesh_limits import LONGEST_NAME, MOST_LINKS, MOST_NODES
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """From one node to another, by their numbers. What is not known is None."""
+    """A link from one node to another, by node number. Unknown values are None."""
 
     source: int
     target: int
     cable: int
-    """What fails as one: both directions of an undirected link have the same number."""
+    """The unit that fails: both directions of an undirected link have the same number."""
     cost: float | None = None
-    """As the routing protocol or the file tells it, whatever its unit."""
+    """The cost from the routing protocol or file, in any unit."""
     etx: float | None = None
     loss: float | None = None
     """Share of frames lost in this direction."""
     latency_ms: float | None = None
     rate_mbps: float | None = None
-    """What it can carry: for ETT, and the capacity that demands are compared with."""
+    """The link's rate: used for ETT, and as its capacity for demands."""
     tq: float | None = None
     """batman-adv's transmission quality, 0 to 255."""
     label: str = ""
@@ -31,22 +31,22 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Mesh:
-    """Nodes in the order of their names, so that ties do not depend on the order of a file."""
+    """Nodes are sorted by name, so that ties do not depend on a file's order."""
 
     name: str
     nodes: tuple[str, ...]
     links: tuple[Link, ...]
     positions: tuple[tuple[float, float] | None, ...] = ()
-    """Longitude and latitude, or any plane."""
+    """Longitude and latitude, or any planar coordinates."""
     geographic: bool = False
 
     @property
     def cables(self) -> int:
-        """How many things can fail between nodes."""
+        """Number of cables."""
         return 1 + max((link.cable for link in self.links), default=-1)
 
     def number(self, node: str) -> int:
-        """Of a node by its name."""
+        """The number of a node, by name."""
         try:
             return self.nodes.index(node)
         except ValueError:
@@ -55,7 +55,7 @@ class Mesh:
             ) from None
 
     def cable_name(self, cable: int) -> str:
-        """By the nodes at its ends, and its label where it has one."""
+        """The names of both ends, and the label if there is one."""
         link = next(link for link in self.links if link.cable == cable)
         shown = f" ({link.label})" if link.label else ""
         return f"{self.nodes[link.source]} – {self.nodes[link.target]}{shown}"
@@ -63,7 +63,7 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A link as a file has it, by names; both ways unless `directed`."""
+    """A link in a file, by node names; both ways unless `directed`."""
 
     source: str
     target: str
@@ -73,7 +73,7 @@ class Edge:
 
 
 def check_ids(name: str, ids: Iterable[str], ends: Iterable[str] = ()) -> None:
-    """Of a file that lists its nodes: each once, and those at the ends of links among them."""
+    """Checks that a file lists each node once, and that links join listed nodes."""
     seen: set[str] = set()
     for each in ids:
         if each in seen:
@@ -92,7 +92,7 @@ def mesh_of(
     *,
     geographic: bool = False,
 ) -> Mesh:
-    """Checks sizes and names, leaves out links of a node to itself. Two directed edges back and forth are one cable."""
+    """Checks sizes and names, and drops self-loops. Two directed edges in opposite directions form one cable."""
     names = tuple(sorted(dict.fromkeys(nodes)))
     _check(name, names, len(edges))
     number = {node: index for index, node in enumerate(names)}
@@ -116,20 +116,20 @@ def mesh_of(
         if not edge.directed:
             links.append(Link(target, source, cable, label=edge.label, **edge.facts))
     if len(links) > MOST_LINKS:
-        raise InvalidInput(f"{name} has {len(links)} links; it may have {MOST_LINKS}", reason="TOPOLOGY")
+        raise InvalidInput(f"{name} has {len(links)} links; it must have at most {MOST_LINKS}", reason="TOPOLOGY")
     placed = tuple((positions or {}).get(node) for node in names)
     return Mesh(name, names, tuple(links), placed if any(placed) else (), geographic)
 
 
 def _stray(name: str, end: str) -> InvalidInput:
-    return InvalidInput(f"{name}: a link names the node {end!r:.200}, which is not there", reason="TOPOLOGY")
+    return InvalidInput(f"{name}: a link names the node {end!r:.200}, which does not exist", reason="TOPOLOGY")
 
 
 def _check(name: str, nodes: Sequence[str], edges: int) -> None:
     if not 2 <= len(nodes) <= MOST_NODES:
         raise InvalidInput(f"{name} has {len(nodes)} nodes; it must have 2 to {MOST_NODES}", reason="TOPOLOGY")
     if edges > MOST_LINKS:
-        raise InvalidInput(f"{name} has {edges} links; it may have {MOST_LINKS}", reason="TOPOLOGY")
+        raise InvalidInput(f"{name} has {edges} links; it must have at most {MOST_LINKS}", reason="TOPOLOGY")
     for node in nodes:
         if not node or len(node) > LONGEST_NAME or not node.isprintable():
             raise InvalidInput(

@@ -1,4 +1,4 @@
-"""PARLMeshOptimizer: routes, what-if questions and anomalies of a whole mesh, on a fleet where that pays.
+"""PARLMeshOptimizer: routes, what-if analyses and anomalies of a whole mesh, on a fleet if that pays off.
 
 async with PARLController() as controller:
     await controller.initialize(4, actor={"plugins": ["mesh"]})
@@ -35,16 +35,16 @@ _PIECES = 64
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Consequences of scenarios, and what they were asked of."""
+    """Consequences of scenarios, and the mesh and scenarios they belong to."""
 
     mesh: Mesh
     graph: Graph
     fail: str
     """cables or nodes."""
     scenarios: Array
-    """[S, K], -1 for nothing."""
+    """[S, K], padded with -1."""
     possible: int
-    """How many scenarios there are; more than S when only some were drawn."""
+    """Number of possible scenarios; more than S when only some were drawn."""
     consequences: Consequences
     made: dict[str, Any]
 
@@ -54,7 +54,7 @@ class WhatIf:
         return [self.mesh.nodes[each] if self.fail == "nodes" else self.mesh.cable_name(each) for each in failing]
 
     def bottleneck(self, index: int) -> str:
-        """The link that is used most in a scenario; empty without demands."""
+        """The most utilised link in a scenario; empty without demands."""
         link = int(self.consequences.bottleneck[index])
         if link < 0:
             return ""
@@ -62,7 +62,7 @@ class WhatIf:
 
 
 class PARLMeshOptimizer:
-    """Asks a fleet, if there is one, whose actors have the plug-in `mesh`."""
+    """Uses the controller's fleet, if given, whose actors need the plug-in `mesh`."""
 
     def __init__(self, controller: PARLController | None = None) -> None:
         self._controller = controller
@@ -96,10 +96,10 @@ class PARLMeshOptimizer:
     ) -> tuple[Array, dict[str, Any]]:
         """Least costs between all nodes, and how they were found.
 
-        AUTO computes here: all distances take less time than bringing their segments back from a fleet. FLEET makes a
-        task of every segment and merges what comes back.
+        AUTO computes here: computing all distances takes less time than fetching segments from a fleet. FLEET turns
+        every segment into a task and merges the results.
         """
-        why = "distances are found here before a fleet has brought them"
+        why = "computing distances here is faster than fetching them from a fleet"
         if Where(where) is Where.FLEET:
             return await self._by_segments(graph, Where.FLEET, most_members, progress)
         if graph.nodes < SEGMENTS_PAY_NODES:
@@ -121,7 +121,7 @@ class PARLMeshOptimizer:
             try:
                 return checked_inside(part, outcome.tensors.get("inside", np.zeros(0)), f"actor {outcome.actor_id}")
             except InvalidInput as error:
-                # A false answer costs its computation, never the table.
+                # A wrong answer only costs a recomputation; the table stays correct.
                 wrong.append(error.message)
                 return all_distances(part)
 
@@ -151,7 +151,7 @@ class PARLMeshOptimizer:
         where: Where | str = Where.AUTO,
         progress: Progress = silent,
     ) -> WhatIf:
-        """Every single failure, or every two at once, or as many of them as `most`, drawn by the seed."""
+        """All single failures (`depth` 1) or all pairs (2), or `most` of them, drawn by the seed."""
         if fail not in ("cables", "nodes"):
             raise InvalidInput(f"fail must be cables or nodes, got {fail!r}", reason="SCENARIOS")
         if len(mesh.nodes) > MOST_NODES:
@@ -193,7 +193,7 @@ class PARLMeshOptimizer:
         where: Where | str = Where.AUTO,
         progress: Progress = silent,
     ) -> tuple[list[list[Path]], dict[str, Any]]:
-        """For every pair up to `paths` of the least total cost that share no cable, or no node."""
+        """For every pair, up to `paths` paths with the least total cost that share no cable, or no node."""
         if apart not in ("cables", "nodes"):
             raise InvalidInput(f"apart must be cables or nodes, got {apart!r}", reason="PATHS")
         graph = Graph.of(mesh, Metric(metric))
@@ -224,12 +224,12 @@ class PARLMeshOptimizer:
     async def detect_anomalies_parallel(
         self, nodes: Sequence[Node | str], thresholds: Sequence[Mapping[str, Any]] = THRESHOLDS
     ) -> Anomalies:
-        """What is wrong or unusual on the nodes, by thresholds and detectors. Who could not be asked is `unknown`.
+        """Symptoms and anomalies on the nodes, by thresholds and detectors. Nodes without an answer are `unknown`.
 
-        Needs a fleet whose actors have the plug-in `mapek`. A node without metrics is read by the actor on it.
+        Needs a fleet whose actors have the plug-in `mapek`. A node without given metrics is read by its own actor.
         """
         if self._controller is None:
-            raise FailedPrecondition("there is no fleet; nodes are looked at by actors", reason="NOT_CONNECTED")
+            raise FailedPrecondition("there is no fleet; only actors can check nodes", reason="NOT_CONNECTED")
         wanted = [Node(node) if isinstance(node, str) else node for node in nodes]
         return await detected(self._controller, wanted, thresholds)
 
@@ -239,13 +239,13 @@ def _pieces(rows: Array) -> list[Array]:
 
 
 def _consequences(outcome: Outcome, scenarios: int) -> Consequences:
-    """An answer of the right shape; what an actor says is not more than that."""
+    """The answer, checked for its shapes and types only."""
     expected = Consequences.empty(scenarios)
     found = {}
     for name, column in expected.tensors().items():
         told = outcome.tensors.get(name)
         if told is None or told.shape != column.shape or told.dtype != column.dtype:
-            raise FleetError(f"actor {outcome.actor_id} answered no {name} of {scenarios} scenarios", reason="ANSWER")
+            raise FleetError(f"actor {outcome.actor_id} returned no {name} for {scenarios} scenarios", reason="ANSWER")
         found[name] = told
     return Consequences(**found)
 
@@ -253,5 +253,5 @@ def _consequences(outcome: Outcome, scenarios: int) -> Consequences:
 def _paths(outcome: Outcome, pairs: int) -> list[list[dict[str, Any]]]:
     paths = (outcome.value or {}).get("paths")
     if not isinstance(paths, list) or len(paths) != pairs:
-        raise FleetError(f"actor {outcome.actor_id} answered no paths for {pairs} pairs", reason="ANSWER")
+        raise FleetError(f"actor {outcome.actor_id} returned no paths for {pairs} pairs", reason="ANSWER")
     return paths

@@ -1,4 +1,4 @@
-"""The plug-in `mesh`: tasks that compute a segment's distances, what failures do, or disjoint paths."""
+"""The plug-in `mesh`: tasks that compute a segment's distances, consequences of failures, or disjoint paths."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ SEGMENT, FAILURES, PATHS = "mesh_segment", "mesh_failures", "mesh_paths"
 
 
 class Attempt(Protocol):
-    """What an attempt of a task can be asked."""
+    """The part of an attempt's context used here."""
 
     def check(self) -> None:
-        """Raises when nobody waits for the result any more."""
+        """Raises when the result is no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class SegmentHandler:
     runs_in = "thread"
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Attempt) -> Answer:
-        """One segment."""
+        """Computes one segment."""
         graph = Graph.from_tensors(_whole(parameters, "nodes", 1, MOST_MEMBERS), tensors)
         return Answer(tensors={"inside": all_distances(graph)})
 
@@ -51,7 +51,7 @@ class SegmentHandler:
 class FailuresHandler:
     """Parameters: nodes, and `fail` (cables or nodes); tensors: a graph, `scenarios` [S, K] and, for traffic, demands.
 
-    Distances while all is well are kept for the next task about the same mesh.
+    Distances without failures are cached for the next task with the same mesh.
     """
 
     kind = FAILURES
@@ -65,7 +65,7 @@ class FailuresHandler:
         self._known = None
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Attempt) -> Answer:
-        """Some scenarios; looks for a cancellation before each."""
+        """Evaluates the scenarios; checks for cancellation before each."""
         nodes = _whole(parameters, "nodes", 2, 2000)
         graph = Graph.from_tensors(nodes, tensors)
         scenarios = tensors.get("scenarios")
@@ -78,7 +78,7 @@ class FailuresHandler:
         known = self._known
         if known is None or known[0] != key:
             known = self._known = (key, Failures(graph, *_traffic(nodes, len(graph.source), tensors)))
-        # Two slots may run at once, and scenarios change the table while they are computed.
+        # Two slots may run at once, and computing a scenario changes the table.
         failures = known[1].apart()
         return Answer(tensors=failures.consequences(scenarios, fail == "nodes", context.check).tensors())
 
@@ -90,7 +90,7 @@ class PathsHandler:
     runs_in = "thread"
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Attempt) -> Answer:
-        """Some pairs; looks for a cancellation before each."""
+        """Finds the pairs' paths; checks for cancellation before each pair."""
         graph = Graph.from_tensors(_whole(parameters, "nodes", 2, 10_000), tensors)
         pairs = tensors.get("pairs")
         if pairs is None or pairs.ndim != 2 or pairs.shape[1] != 2 or len(pairs) > MOST_PAIRS:
@@ -102,7 +102,7 @@ class PathsHandler:
 def paths_of(
     graph: Graph, pairs: Array, wanted: int, apart: bool, check: Callable[[], None] = lambda: None
 ) -> list[list[dict[str, Any]]]:
-    """For every pair its paths: nodes and cost in units."""
+    """Every pair's paths: nodes, and cost in units."""
     found = []
     for source, target in pairs.tolist():
         check()
@@ -121,7 +121,7 @@ def _traffic(nodes: int, links: int, tensors: dict[str, Array]) -> tuple[Demands
         raise InvalidInput(f"demands need the tensors from, to, volume and capacity: no {error}") from None
     ends = np.concatenate((demands.source, demands.target))
     if demands.volume.shape != demands.source.shape or demands.source.shape != demands.target.shape:
-        raise InvalidInput("from, to and volume must be equally long")
+        raise InvalidInput("from, to and volume must have equal lengths")
     if ends.dtype.kind != "i" or (len(ends) and not (ends.min() >= 0 and ends.max() < nodes)):
         raise InvalidInput(f"demands must be between nodes 0 to {nodes - 1}")
     if capacity.shape != (links,) or not (capacity > 0).all():
@@ -134,7 +134,7 @@ def _whole(parameters: dict[str, Any], name: str, least: int, most: int) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise InvalidInput(f"{name} must be a whole number of {least} to {most}, got {value!r}")
+        raise InvalidInput(f"{name} must be a whole number from {least} to {most}, got {value!r}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Meshes to try things on: nodes on a square, radio links to the nearest, worse with distance. The seed decides all."""
+"""Random test meshes: nodes on a square, radio links to the nearest, worse with distance. Determined by the seed."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ _BEST_MBPS = 300.0
 
 
 def generated_mesh(nodes: int, seed: int = 0, *, parts: int = 1) -> Mesh:
-    """Connected, or in so many parts. Loss grows with the square of the distance, the rate falls with the loss."""
+    """A mesh in `parts` connected parts. Loss grows with the square of the distance; the rate falls with loss."""
     if not (2 <= nodes <= MOST_NODES and 1 <= parts <= nodes // 2):
         raise InvalidInput(f"a mesh has 2 to {MOST_NODES} nodes in parts of 2 or more, got {nodes} in {parts}")
     rng = np.random.default_rng([seed, nodes, parts])
@@ -38,7 +38,7 @@ def generated_mesh(nodes: int, seed: int = 0, *, parts: int = 1) -> Mesh:
 
 
 def _pairs(places: np.ndarray) -> list[tuple[int, int, float]]:
-    """Each node with its nearest; parts that are left are joined by links of their own."""
+    """Links each node to its nearest ones, then joins the remaining parts with extra links."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
     from scipy.spatial import cKDTree
@@ -53,7 +53,7 @@ def _pairs(places: np.ndarray) -> list[tuple[int, int, float]]:
         parts, label = connected_components(linked, directed=False)
         if parts == 1:
             break
-        # The smallest part's node that is nearest to any other part.
+        # The node of the smallest part that is nearest to any other part.
         inside = np.flatnonzero(label == np.bincount(label).argmin())
         outside = np.setdiff1d(np.arange(count), inside)
         distance, which = cKDTree(places[outside]).query(places[inside])

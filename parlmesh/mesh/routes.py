@@ -1,4 +1,4 @@
-"""Routing tables: to every node the next hop, the neighbour with the lowest number among equals."""
+"""Routing tables: the next hop to every node; among equals, the neighbour with the lowest number."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,24 +14,24 @@ from .link_costs import UNIT
 
 
 def next_hops(graph: Graph, distance: Array, whose: str = "the distances") -> Array:
-    """From each node to each [N, N] int32: itself, a neighbour, or -1 where there is no path.
+    """Next hops between all nodes [N, N] int32: the node itself, a neighbour, or -1 without a path.
 
-    This also proves the distances. As costs are positive, distance(u, v) = min over neighbours n of cost(u, n) +
-    distance(n, v), with 0 on the diagonal, has one solution, and following next hops always comes nearer: no loops.
+    This also verifies the distances. Since costs are positive, distance(u, v) = min over neighbours n of cost(u, n) +
+    distance(n, v), with 0 on the diagonal, has one solution, and every next hop is nearer: there are no loops.
     """
     if np.isnan(distance).any() or distance.diagonal().any() or (distance < 0).any():
-        raise _wrong(whose, "have a value that no distance has")
+        raise _wrong(whose, "contain NaN, a negative value or a diagonal that is not 0")
     simple = graph.simple()
     starts = np.searchsorted(simple.source, np.arange(graph.nodes + 1)).tolist()
     neighbours, costs = simple.target.tolist(), simple.cost.astype(np.float64).tolist()
     hops = np.full((graph.nodes, graph.nodes), -1, np.int32)
-    # Written into again and again: rows are short, and making arrays would take longer than filling them.
+    # Reused buffers: rows are short, and allocating arrays would take longer than filling them.
     through, shortest = np.empty(graph.nodes), np.empty(graph.nodes)
     best = np.empty(graph.nodes, np.bool_)
     for node in range(graph.nodes):
         row, chosen = distance[node], hops[node]
         shortest.fill(np.inf)
-        # The first neighbour comes last and stays.
+        # Backwards, so that the first neighbour is written last and wins ties.
         for link in range(starts[node + 1] - 1, starts[node] - 1, -1):
             np.add(distance[neighbours[link]], costs[link], out=through)
             np.equal(through, row, out=best)
@@ -56,14 +56,14 @@ class RoutingTable:
     nodes: tuple[str, ...]
     metric: str
     distance: Array
-    """In units [N, N]."""
+    """In cost units [N, N]."""
     next_hop: Array
     """[N, N]."""
     made: dict[str, Any] = field(default_factory=dict)
-    """How it was computed, and why so."""
+    """How it was computed, and why."""
 
     def path(self, source: str, target: str) -> list[str]:
-        """Nodes from one end to the other; NotFound where nothing leads there."""
+        """Nodes from source to target; raises NotFound without a path."""
         node, goal = self._number(source), self._number(target)
         if self.next_hop[node, goal] < 0:
             raise NotFound(f"there is no path from {source} to {target}", reason="NO_PATH")
@@ -74,12 +74,12 @@ class RoutingTable:
         return [self.nodes[each] for each in found]
 
     def cost(self, source: str, target: str) -> float:
-        """In the metric's own unit; infinite where there is no path."""
+        """In the metric's own unit; infinite without a path."""
         return float(self.distance[self._number(source), self._number(target)]) / UNIT
 
     @property
     def parts(self) -> list[list[str]]:
-        """Nodes that reach each other, the largest part first."""
+        """Groups of nodes that reach each other, largest first."""
         number: dict[bytes, list[str]] = {}
         mutual = np.isfinite(self.distance) & np.isfinite(self.distance.T)
         for node, row in zip(self.nodes, mutual, strict=True):
@@ -88,17 +88,17 @@ class RoutingTable:
 
     @property
     def reachable_pairs(self) -> int:
-        """Of different nodes, each way."""
+        """Directed pairs of different nodes with a path."""
         return int(np.isfinite(self.distance).sum()) - len(self.nodes)
 
     @property
     def total_cost(self) -> float:
-        """Of all reachable pairs."""
-        # Whole numbers, added as such: the sum may pass 2^53.
+        """Sum over all reachable pairs."""
+        # Add as integers: the sum may exceed 2^53.
         return int(self.distance[np.isfinite(self.distance)].astype(np.int64).sum()) / UNIT
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A JSON object for every node: next hop and cost by destination; what cannot be reached is null."""
+        """One JSON object per node: next hop and cost by destination; null for unreachable ones."""
         for number, node in enumerate(self.nodes):
             routes = {
                 goal: None if hop < 0 else {"next_hop": self.nodes[hop], "cost": round(cost / UNIT, 6)}

@@ -1,4 +1,4 @@
-"""Which nodes belong together: communities by modularity (Louvain, of networkx), none larger than a task may be."""
+"""Splits a mesh into segments: communities by modularity (networkx's Louvain), none too large for a task."""
 
 import numpy as np
 
@@ -8,13 +8,13 @@ from parlmesh.types import Array
 from .graph import Graph
 
 SEGMENTS_PAY_NODES = 1500
-"""From here on distances by segments are found sooner than by one Dijkstra from every node, also in one process."""
+"""From this size, computing by segments is faster than a Dijkstra from every node, even in one process."""
 MOST_MEMBERS = 500
-"""A segment's distances are one tensor of 2 MB then, which every fleet takes."""
+"""Limits a segment's distances to a tensor of 2 MB, which every fleet accepts."""
 
 
 def segment_labels(graph: Graph, most: int = MOST_MEMBERS, seed: int = 0) -> Array:
-    """The number of every node's segment [N]; the same for the same graph and seed."""
+    """Every node's segment number [N]; deterministic for a graph and seed."""
     if not 1 <= most <= MOST_MEMBERS:
         raise InvalidInput(f"a segment may have 1 to {MOST_MEMBERS} nodes, got {most}")
     import networkx
@@ -22,7 +22,7 @@ def segment_labels(graph: Graph, most: int = MOST_MEMBERS, seed: int = 0) -> Arr
     simple = graph.simple()
     whole = networkx.Graph()
     whole.add_nodes_from(range(graph.nodes))
-    # Cheap links hold nodes together.
+    # Cheaper links bind nodes more strongly.
     weights = simple.cost.min() / simple.cost if len(simple.cost) else simple.cost
     whole.add_weighted_edges_from(
         zip(simple.source.tolist(), simple.target.tolist(), np.asarray(weights, np.float64).tolist(), strict=True)
@@ -35,7 +35,7 @@ def segment_labels(graph: Graph, most: int = MOST_MEMBERS, seed: int = 0) -> Arr
             found.append(part)
             continue
         parts = networkx.community.louvain_communities(whole.subgraph(part), seed=seed)
-        # What has no communities is cut by number.
+        # A part without communities is cut by node number.
         halves = [sorted(each) for each in parts] if len(parts) > 1 else [part[:most], part[most:]]
         waiting.extend(halves)
     labels = np.zeros(graph.nodes, np.int32)

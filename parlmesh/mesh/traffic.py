@@ -1,4 +1,4 @@
-"""Demands on their shortest paths: what every link has to carry, and which is the first that cannot."""
+"""Routes demands over shortest paths: the load of every link, and the bottleneck."""
 
 import csv
 import json
@@ -24,7 +24,7 @@ _COLUMNS = ("source", "target", "volume")
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Traffic from node to node, by their numbers."""
+    """Traffic between nodes, by node number."""
 
     source: Array
     target: Array
@@ -33,15 +33,15 @@ class Demands:
 
     @classmethod
     def of(cls, mesh: Mesh, rows: list[tuple[str, str, float]]) -> "Demands":
-        """By the names of nodes."""
+        """Demands from rows with node names."""
         if len(rows) > MOST_DEMANDS:
-            raise InvalidInput(f"{len(rows)} demands; there may be {MOST_DEMANDS}", reason="DEMANDS")
+            raise InvalidInput(f"there are {len(rows)} demands; at most {MOST_DEMANDS} are allowed", reason="DEMANDS")
         number = {node: index for index, node in enumerate(mesh.nodes)}
         for source, target, volume in rows:
             for end in (source, target):
                 if end not in number:
                     raise InvalidInput(
-                        f"a demand names the node {end!r:.200}, which {mesh.name} has not", reason="DEMANDS"
+                        f"a demand names the node {end!r:.200}, which {mesh.name} does not have", reason="DEMANDS"
                     )
             if not 0 <= volume < float("inf"):
                 raise InvalidInput(
@@ -56,15 +56,15 @@ class Demands:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What demands come to on the links of a graph."""
+    """The load of demands on the links of a graph."""
 
     load: Array
     """Mbit/s on each link [L]."""
     unrouted: float
-    """Mbit/s between nodes that no path joins."""
+    """Mbit/s between nodes without a path."""
 
     def bottleneck(self, capacity: Array) -> tuple[int, float]:
-        """The link that is used most of what it can carry, and how much; -1 where none carries anything."""
+        """The link with the highest utilisation, and that utilisation; -1 when no link carries anything."""
         used = np.where(self.load > 0, self.load / capacity, 0.0)
         if not len(used) or not self.load.any():
             return -1, 0.0
@@ -73,7 +73,7 @@ class Loads:
 
 
 class Neighbours:
-    """Links by the node they leave, in columns: what lets many demands take a step at once."""
+    """Links by source node, in columns, so that many demands can advance at once."""
 
     def __init__(self, graph: Graph) -> None:
         starts = np.searchsorted(graph.source, np.arange(graph.nodes + 1))
@@ -87,7 +87,7 @@ class Neighbours:
         self.cost[there] = graph.cost
 
     def loads(self, distance: Array, demands: Demands, links: int, failed: Array | None = None) -> Loads:
-        """Every demand along its next hops, ties as in the routing table. `failed` tells which links are gone [L]."""
+        """Routes every demand along its next hops, with the routing table's ties. `failed` [L] masks failed links."""
         cost = self.cost if failed is None else np.where(failed[self.link], np.inf, self.cost)
         load = np.zeros(links)
         reached = np.isfinite(distance[demands.source, demands.target])
@@ -104,7 +104,7 @@ class Neighbours:
 
 
 def capacities(mesh: Mesh, graph: Graph, default: float | None = None) -> Array:
-    """What each link of a graph can carry in Mbit/s [L]; refuses one that nobody told, unless there is a default."""
+    """Each link's capacity in Mbit/s [L]; a link without one takes the default, or raises InvalidInput."""
     known = {(link.source, link.target, link.cable): link.rate_mbps for link in mesh.links}
     found = np.empty(len(graph.source))
     columns = zip(graph.source.tolist(), graph.target.tolist(), graph.cable.tolist(), strict=True)
@@ -112,7 +112,7 @@ def capacities(mesh: Mesh, graph: Graph, default: float | None = None) -> Array:
         rate = known[key] if known[key] is not None else default
         if rate is None or not rate > 0:
             raise InvalidInput(
-                f"{mesh.name}: the link {mesh.cable_name(key[2])} has no capacity; --capacity gives one to all such",
+                f"{mesh.name}: the link {mesh.cable_name(key[2])} has no capacity; --capacity sets one for such links",
                 reason="DEMANDS",
             )
         found[index] = rate
@@ -120,7 +120,7 @@ def capacities(mesh: Mesh, graph: Graph, default: float | None = None) -> Array:
 
 
 def read_demands(mesh: Mesh, file: Path) -> Demands:
-    """CSV with the columns source, target, volume, or JSON: a list of such objects, also under `demands`; or SNDlib.
+    """Reads CSV with the columns source, target, volume; JSON, a list of such objects, also under `demands`; or SNDlib.
 
     SNDlib's `demandValue` and `demand_value` are read as the volume.
     """
@@ -160,7 +160,7 @@ def _row(file: Path, row: dict[str, Any]) -> tuple[str, str, float]:
 
 
 def gravity_demands(mesh: Mesh, total: float, seed: int = 0) -> Demands:
-    """Between all pairs, in proportion to sizes of the nodes that the seed draws."""
+    """Demands between all pairs, proportional to random node sizes."""
     size = np.random.default_rng(seed).lognormal(0.0, 1.0, len(mesh.nodes))
     share = np.outer(size, size)
     np.fill_diagonal(share, 0.0)

@@ -1,4 +1,4 @@
-"""Meshes from files: what a file is, its content tells."""
+"""Reads meshes from files; the content determines the format."""
 
 import io
 import json
@@ -26,20 +26,20 @@ __all__ = ["read_mesh", "read_text"]
 
 
 def read_mesh(place: Path) -> Mesh:
-    """A file of any known format, or a folder with the dumps of babeld, one for each node."""
+    """Reads a file of any known format, or a folder with babeld dumps, one per node."""
     if place.is_dir():
         files = sorted(file for file in place.iterdir() if file.is_file())[: MOST_DUMPS + 1]
         if not 1 <= len(files) <= MOST_DUMPS:
-            raise InvalidInput(f"{place} must hold 1 to {MOST_DUMPS} dumps of babeld", reason="TOPOLOGY")
+            raise InvalidInput(f"{place} must contain 1 to {MOST_DUMPS} babeld dumps", reason="TOPOLOGY")
         return _told(str(place), lambda: read_babel(place.name, {file.stem: _dump(file) for file in files}))
     text = read_text(place)
     return _told(str(place), lambda: _mesh(place.stem, text))
 
 
 def read_text(file: Path) -> str:
-    """Bounded; one sentence when it cannot be read."""
+    """Reads a text file of bounded size; raises InvalidInput when it cannot be read."""
     try:
-        # A device has no size and no end.
+        # Read, do not stat: a device has no size and no end.
         with file.open("rb") as opened:
             data = opened.read(LARGEST_FILE_BYTES + 1)
     except OSError as error:
@@ -52,7 +52,7 @@ def read_text(file: Path) -> str:
 def _dump(file: Path) -> str:
     text = read_text(file)
     if not is_babel(text):
-        raise InvalidInput(f"{file} is no dump of babeld; a folder must hold nothing else", reason="TOPOLOGY")
+        raise InvalidInput(f"{file} is not a babeld dump; a folder must contain nothing else", reason="TOPOLOGY")
     return text
 
 
@@ -87,22 +87,22 @@ def _document(name: str, document: Any) -> Mesh:
 
 
 def _told(file: str, read: Any) -> Mesh:
-    """A file that is none of the known ones is one sentence."""
+    """Turns parsing errors into one InvalidInput sentence."""
     try:
         mesh: Mesh = read()
     except FleetError:
         raise
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, ParseError) as error:
         raise InvalidInput(
-            f"{file} is no GML, GraphML, SNDlib, node-link JSON, NetJSON NetworkGraph, nor a dump of batadv-vis, olsrd "
+            f"{file} is not GML, GraphML, SNDlib, node-link JSON, NetJSON NetworkGraph, or a dump of batadv-vis, olsrd "
             f"or babeld: {type(error).__name__} {str(error)!a:.200}",
             reason="TOPOLOGY",
         ) from error
     except Exception as error:
-        # networkx has an error of its own, which only a reader that imports it can name.
+        # networkx raises its own errors, which cannot be named without importing it.
         if type(error).__module__.partition(".")[0] != "networkx":
             raise
         raise InvalidInput(
-            f"{file} is no GraphML that networkx reads: {str(error)!a:.200}", reason="TOPOLOGY"
+            f"{file} is not GraphML that networkx can read: {str(error)!a:.200}", reason="TOPOLOGY"
         ) from error
     return mesh

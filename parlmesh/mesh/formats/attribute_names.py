@@ -1,9 +1,9 @@
-"""What files call the things that links have, and the numbers that go with them."""
+"""Maps the attribute names that files use for links to ours, with unit factors."""
 
 from collections.abc import Mapping
 from typing import Any
 
-# By the name in lower case; a unit in a name tells the factor to ours.
+# By name in lower case: our name, and the factor to our unit.
 _NAMES: Mapping[str, tuple[str, float]] = {
     "cost": ("cost", 1.0),
     "weight": ("cost", 1.0),
@@ -27,7 +27,7 @@ _NAMES: Mapping[str, tuple[str, float]] = {
 
 
 def facts_of(attributes: Mapping[str, Any]) -> dict[str, float]:
-    """The attributes of a link that are known here and are numbers."""
+    """A link's known numeric attributes."""
     found: dict[str, float] = {}
     for name, value in attributes.items():
         known = _NAMES.get(name.lower())
@@ -38,7 +38,7 @@ def facts_of(attributes: Mapping[str, Any]) -> dict[str, float]:
 
 
 def as_number(value: Any) -> float | None:
-    """A number, also as text; None for anything else."""
+    """The number, also from a string; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
@@ -48,7 +48,7 @@ def as_number(value: Any) -> float | None:
 
 
 def position_of(attributes: Mapping[str, Any]) -> tuple[tuple[float, float], bool] | None:
-    """Where a node is, and whether that is longitude and latitude."""
+    """A node's position, and whether it is longitude and latitude."""
     lower = {name.lower(): value for name, value in attributes.items()}
     for east, north, geographic in (("longitude", "latitude", True), ("lon", "lat", True), ("lng", "lat", True),
                                     ("x", "y", False)):  # fmt: skip

@@ -1,4 +1,4 @@
-"""GML: blocks `node [ id 3 … ]` and `edge [ source 3 target 4 … ]` within a graph. Several links may join two nodes."""
+"""GML: blocks `node [ id 3 … ]` and `edge [ source 3 target 4 … ]` in a graph. Allows parallel links."""
 
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ _TOKEN = re.compile(r'"[^"]*"|\[|\]|[^\s\[\]"]+')
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """The values of nodes and edges as they are written, without quotes; blocks inside them are left out."""
+    """Node and edge attributes as written, without quotes; nested blocks are ignored."""
 
     nodes: list[dict[str, str]]
     edges: list[dict[str, str]]
@@ -21,7 +21,7 @@ class Blocks:
 
 
 def gml_blocks(text: str) -> Blocks:
-    """ValueError, KeyError or IndexError when it is no GML."""
+    """Parses GML; raises ValueError, KeyError or IndexError for other text."""
     tokens = _TOKEN.findall(text)
     found: dict[str, list[dict[str, str]]] = {"node": [], "edge": []}
     whole: dict[str, str] = {}
@@ -52,7 +52,7 @@ def gml_blocks(text: str) -> Blocks:
 
 
 def read_gml(name: str, text: str) -> Mesh:
-    """Nodes by their labels; one whose label another has too, or that has none, is told apart by its id."""
+    """Names nodes by label, and adds the id to labels that are missing or not unique."""
     blocks = gml_blocks(text)
     check_ids(name, (node["id"] for node in blocks.nodes))
     labels = Counter(node.get("label", "") for node in blocks.nodes)

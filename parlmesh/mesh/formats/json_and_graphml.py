@@ -1,4 +1,4 @@
-"""Graphs as JSON and GraphML: networkx's node-link JSON, NetJSON NetworkGraph, and GraphML by networkx's own reader."""
+"""JSON and GraphML graphs: networkx's node-link JSON, NetJSON NetworkGraph, and GraphML through networkx's reader."""
 
 import io
 import reprlib
@@ -17,12 +17,12 @@ _NOTHING = ("", "NULL")
 
 
 def is_netjson(document: Any) -> bool:
-    """It says so itself."""
+    """Whether the document declares itself a NetworkGraph."""
     return isinstance(document, Mapping) and document.get("type") == "NetworkGraph"
 
 
 def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
-    """A link's cost is in the metric that the document names, both ways unless another link returns.
+    """Reads NetJSON. Costs are in the document's metric; a link goes both ways unless a reverse link exists.
 
     https://netjson.org/rfc.html#name-networkgraph
     """
@@ -39,7 +39,7 @@ def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
         if as_number(cost) is None:
             raise InvalidInput(
                 f"{name}: the link {' – '.join(ends)} has the cost {reprlib.repr(cost)}; it must be a number,"
-                " or NULL where nothing comes through",
+                " or NULL for an unusable link",
                 reason="TOPOLOGY",
             )
         facts = facts_of({**(link.get("properties") or {}), "cost": cost})
@@ -53,7 +53,7 @@ def read_netjson(name: str, document: Mapping[str, Any]) -> Mesh:
 
 
 def read_node_link(name: str, document: Mapping[str, Any]) -> Mesh:
-    """What networkx's node_link_data writes, with `links` or `edges`."""
+    """Reads the output of networkx's node_link_data, with `links` or `edges`."""
     listed = document.get("links", document.get("edges"))
     if listed is None or "nodes" not in document:
         raise KeyError("nodes and links")
@@ -68,18 +68,18 @@ def read_node_link(name: str, document: Mapping[str, Any]) -> Mesh:
 
 
 def read_graphml(name: str, text: str) -> Mesh:
-    """By networkx; a document with a DTD is refused, because entities can make it endless."""
+    """Reads GraphML with networkx; rejects a DTD, because entities can expand without limit."""
     import networkx
 
     if "<!DOCTYPE" in text or "<!ENTITY" in text:
-        raise InvalidInput(f"{name} has a DTD; GraphML needs none and it is not read", reason="TOPOLOGY")
-    # networkx makes one of two nodes with the same id, and makes up nodes that a link names.
+        raise InvalidInput(f"{name} has a DTD, which GraphML does not need and which is not allowed", reason="TOPOLOGY")
+    # networkx merges nodes with the same id and creates nodes that only links name, so check first.
     tree = ElementTree.fromstring(text)  # noqa: S314  # it has no DTD
     links = tree.iter(f"{_NAMESPACE}edge")
     ends = (str(link.get(end)) for link in links for end in ("source", "target"))
     check_ids(name, (str(node.get("id")) for node in tree.iter(f"{_NAMESPACE}node")), ends)
     graph = networkx.read_graphml(io.BytesIO(text.encode()))
-    # Ids are seldom names.
+    # Prefer labels: ids are rarely meaningful.
     labels = {node: str(data.get("label") or "") for node, data in graph.nodes(data=True)}
     unique = len(set(labels.values())) == len(labels) and all(labels.values())
     names = labels if unique else {node: str(node) for node in graph}

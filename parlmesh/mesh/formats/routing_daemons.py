@@ -1,4 +1,4 @@
-"""What routing daemons tell: batman-adv (alfred's batadv-vis), OLSRd (jsoninfo, txtinfo), Babel (babeld's dump)."""
+"""Output of routing daemons: batman-adv (alfred's batadv-vis), OLSRd (jsoninfo, txtinfo), Babel (babeld's dump)."""
 
 import json
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from parlmesh.errors import InvalidInput
 from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
 
 OLSR_ONE = 1024
-"""Whole numbers of OLSRd are so many to one ETX."""
+"""OLSRd's integer cost of one ETX."""
 OLSR_BROKEN = 1 << 22
 BABEL_ONE = 256
 BABEL_INFINITE = 65535
 
 
 def read_batman_lines(name: str, text: str) -> Mesh:
-    """`batadv-vis -f json`: an object in each line. Clients (TT) are no nodes of the mesh."""
+    """`batadv-vis -f json`: one object per line. Clients (TT) are not nodes of the mesh."""
     rows = [json.loads(line) for line in text.splitlines() if line.strip()]
     primary = {alias: row["of"] for row in rows if (alias := row.get("secondary")) and "of" in row}
     edges = [
@@ -47,7 +47,7 @@ def _batman(primary: Mapping[str, str], router: Any, neighbour: Any, metric: Any
 
 
 def read_olsr_document(name: str, document: Mapping[str, Any]) -> Mesh:
-    """jsoninfo's topology. Whole costs are in 1024ths (up to 0.8), others are ETX (0.9)."""
+    """jsoninfo's topology. Integer costs are in 1/1024 ETX (OLSRd up to 0.8), others are ETX (0.9)."""
     edges = []
     for row in document["topology"]:
         cost = row["tcEdgeCost"]
@@ -59,7 +59,7 @@ def read_olsr_document(name: str, document: Mapping[str, Any]) -> Mesh:
 
 
 def read_olsr_text(name: str, text: str) -> Mesh:
-    """txtinfo's table of the topology, columns by their titles."""
+    """txtinfo's topology table, with columns found by title."""
     lines = [line.strip("\r") for line in text.splitlines()]
     start = lines.index("Table: Topology")
     titles = [title.strip().lower() for title in lines[start + 1].split("\t")]
@@ -76,12 +76,12 @@ def read_olsr_text(name: str, text: str) -> Mesh:
 
 
 def is_babel(text: str) -> bool:
-    """A node without neighbours still has its greeting, or its interfaces."""
+    """Whether it is a babeld dump; one without neighbours still has a greeting or interfaces."""
     return any(line.startswith(("BABEL ", "add interface ", "add neighbour ")) for line in text.splitlines())
 
 
 def read_babel(name: str, dumps: Mapping[str, str]) -> Mesh:
-    """The dumps of several nodes, by their names. A neighbour's address belongs to the node that has it as its own."""
+    """Reads nodes' dumps, by node name. A neighbour's address belongs to the node that lists it as its own."""
     owner: dict[str, str] = {}
     for node, text in dumps.items():
         for words in _babel_lines(text, "interface"):
@@ -101,8 +101,8 @@ def read_babel(name: str, dumps: Mapping[str, str]) -> Mesh:
                 edges.append(Edge(node, owner[address], facts, directed=True))
     if unknown and not edges:
         raise InvalidInput(
-            f"{name}: no dump has the neighbours' addresses ({', '.join(sorted(unknown)[:3])} …) as its own; give the "
-            "dumps of all nodes, a file for each",
+            f"{name}: no dump lists the neighbours' addresses ({', '.join(sorted(unknown)[:3])} …) as its own; provide "
+            "the dumps of all nodes, one file each",
             reason="TOPOLOGY",
         )
     return mesh_of(name, [*dumps, *sorted(unknown)], edges)

@@ -1,6 +1,6 @@
-"""SNDlib's networks, native and XML: nodes with places, links with capacities, and the demands between nodes.
+"""SNDlib networks, native and XML: nodes with positions, links with capacities, and demands between nodes.
 
-A link's capacity is what is installed; where nothing is, the largest module that may be. A routing cost of 0 is none.
+A link's capacity is its installed capacity or, without one, its largest module. A routing cost of 0 means no cost.
 """
 
 import re
@@ -17,7 +17,7 @@ _NAMESPACE = "{http://sndlib.zib.de/network}"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a file has."""
+    """The contents of a file."""
 
     positions: dict[str, tuple[float, float]]
     nodes: list[str]
@@ -26,19 +26,19 @@ class Network:
 
 
 def is_sndlib(text: str) -> bool:
-    """By its first words."""
+    """Whether the text starts like an SNDlib file."""
     start = text.lstrip()[:4000]
     return start.startswith(_HEADER) or (start.startswith("<") and _NAMESPACE.strip("{}") in start)
 
 
 def read_sndlib(name: str, text: str) -> Mesh:
-    """The network without its demands; places are longitude and latitude."""
+    """The network without its demands; positions are longitude and latitude."""
     found = sndlib_network(text)
     return mesh_of(name, found.nodes, found.edges, found.positions, geographic=bool(found.positions))
 
 
 def sndlib_network(text: str) -> Network:
-    """ValueError, KeyError, IndexError or ParseError when it is none."""
+    """Parses SNDlib; raises ValueError, KeyError, IndexError or ParseError for other text."""
     return _xml(text) if text.lstrip().startswith("<") else _native(text)
 
 
@@ -65,7 +65,7 @@ def _native(text: str) -> Network:
             elif section == "ADMISSIBLE_PATHS":
                 _nested(tokens)
             elif section != "META":
-                raise ValueError(f"there is no section {section!r}")
+                raise ValueError(f"unknown section {section!r}")
     return found
 
 
@@ -92,7 +92,7 @@ def _nested(tokens: Iterator[str]) -> None:
 def _word(tokens: Iterator[str]) -> str:
     word = next(tokens, "")
     if not word:
-        raise ValueError("it ends too early")
+        raise ValueError("the file ends too early")
     return word
 
 
@@ -114,7 +114,7 @@ def _facts(installed: float, cost: float, modules: list[float]) -> dict[str, flo
 
 
 def _xml(text: str) -> Network:
-    root = ElementTree.fromstring(text)  # noqa: S314  # bounded by the file's size; expat limits what entities become
+    root = ElementTree.fromstring(text)  # noqa: S314  # the file size is bounded, and expat limits entity expansion
     found = Network({}, [], [], [])
     for node in root.iter(f"{_NAMESPACE}node"):
         name = node.attrib["id"]

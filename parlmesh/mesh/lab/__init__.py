@@ -1,4 +1,4 @@
-"""A mesh to try things on: hosts in network namespaces of this machine, joined by veth pairs."""
+"""A test mesh: hosts in network namespaces on this machine, joined by veth pairs."""
 
 from .hosts import Lab, Pings, lacking
 from .lab_topology import three_ways

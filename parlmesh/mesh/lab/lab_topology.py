@@ -1,14 +1,14 @@
-"""The mesh of the lab: three ways from one end to the other."""
+"""The lab's mesh: three paths from one end to the other."""
 
 from parlmesh.mesh.measured_mesh import Edge, Mesh, mesh_of
 
 ENDS = ("ada", "dora")
 WAYS = ("bob", "cleo", "emil")
-"""The best way first."""
+"""Middle hosts, best path first."""
 
 
 def three_ways() -> Mesh:
-    """ada and dora, with bob, cleo and emil between them; the longer the name's place, the longer the way."""
+    """ada and dora, with bob, cleo and emil between them, in order of increasing latency."""
     edges = []
     for place, middle in enumerate(WAYS):
         facts = {"latency_ms": 1.0 + place, "rate_mbps": 50.0}

@@ -1,4 +1,4 @@
-"""Commands of the system, each with a deadline, and sockets inside a namespace."""
+"""System commands with a deadline, and sockets inside a namespace."""
 
 import asyncio
 import ctypes
@@ -14,7 +14,7 @@ _NEW_NETWORK = 0x40000000
 
 
 async def command(*words: str, seconds: float = _SECONDS) -> str:
-    """What it printed; FailedPrecondition with its own words when it failed or took too long."""
+    """A command's output; raises FailedPrecondition with its error output when it fails or takes too long."""
     process = await asyncio.create_subprocess_exec(
         *words, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
@@ -25,19 +25,19 @@ async def command(*words: str, seconds: float = _SECONDS) -> str:
         process.kill()
         await process.wait()
         raise FailedPrecondition(f"{' '.join(words)} took longer than {seconds:g} s") from None
-    # ping says by 1 that answers were missing, which is an answer here.
+    # ping exits with 1 when replies are missing, which is a valid result here.
     if process.returncode and not (words[-1:] and "ping" in words and process.returncode == 1):
         raise FailedPrecondition(f"{' '.join(words)} failed: {errors.decode(errors='replace').strip()[:300]}")
     return output.decode(errors="replace")
 
 
 def listening_inside(namespace: str, port: int) -> socket.socket:
-    """A socket that listens on the loopback of a namespace; whoever has it may accept from anywhere."""
+    """A socket that listens on the loopback of a namespace; it can be used from any namespace."""
     found: list[socket.socket] = []
     trouble: list[OSError] = []
 
     def enter() -> None:
-        # A thread changes its own namespace alone, and ends with it.
+        # setns affects only this thread, which ends afterwards.
         library = ctypes.CDLL(None, use_errno=True)
         handle = os.open(Path("/run/netns") / namespace, os.O_RDONLY)
         try:
@@ -63,9 +63,9 @@ def listening_inside(namespace: str, port: int) -> socket.socket:
 
 
 class Relay:
-    """Brings connections from inside a namespace to a server outside of it, so that actors there find the scheduler.
+    """Forwards connections from inside a namespace to a server outside, so that actors there reach the scheduler.
 
-    The way to the scheduler is not among the links that are tried.
+    The connection to the scheduler is not one of the links under test.
     """
 
     def __init__(self, namespace: str, port: int, host: str, target: int) -> None:
@@ -96,7 +96,7 @@ class Relay:
             finally:
                 there_writer.close()
         except OSError:
-            pass  # the other side has gone, which this side is told by the close
+            pass  # the other side has gone; closing tells this side
         finally:
             writer.close()
             self._under_way.discard(task)

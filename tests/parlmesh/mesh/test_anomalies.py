@@ -29,7 +29,7 @@ async def test_the_sick_node_is_found_and_a_node_that_nobody_could_look_at_is_un
         found = await optimizer.detect_anomalies_parallel(nodes)
         assert (here[1], "cpu_percent", 99.0) in [(each.node, each.metric, each.value) for each in found]
         assert here[0] not in {each.node for each in found}
-        assert found.unknown == {"nowhere": "no actor is on the node, and no metrics were given"}
+        assert found.unknown == {"nowhere": "the node has no ready actor, and no metrics were given"}
         with pytest.raises(InvalidInput, match="twice"):
             await optimizer.detect_anomalies_parallel(["a", "a"])
 

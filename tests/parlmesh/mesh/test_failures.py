@@ -52,7 +52,7 @@ def test_all_pairs_of_failures_are_asked_or_a_drawn_share_of_them():
     assert possible == 4950
     assert len({tuple(row) for row in some.tolist()}) == 50
     assert np.array_equal(some, scenarios_of(100, 2, most=50, seed=3)[0])
-    with pytest.raises(InvalidInput, match="depth is 1"):
+    with pytest.raises(InvalidInput, match="depth must be 1"):
         scenarios_of(5, 3)
 
 

@@ -70,8 +70,8 @@ def test_ip_route_lines_are_those_that_linux_takes():
 def test_names_that_are_addresses_are_used_and_others_need_a_subnet():
     assert own_addresses(("10.0.0.1", "fd00::1")).nodes["fd00::1"] == "fd00::1"
     for nodes, subnet, said in (
-        (("a",), "", "no addresses"),
-        (("a",), "no", "is none"),
+        (("a",), "", "not addresses"),
+        (("a",), "no", "is not valid"),
         (tuple("abc"), "10.0.0.0/30", "no room"),
     ):
         with pytest.raises(InvalidInput, match=said):

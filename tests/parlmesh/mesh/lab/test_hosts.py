@@ -33,12 +33,12 @@ async def test_packets_take_the_best_way_and_a_fault_is_what_they_meet():
 
 
 def test_what_can_be_no_lab_is_refused():
-    with pytest.raises(InvalidInput, match="up to 8 small letters"):
+    with pytest.raises(InvalidInput, match="up to 8 lowercase letters"):
         Lab(mesh_of("big", ["Node-1", "b"], [Edge("Node-1", "b", {})]))
 
 
 def test_only_a_small_file_system_is_filled(tmp_path):
-    with pytest.raises(InvalidInput, match="only small ones are filled"):
+    with pytest.raises(InvalidInput, match="at most 64 MiB is filled"):
         fill(tmp_path)
 
 
