@@ -1,1 +1,1 @@
-"""Search for good settings: trials are trained on the actors of a fleet, one coordinator asks and tells Optuna."""
+"""Hyperparameter search: a fleet's actors train trials, and one coordinator talks to Optuna."""

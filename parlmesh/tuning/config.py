@@ -1,4 +1,4 @@
-"""What a study is made of; the string under a field is its help text."""
+"""Settings of a study; the string under a field is its help text."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,16 +8,16 @@ from parlmesh.config import Config
 
 
 class Range(Config):
-    """What one setting may be: numbers between two, or one of several values."""
+    """The possible values of one setting: a range of numbers, or a list of choices."""
 
     low: float | int | None = None
-    """The least; with `high` both whole numbers, it is a whole number."""
+    """Lowest value; if `low` and `high` are integers, so is the setting."""
     high: float | int | None = None
-    """The most."""
+    """Highest value."""
     log: bool = False
-    """Search its logarithm: for step sizes and whatever spans several powers of ten."""
+    """Search on a logarithmic scale: for step sizes and other values that span several powers of ten."""
     choices: tuple[Any, ...] = ()
-    """The values, any that YAML can write."""
+    """The allowed values; any YAML value."""
 
     @model_validator(mode="after")
     def _one_way(self) -> "Range":
@@ -32,31 +32,31 @@ class Range(Config):
 
 
 class TuneConfig(Config):
-    """A study: the training that is tuned, what is searched, and how."""
+    """A study: the training to tune, the search space, and the search method."""
 
     training: dict[str, Any] = Field(default_factory=dict)
-    """The learner's `training` section; what is searched replaces its keys."""
+    """The learner's `training` section; searched settings replace its keys."""
     plugins: tuple[str, ...] = ()
     """Plug-ins of every actor, as for `parlmesh up`."""
     search: dict[str, Range] = Field(min_length=1, max_length=100)
     """Ranges by key of the training section, e.g. ppo.learning_rate."""
     trials: int = Field(default=30, ge=1, le=100_000)
-    """Trials of the whole study, those of earlier calls included."""
+    """Trials of the whole study, including those of earlier calls."""
     steps: int = Field(default=100_000, ge=1)
-    """Environment steps of a trial; the step budget that schedules are read against."""
+    """Environment steps per trial; also the step budget for schedules."""
     rungs: int = Field(default=5, ge=1, le=1_000)
-    """Parts of a trial. After each its policy is evaluated, and the trial goes on or is pruned."""
+    """Parts of a trial. After each, the policy is evaluated and the trial continues or is pruned."""
     sampler: Literal["tpe", "cmaes", "random"] = "tpe"
-    """What proposes settings; cmaes is for numbers and draws choices at random."""
+    """How settings are proposed; cmaes is for numbers and draws choices at random."""
     pruner: Literal["median", "hyperband", "none"] = "median"
     """median ends a trial whose evaluation is below the median of the others at the same rung."""
     startup_trials: int = Field(default=8, ge=1, le=10_000)
-    """Trials drawn at random before the sampler and the pruner judge by what was seen."""
+    """Random trials before the sampler and the pruner use earlier results."""
     try_defaults: bool = True
-    """The first trial has the settings as they are: whatever is found is compared with them."""
+    """Use the unchanged settings in the first trial, as a baseline."""
     seed: int = Field(default=0, ge=0, lt=2**32)
-    """Of the sampler. With one worker a study that is not interrupted repeats itself."""
+    """Seed of the sampler. With one worker, an uninterrupted study is reproducible."""
     rung_seconds: Annotated[float, Field(gt=0.0, le=1e6)] = 3600.0
-    """Longest part of a trial on an actor; then it is tried again elsewhere."""
+    """Time limit for one part of a trial on an actor; after that it is tried again."""
     storage: Literal["journal", "sqlite"] = "journal"
     """A JSON journal, or an SQLite file."""

@@ -1,4 +1,4 @@
-"""Keeps a fleet busy with trials until the study has as many as it wants. The only one who writes the study."""
+"""Keeps a fleet busy with trials until the study is complete. The only writer of the study."""
 
 import asyncio
 import uuid
@@ -18,16 +18,16 @@ from .study import Study
 if TYPE_CHECKING:
     import optuna
 
-# Settings that fail one after the other from the beginning fail for a reason that all share.
+# If this many trials fail before any succeeds, they share a cause.
 _FAILURES_AT_START = 5
 _ATTEMPTS = 3
-# How a task can end through its settings: they cannot be trained, take too long, or kill whoever tries.
+# Outcomes that settings can cause: they cannot be trained, take too long, or kill the actor.
 _OWN_FAULT = (OutcomeState.FAILED, OutcomeState.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What happened to a trial, for whoever watches."""
+    """An event of a trial, for the observer."""
 
     trial: int
     word: str
@@ -56,7 +56,7 @@ class Coordinator:
         self._last_failure = ""
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until the study has its trials, or is to stop: then what is under way is cancelled and given back."""
+        """Runs until the study is complete or `stop` is set; then running trials are cancelled and queued again."""
         stopping = asyncio.ensure_future(stop.wait())
         running: set[asyncio.Task[None]] = set()
         try:
@@ -90,7 +90,7 @@ class Coordinator:
             raise
 
     async def _climb(self, trial: "optuna.trial.Trial", values: dict[str, Any]) -> None:
-        """One part after the other, each wherever there is a free slot."""
+        """Trains one part after another, each in any free slot."""
         config = self._config
         training = settings_of(config.training, {**values, "step_budget": config.steps})
         tensors: Mapping[str, Array] = {}
@@ -133,7 +133,7 @@ class Coordinator:
         try:
             return await self._controller.result(task_id, timeout=_ATTEMPTS * config.rung_seconds + 3600.0)
         except asyncio.CancelledError:
-            # Whoever stops the study does not wait for its trials.
+            # Stopping the study must not wait for its trials.
             cancelling = asyncio.ensure_future(self._controller.cancel([task_id]))
             await asyncio.wait({cancelling}, timeout=5.0)
             raise
@@ -141,7 +141,7 @@ class Coordinator:
     def _failed(self, trial: "optuna.trial.Trial", rung: int, values: dict[str, Any], outcome: Outcome) -> None:
         why = str(outcome.error)
         if outcome.state not in _OWN_FAULT or getattr(outcome.error, "reason", "") == "UNKNOWN_KIND":
-            raise FailedPrecondition(f"trial {trial.number} got no result from the fleet: {why}", reason="FLEET")
+            raise FailedPrecondition(f"trial {trial.number} has no result from the fleet: {why}", reason="FLEET")
         self._failures += 1
         self._last_failure = why
         self._study.failed(trial, why)

@@ -12,10 +12,10 @@ KIND = "tune"
 
 
 class Attempt(Protocol):
-    """What an attempt of a task can be asked."""
+    """The part of an attempt's context used here."""
 
     def check(self) -> None:
-        """Raises when nobody waits for the result any more."""
+        """Raises when the result is no longer wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class Answer:
 
 
 class TuneHandler:
-    """Parameters: training (a whole section), plugins, start and until, in steps; tensors: those of the last part."""
+    """Parameters: training (a whole section), plugins, start and until, in steps; tensors: from the previous part."""
 
     kind = KIND
     runs_in = "thread"
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Attempt) -> Answer:
-        """Trains; looks for a cancellation before every update."""
-        # Training needs packages that actors without this plug-in do without.
+        """Trains one part; checks for cancellation before every update."""
+        # Imported here: training needs packages that other actors lack.
         from .pruning_rung import train_rung
         from .search_space import checked
 
@@ -44,7 +44,7 @@ class TuneHandler:
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"a task of the kind {KIND} needs training, start and until: {error!r}") from None
         if not 0 <= start < until:
-            raise InvalidInput(f"until must be above start, which must be >= 0, got {start} and {until}")
+            raise InvalidInput(f"start must be >= 0 and until above it, got {start} and {until}")
         copied = {name: array.copy() for name, array in tensors.items()}
         rung = train_rung(checked(training), plugins, copied, start, until, context.check)
         return Answer({"value": rung.value, "steps": rung.steps}, rung.tensors)

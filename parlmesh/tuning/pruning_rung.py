@@ -1,4 +1,4 @@
-"""One part of a trial: training from a number of steps to another, then an evaluation. Knows nothing of Optuna."""
+"""One part of a trial: training from one number of steps to another, then an evaluation. Independent of Optuna."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ from parlmesh.types import Array
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What a part of a trial came to."""
+    """The result of one part of a trial."""
 
     value: float
     """Mean return of the evaluation."""
     steps: int
     tensors: Mapping[str, Array]
-    """All that the next part needs."""
+    """The state that the next part needs."""
 
 
 def train_rung(
@@ -35,7 +35,7 @@ def train_rung(
     until: int,
     check: Callable[[], None] = lambda: None,
 ) -> Rung:
-    """Trains on from `start` steps. Every part has environments of its own, seeded by the trial's seed and `start`."""
+    """Continues training from `start` steps. Each part has new environments, seeded by the trial's seed and `start`."""
     algorithms = load_plugins(plugins).algorithms
     environment = config.environment.model_dump()
     spec = environment_spec(environment)

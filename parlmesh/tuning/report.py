@@ -1,4 +1,4 @@
-"""What a study leaves in its folder: the best settings as a preset, and which of them mattered."""
+"""A study's output files: the best settings as a preset, and the importance of each setting."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,7 +31,7 @@ def write_best(folder: Path, config: TuneConfig, study: Study) -> Path | None:
 
 
 def draw_importances(folder: Path, importances: Mapping[str, float]) -> Path | None:
-    """A picture of bars; None without importances or without matplotlib."""
+    """Draws a bar chart; None without importances or without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ def draw_importances(folder: Path, importances: Mapping[str, float]) -> Path | N
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.barh(names, [importances[name] for name in names])
-    axes.set_xlabel("share of what trials came to that the setting explains")
+    axes.set_xlabel("share of the variation in trial values that the setting explains")
     file = folder / PICTURE
     figure.savefig(file, dpi=120)
     return file

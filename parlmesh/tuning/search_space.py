@@ -1,4 +1,4 @@
-"""From ranges to the settings of a trial, and back. Knows nothing of fleets."""
+"""Turns ranges into a trial's settings, and back. Independent of fleets."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def suggested(trial: "optuna.trial.Trial", search: Mapping[str, Range]) -> dict[str, Any]:
-    """Values by key, as the sampler proposes them."""
+    """The sampler's values by key."""
     return {key: _one(trial, key, wanted) for key, wanted in search.items()}
 
 
@@ -27,7 +27,7 @@ def decoded(parameters: Mapping[str, Any], search: Mapping[str, Range]) -> dict[
 
 
 def defaults(config: TuneConfig) -> dict[str, Any]:
-    """The settings as they are, as parameters of a trial; those outside their range are left to the sampler."""
+    """The unchanged settings as a trial's parameters; those outside their range are left to the sampler."""
     whole = checked({**config.training}).model_dump(mode="json")
     found: dict[str, Any] = {}
     for key, wanted in config.search.items():
@@ -43,7 +43,7 @@ def defaults(config: TuneConfig) -> dict[str, Any]:
 
 
 def settings_of(training: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The training section with values put in by their keys; the given one stays as it is."""
+    """A copy of the training section with the values set by key."""
     found: dict[str, Any] = json.loads(json.dumps(training))
     for key, value in values.items():
         *sections, last = key.split(".")
@@ -55,7 +55,7 @@ def settings_of(training: Mapping[str, Any], values: Mapping[str, Any]) -> dict[
 
 
 def checked(training: Mapping[str, Any]) -> TrainingConfig:
-    """The settings of a run; InvalidInput by the key when they cannot be."""
+    """The validated settings of a run; InvalidInput names the invalid key."""
     from pydantic import ValidationError
 
     try:
@@ -65,11 +65,11 @@ def checked(training: Mapping[str, Any]) -> TrainingConfig:
 
 
 def check_search(config: TuneConfig) -> None:
-    """InvalidInput when a searched key is none of a training, or its ends can never be its value."""
+    """Raises InvalidInput when a searched key does not exist or cannot take one of its values."""
     for key, wanted in config.search.items():
         if key == "step_budget":
             raise InvalidInput(
-                "search.step_budget: all trials have as many steps, `steps` of the study", reason="SEARCH"
+                "search.step_budget is not allowed: all trials take the study's `steps`", reason="SEARCH"
             )
         ends = list(wanted.choices) if wanted.choices else [wanted.low, wanted.high]
         for value in ends:
@@ -81,7 +81,7 @@ def check_search(config: TuneConfig) -> None:
 
 def _one(trial: "optuna.trial.Trial", key: str, wanted: Range) -> Any:
     if wanted.choices:
-        # As JSON: Optuna stores text and numbers alone.
+        # As JSON: Optuna stores only text and numbers.
         return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in wanted.choices]))
     low, high = wanted.low, wanted.high
     assert low is not None

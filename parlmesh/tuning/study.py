@@ -1,4 +1,4 @@
-"""A study on disk: one process at a time asks and tells; whoever comes after a crash finds all that was finished."""
+"""A study on disk, used by one process at a time. After a crash, the next process finds all finished trials."""
 
 import contextlib
 import fcntl
@@ -26,7 +26,7 @@ _FILES = {"journal": "study.journal", "sqlite": "study.sqlite"}
 
 @contextmanager
 def opened_study(folder: Path, config: TuneConfig) -> Iterator["Study"]:
-    """The study of a folder, made when there is none. FailedPrecondition while another process has it."""
+    """The study in a folder, created if missing. Raises FailedPrecondition while another process uses it."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
     folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def opened_study(folder: Path, config: TuneConfig) -> Iterator["Study"]:
         try:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise FailedPrecondition(f"the study in {folder} is being run by another process") from None
+            raise FailedPrecondition(f"another process is running the study in {folder}") from None
         yield _opened(folder, config)
 
 
@@ -44,7 +44,7 @@ def _opened(folder: Path, config: TuneConfig) -> "Study":
     except FleetError:
         raise
     except Exception as error:
-        # Optuna's own errors and those of the database under it have nothing in common.
+        # Errors of Optuna and of its database have no common base class.
         raise _unreadable(str(folder / _FILES[config.storage]), error) from error
 
 
@@ -55,7 +55,7 @@ def _unreadable(what: str, error: Exception) -> FailedPrecondition:
 def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
     file = folder / _FILES[config.storage]
     if config.storage == "journal":
-        # Nobody else has the study, so a lock that is there was left by someone who died.
+        # This process owns the study, so any lock file was left by one that died.
         for left in folder.glob(f"{file.name}.*lock*"):
             with contextlib.suppress(OSError):
                 os.unlink(left)
@@ -70,13 +70,13 @@ def _loaded(folder: Path, config: TuneConfig) -> optuna.Study:
         load_if_exists=True,
         pruner=_pruner(config),
     )
-    # One that goes on must not propose its first trials again.
+    # A resumed study must not propose its first trials again.
     study.sampler = _sampler(config, config.seed + len(study.get_trials(deepcopy=False)))
     return study
 
 
 def _cut_torn_line(file: Path) -> None:
-    """Optuna passes over a last line that a kill tore, and fails for ever once another is written after it."""
+    """Removes a torn last line. Optuna ignores it at first, but cannot read the file once another line follows."""
     if not file.exists():
         return
     data = file.read_bytes()
@@ -106,7 +106,7 @@ def _pruner(config: TuneConfig) -> optuna.pruners.BasePruner:
 
 
 class Study:
-    """Asks for settings and is told what came of them. Not for several threads."""
+    """Proposes settings and records their results. Not thread-safe."""
 
     def __init__(self, study: optuna.Study, config: TuneConfig) -> None:
         self._study, self._config = study, config
@@ -115,7 +115,7 @@ class Study:
             study.enqueue_trial(defaults(config))
 
     def _give_back_orphans(self) -> int:
-        """Trials that were running when their coordinator died are failed, and their settings queued again."""
+        """Fails trials whose coordinator died, and queues their settings again."""
         found = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
         for trial in found:
             self._study.tell(trial.number, state=TrialState.FAIL)
@@ -124,7 +124,7 @@ class Study:
 
     @property
     def left(self) -> int:
-        """Trials that the study still has to finish; failed ones count, given back ones do not."""
+        """Trials still to do; failed trials count as done, interrupted ones do not."""
         return max(0, self._config.trials - len(self._ended()))
 
     def ask(self) -> tuple[optuna.trial.Trial, dict[str, Any]]:
@@ -133,24 +133,24 @@ class Study:
         try:
             return trial, suggested(trial, self._config.search)
         except ValueError as error:
-            # A setting that earlier trials drew from other values.
-            raise _unreadable("what was tried so far", error) from error
+            # Earlier trials chose this setting from other values.
+            raise _unreadable("the earlier trials", error) from error
 
     def finished(self, trial: optuna.trial.Trial, value: float) -> None:
-        """It had all its parts."""
+        """Records a trial that completed all its parts."""
         self._study.tell(trial, value)
 
     def pruned(self, trial: optuna.trial.Trial) -> None:
-        """It was ended early; the last report is its value."""
+        """Records a trial that was ended early; its last report is its value."""
         self._study.tell(trial, state=TrialState.PRUNED)
 
     def failed(self, trial: optuna.trial.Trial, why: str) -> None:
-        """Its settings cannot be trained."""
+        """Records a trial whose settings cannot be trained."""
         trial.set_user_attr("why", why)
         self._study.tell(trial, state=TrialState.FAIL)
 
     def given_back(self, trial: optuna.trial.Trial) -> None:
-        """It was interrupted through no fault of its own: its settings are tried again by whoever goes on."""
+        """Fails an interrupted trial and queues its settings again."""
         self._study.tell(trial, state=TrialState.FAIL)
         self._study.enqueue_trial(trial.params)
 
@@ -164,7 +164,7 @@ class Study:
         return best.number, best.value, decoded(best.params, self._config.search)
 
     def first_value(self) -> float | None:
-        """What the settings as they are came to, where they were tried: all of them, not those that a range holds."""
+        """The value of the trial with the unchanged settings; None if a setting lies outside its range."""
         finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         wanted = defaults(self._config)
         if not self._config.try_defaults or len(wanted) < len(self._config.search):
@@ -172,7 +172,7 @@ class Study:
         return next((trial.value for trial in finished if trial.params == wanted), None)
 
     def counts(self) -> dict[str, int]:
-        """Trials by their end."""
+        """Number of trials by how they ended."""
         found = {"finished": 0, "pruned": 0, "failed": 0}
         words = {TrialState.COMPLETE: "finished", TrialState.PRUNED: "pruned", TrialState.FAIL: "failed"}
         for trial in self._ended():
@@ -180,7 +180,7 @@ class Study:
         return found
 
     def importances(self) -> dict[str, float]:
-        """How much of what trials came to each setting explains, the most first; empty for fewer than four trials."""
+        """How much each setting explains of the trials' values, highest first; empty for fewer than four trials."""
         finished = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         if len(finished) < 4 or len({trial.value for trial in finished}) < 2:
             return {}

@@ -53,7 +53,7 @@ def test_the_handler_looks_for_a_cancellation_before_every_update():
     ("parameters", "said"),
     [
         ({}, "needs training, start and until"),
-        ({"training": {}, "start": 5, "until": 5}, "until must be above start"),
+        ({"training": {}, "start": 5, "until": 5}, "start must be >= 0 and until above it"),
         ({"training": {"ppo": {"clip": 7}}, "start": 0, "until": 5}, "clip"),
     ],
 )

@@ -67,7 +67,7 @@ def test_the_first_trial_of_an_example_has_every_setting_as_it_is(file):
     [
         ({"ppo.learning_rat": {"low": 0.1, "high": 0.2}}, "learning_rat"),
         ({"ppo.discount": {"low": 0.1, "high": 1.2}}, "discount"),
-        ({"step_budget": {"low": 1, "high": 2}}, "as many steps"),
+        ({"step_budget": {"low": 1, "high": 2}}, "all trials take"),
         ({"network": {"choices": ["mlp", 3]}}, "network"),
     ],
 )
