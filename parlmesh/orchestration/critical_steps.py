@@ -1,6 +1,6 @@
-"""Critical steps: how long a job takes when its groups of sub-agents work at the same time.
+"""Critical steps: a job's duration when the sub-agents of a group work in parallel.
 
-The sum over stages of the orchestrator's own steps and of the longest sub-agent of the stage's group.
+The sum over stages of the orchestrator's own steps plus those of the slowest sub-agent in the stage's group.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,7 +12,7 @@ from .numpy_or_torch import Values, at_least_zero, like
 
 
 def critical_steps(stages: Iterable[tuple[float, Sequence[float]]]) -> float:
-    """The steps of one job, stage by stage: the orchestrator's and those of every sub-agent; a group may be empty."""
+    """Critical steps of one job; each stage has the orchestrator's steps and those of its group, which may be empty."""
     total = 0.0
     for number, (main, group) in enumerate(stages):
         kind = like([])
@@ -27,13 +27,13 @@ class CriticalStepsMetric:
     """Critical steps of a batch: arrays or tensors [B, T] and [B, T, N], or ragged lists."""
 
     def __init__(self, orchestration_overhead: float = 0.0) -> None:
-        """`orchestration_overhead` is added to every stage in which the orchestrator or a sub-agent did something."""
+        """`orchestration_overhead` is added to every stage with any steps."""
         if not 0.0 <= orchestration_overhead < float("inf"):
             raise InvalidInput(f"orchestration_overhead must be >= 0 and finite, got {orchestration_overhead}")
         self.orchestration_overhead = orchestration_overhead
 
     def __call__(self, main_steps: Values, sub_steps: Values) -> Any:
-        """[B]; of ragged lists as an array."""
+        """Critical steps [B]; for ragged lists, a numpy array."""
         if isinstance(main_steps, (list, tuple)) or isinstance(sub_steps, (list, tuple)):
             return self._ragged(main_steps, sub_steps)
         kind = like([main_steps, sub_steps])

@@ -1,4 +1,4 @@
-"""One set of operations over numpy arrays and torch tensors. torch is used where a tensor was given, never imported."""
+"""One set of operations for numpy arrays and torch tensors. Uses torch if given a tensor, and never imports it."""
 
 import sys
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ Values: TypeAlias = Any
 
 
 def like(values: Sequence[Values | None], device: str | None = None) -> Any:
-    """What the results are made of: the module `torch` when one of the values is a tensor, `numpy` otherwise."""
+    """The operations for these values: torch's if one of them is a tensor, numpy's otherwise."""
     torch = sys.modules.get("torch")
     if torch is not None and any(isinstance(value, torch.Tensor) for value in values):
         return _Torch(torch, _device(torch, values, device))
@@ -27,7 +27,7 @@ def _device(torch: Any, values: Sequence[Values | None], device: str | None) -> 
 
 
 class _Numpy:
-    """numpy, with the few names that torch spells otherwise."""
+    """numpy, for the operations whose names differ in torch."""
 
     def array(self, name: str, value: Values) -> Any:
         try:
@@ -42,7 +42,7 @@ class _Numpy:
         return value.mean(axis=-1)
 
     def largest(self, value: Any) -> Any:
-        """Over the last axis; nothing is zero."""
+        """The maximum over the last axis; 0 if it is empty."""
         return value.max(axis=-1) if value.shape[-1] else np.zeros(value.shape[:-1])
 
     def zeros_like(self, value: Any) -> Any:
@@ -74,7 +74,7 @@ class _Torch:
         return value.mean(dim=-1)
 
     def largest(self, value: Any) -> Any:
-        """Over the last axis; nothing is zero."""
+        """The maximum over the last axis; 0 if it is empty."""
         return value.amax(dim=-1) if value.shape[-1] else value.new_zeros(value.shape[:-1])
 
     def zeros_like(self, value: Any) -> Any:
@@ -91,14 +91,14 @@ def _finite(name: str, values: Any, library: Any) -> Any:
 
 
 def at_least_zero(name: str, values: Any) -> Any:
-    """The values; a negative count or step number is a mistake of the caller's."""
+    """The values; raises InvalidInput if one is negative."""
     if bool((values < 0).any()):
         raise InvalidInput(f"{name} must be >= 0, got {values.tolist()}")
     return values
 
 
 def check_lengths(**values: Any) -> None:
-    """Every batch has as many episodes as the others; a single number counts for all of them."""
+    """Checks that all batches have the same number of episodes; scalars apply to all."""
     lengths = {name: len(value) for name, value in values.items() if value is not None and value.ndim}
     if len(set(lengths.values())) > 1:
         said = ", ".join(f"{name} {length}" for name, length in lengths.items())

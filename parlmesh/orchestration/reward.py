@@ -1,9 +1,9 @@
-"""The reward of an orchestrator: the task's outcome, and auxiliary terms that fade as training goes on.
+"""The reward of an orchestrator: the job's outcome, plus auxiliary terms that fade during training.
 
 Report form (default): lambda1 · r_parallel + lambda2 · r_finish + r_perf.
 Blog form: lambda · r_parallel + (1 − lambda) · r_perf.
-r_perf is success times quality; r_parallel the share of the allowed sub-agents that were made, r_finish the share of
-the assigned sub-tasks that were completed. At the end of training both lambdas are at their final value, 0 unless set.
+r_perf is success times quality; r_parallel is the share of the allowed sub-agents that were created, r_finish the share
+of assigned sub-tasks that were completed. Both lambdas end at their final value, 0 unless set.
 """
 
 import math
@@ -18,7 +18,7 @@ MAX_SUBAGENTS = 100
 
 
 class PARLReward:
-    """Rewards of a batch of episodes, with every term beside the sum."""
+    """Rewards of a batch of episodes: the sum and every term."""
 
     def __init__(
         self,
@@ -34,10 +34,10 @@ class PARLReward:
         form: Literal["report", "blog"] = "report",
         schedule: Shape = "linear",
     ) -> None:
-        """`lambda_init` and `lambda_final` set both lambdas at once; `device` is for tensors alone."""
+        """`lambda_init` and `lambda_final` set both lambdas at once; `device` only applies to tensors."""
         if form not in ("report", "blog"):
             raise InvalidInput(f"form is {form!r}; allowed are report, blog")
-        # A mistake is said when the reward is made, not at the first episode.
+        # Report a mistake here, not at the first episode.
         anneal(0.0, 0.0, 0, total_training_steps, schedule)
         self.form, self.schedule, self.device = form, schedule, device
         self.total_training_steps = total_training_steps
@@ -57,7 +57,7 @@ class PARLReward:
     anneal_lambda = anneal_lambda1
 
     def compute_instantiation_reward(self, num_subagents: Values, max_subagents: int = MAX_SUBAGENTS) -> Any:
-        """r_parallel: sub-agents made, as a share of those allowed; more than allowed earn nothing more."""
+        """r_parallel: sub-agents created as a share of those allowed, at most 1."""
         if max_subagents < 1:
             raise InvalidInput(f"max_subagents must be >= 1, got {max_subagents}")
         kind = like([num_subagents], self.device)
@@ -65,7 +65,7 @@ class PARLReward:
         return kind.clip(made / max_subagents, 0.0, 1.0)
 
     def compute_finish_reward(self, completed_subtasks: Values, assigned_subtasks: Values) -> Any:
-        """r_finish: completed sub-tasks as a share of the assigned ones; where none was assigned it is 0."""
+        """r_finish: completed sub-tasks as a share of the assigned ones; 0 if none was assigned."""
         kind = like([completed_subtasks, assigned_subtasks], self.device)
         completed = at_least_zero("completed_subtasks", kind.array("completed_subtasks", completed_subtasks))
         assigned = at_least_zero("assigned_subtasks", kind.array("assigned_subtasks", assigned_subtasks))
@@ -76,7 +76,7 @@ class PARLReward:
         return kind.clip(share, 0.0, 1.0)
 
     def compute_task_quality(self, trajectory_features: Values) -> Any:
-        """Quality from features [B, F]: their mean, held between 0 and 1."""
+        """Quality from features [B, F]: their mean, clipped to 0..1."""
         kind = like([trajectory_features], self.device)
         return kind.clip(kind.mean(kind.array("trajectory_features", trajectory_features)), 0.0, 1.0)
 
@@ -107,9 +107,9 @@ class PARLReward:
         *,
         quality: Values = None,
     ) -> dict[str, Any]:
-        """Every term of every episode. Quality comes from features [B, F] or, better, from `quality` [B] in 0..1.
+        """Every term of every episode. Quality comes from features [B, F] or, preferably, from `quality` [B] in 0..1.
 
-        Where sub-tasks are not counted r_finish is 0: a rate that nobody measured earns nothing.
+        r_finish is 0 if sub-tasks are not given: an unmeasured rate earns nothing.
         """
         if (trajectory_features is None) == (quality is None):
             raise InvalidInput("give either trajectory_features or quality")

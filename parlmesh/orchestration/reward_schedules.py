@@ -1,4 +1,4 @@
-"""How the weight of an auxiliary reward falls over a training."""
+"""How the weight of an auxiliary reward falls during training."""
 
 import math
 from typing import Literal, TypeAlias

@@ -1,8 +1,8 @@
 """`parlmesh/Orchestration-v0`: orchestrating jobs as a gymnasium environment, one or many at once.
 
-The reward is r_perf alone, at the end: the share of the job that was done within the budget. With `credit: finished` a
-job that its budget cut off is worth nothing.
-Auxiliary terms depend on how far the training is, which only the learner knows: the algorithm `parl` adds them there.
+The only reward is r_perf at the end: the share of the job done within the budget. With `credit: finished`, a job cut
+off by its budget earns nothing.
+Auxiliary terms depend on the training's progress, which only the learner knows: the algorithm `parl` adds them there.
 """
 
 from collections.abc import Sequence
@@ -55,17 +55,17 @@ class OrchestrationJobs(VectorEnv):
         self.world = Simulation(num_envs, sub_agent(agent), limits, assigning, credit)
         self._rng = np.random.default_rng()
         self.families = np.full(num_envs, "", dtype=object)
-        """Of the jobs under way."""
+        """Families of the current jobs."""
 
     def reset(self, *, seed: Any = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
-        """New jobs everywhere."""
+        """Starts new jobs in all rows."""
         if seed is not None:
             self._rng = np.random.default_rng(seed)
         self._start(np.arange(self.num_envs))
         return self._seen(), {}
 
     def step(self, actions: Array) -> tuple[dict[str, Array], Array, Array, Array, dict[str, Any]]:
-        """One action in each job; jobs that had ended are replaced instead, and earn nothing."""
+        """One action in each job; ended jobs are replaced instead and earn nothing."""
         over = self.world.ended.copy()
         self.world.step(np.asarray(actions), ~over)
         if over.any():
@@ -84,7 +84,7 @@ class OrchestrationJobs(VectorEnv):
 
 
 class Orchestration(gymnasium.Env[dict[str, Array], np.int64]):
-    """One job at a time; arguments as those of `OrchestrationJobs`."""
+    """One job at a time; takes the arguments of `OrchestrationJobs`."""
 
     def __init__(self, **arguments: Any) -> None:
         self._jobs = OrchestrationJobs(1, **arguments)

@@ -1,4 +1,4 @@
-"""Families of jobs: how many sub-tasks a job has and which of them wait for which. Durations stay hidden."""
+"""Families of jobs: the number of sub-tasks and their dependencies. Durations stay hidden."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from .sub_agents import SUB_TASKS
 
 MOST_SUB_TASKS = 32
 TRIES = 8
-"""A sub-task that failed so often begins with its first draw again."""
+"""After this many failures, a sub-task's draws start over."""
 _VARIANTS = 64
 
 Split: TypeAlias = Literal["train", "held_out"]
@@ -23,7 +23,7 @@ Shape: TypeAlias = Callable[[int, np.random.Generator], Array]
 
 @dataclass(frozen=True)
 class Family:
-    """Numbers of sub-tasks in training and held out, and a shape: from a size to who needs whom [size, size]."""
+    """Ranges of sizes in training and held out, and a shape that gives the dependencies [size, size] for a size."""
 
     name: str
     train: tuple[int, int] | None
@@ -33,7 +33,7 @@ class Family:
 
 @dataclass(frozen=True)
 class Job:
-    """One job: `needs[i, j]` says that i waits for j, `links[i]` how long the chain from i to the end is.
+    """One job: `needs[i, j]` means that i waits for j; `links[i]` is the length of the chain from i to the end.
 
     `draws[i, k]` is the sub-task that the k-th try of i works on.
     """
@@ -45,7 +45,7 @@ class Job:
 
     @property
     def size(self) -> int:
-        """How many sub-tasks it has."""
+        """Number of sub-tasks."""
         return len(self.needs)
 
 
@@ -58,7 +58,7 @@ def _chain(size: int, _: np.random.Generator) -> Array:
 
 
 def _mixed(size: int, rng: np.random.Generator) -> Array:
-    """Three layers; each sub-task needs one or two of the layer before."""
+    """Three layers; each sub-task needs one or two of the previous layer."""
     layers = np.sort(np.concatenate((np.arange(3), rng.integers(0, 3, size - 3))))
     needs = np.zeros((size, size), np.bool_)
     for index in range(size):
@@ -69,14 +69,14 @@ def _mixed(size: int, rng: np.random.Generator) -> Array:
 
 
 def _batch(size: int, _: np.random.Generator) -> Array:
-    """Two rounds; the second begins when the first is done."""
+    """Two rounds; the second needs the whole first."""
     first = np.arange(size) < size // 2
     needs: Array = ~first[:, None] & first[None, :]
     return needs
 
 
 def _map_reduce(size: int, _: np.random.Generator) -> Array:
-    """Many, and one that needs them all."""
+    """Many sub-tasks, and one that needs all others."""
     needs = np.zeros((size, size), np.bool_)
     needs[-1, :-1] = True
     return needs
@@ -97,7 +97,7 @@ TRAINED = tuple(name for name, family in FAMILIES.items() if family.train is not
 
 
 def check_families(names: Sequence[str], split: Split) -> tuple[str, ...]:
-    """The names, if there are such families with jobs for this split; empty = all that have."""
+    """The names, after checking that they have jobs for this split; empty = all such families."""
     if split not in ("train", "held_out"):
         raise InvalidInput(f"split must be train or held_out, got {split!r}")
     chosen = tuple(names) or (TRAINED if split == "train" else tuple(FAMILIES))
@@ -105,7 +105,7 @@ def check_families(names: Sequence[str], split: Split) -> tuple[str, ...]:
         if name not in FAMILIES:
             raise InvalidInput(f"families must be among {', '.join(FAMILIES)}, got {name!r}")
         if split == "train" and FAMILIES[name].train is None:
-            raise InvalidInput(f"family {name!r} is held out: there are no jobs of it for training")
+            raise InvalidInput(f"family {name!r} is held out and has no jobs for training")
     return chosen
 
 
@@ -122,13 +122,13 @@ def draw_job(names: Sequence[str], split: Split, rng: np.random.Generator) -> Jo
 
 @lru_cache(maxsize=4_096)
 def _shape(family: str, size: int, variant: int) -> tuple[Array, Array]:
-    """Who needs whom, and the links; made once, because jobs are drawn all the time."""
+    """Dependencies and links; cached, because jobs are drawn all the time."""
     needs = FAMILIES[family].shape(size, np.random.default_rng((size, variant)))
     return needs, links_of(needs)
 
 
 def links_of(needs: Array) -> Array:
-    """How many sub-tasks must follow each, itself included: the longest chain from it to the end."""
+    """Length of the longest chain from each sub-task to the end, including itself."""
     found = np.ones(len(needs), np.int64)
     for _ in range(len(needs)):
         longer = np.maximum(found, 1 + (needs * found[:, None]).max(0, initial=0) * needs.any(0))

@@ -1,4 +1,4 @@
-"""What an orchestrator sees of its job, as numbers around 0 to 1; the last ones are counts that a reward is made of."""
+"""An orchestrator's observation of its job, as numbers around 0 to 1; the last are counts for the reward."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from .simulation import Simulation
 
 _MANY = 32.0
 COUNTED = 256.0
-"""A power of two, so that whole counts come back exactly from float32."""
+"""Scale of counts; a power of two, so that counts survive float32 exactly."""
 _LONG = 64.0
 _DEEP = 8.0
 
@@ -21,18 +21,18 @@ class Seen(NamedTuple):
     remaining: Array
     ready: Array
     ready_share: Array
-    """Of what remains: 1 in a wide job, little in a chain."""
+    """Share of the remaining sub-tasks that are ready: 1 in a wide job, small in a chain."""
     alone: Array
-    """1 when a single sub-task is ready and nobody works: there is nothing to do side by side."""
+    """1 when one sub-task is ready and no sub-agent is busy: nothing can run in parallel."""
     chain: Array
-    """Longest chain of sub-tasks that remain."""
+    """Longest chain of remaining sub-tasks."""
     width: Array
-    """What remains per link of that chain."""
+    """Remaining sub-tasks per link of that chain."""
     busy: Array
     idle: Array
     budget_left: Array
     mean_steps: Array
-    """Of the answers so far."""
+    """Mean steps of the answers so far."""
     longest: Array
     failure_rate: Array
     stages: Array
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
     finished: Array
     critical: Array
     widest: Array
-    """Most sub-tasks that could be worked on at once so far; 1 in a chain."""
+    """Most sub-tasks that could run at once so far; 1 in a chain."""
     created: Array
     assigned: Array
     completed: Array
@@ -50,7 +50,7 @@ class Seen(NamedTuple):
 
 FIELDS = Seen._fields
 ENDS = FIELDS[-7:]
-"""The columns that every observation of an orchestrator ends with, whatever it begins with."""
+"""The last columns of every orchestrator's observation."""
 COLUMN = {name: index for index, name in enumerate(FIELDS)}
 
 
@@ -88,7 +88,7 @@ def observe(world: Simulation) -> Array:
 
 
 def counts(observations: Array) -> dict[str, Array]:
-    """What a reward is made of, from the last columns of observations: whole numbers, but for the coverage."""
+    """The reward's inputs from the last columns of observations: integer counts, coverage and whether it finished."""
     ends = {name: observations[..., index - len(ENDS)] for index, name in enumerate(ENDS)}
     whole = {name: np.rint(ends[name] * COUNTED).astype(np.int64) for name in ENDS[2:]}
     return {**whole, "coverage": ends["coverage"], "finished": ends["finished"] > 0}

@@ -1,4 +1,4 @@
-"""Orchestrators that need no training, to compare with: from the world's state to an action in each job."""
+"""Untrained orchestrators for comparison: they map the simulation's state to an action in each job."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -20,7 +20,7 @@ def single_agent(world: Simulation) -> Array:
 
 
 def hand_rule(world: Simulation) -> Array:
-    """As many sub-agents as there are ready sub-tasks, up to 20; alone where there is only one."""
+    """One sub-agent per ready sub-task, up to 20; does a single ready sub-task itself."""
     ready, idle, busy = world.ready.sum(1), world.idle, world.busy
     nothing_left = (ready == 0) & (busy == 0)
     wanted = np.minimum(ready + busy, 20)
@@ -32,21 +32,21 @@ def hand_rule(world: Simulation) -> Array:
 
 
 def spam(world: Simulation) -> Array:
-    """Fifty sub-agents first, whatever the job is; then as the hand rule."""
+    """Creates fifty sub-agents first, then follows the hand rule."""
     return np.where(world.created < 50, Action.CREATE, hand_rule(world))
 
 
 def random_action(mask: Array, rng: np.random.Generator) -> Array:
-    """One of the allowed actions."""
+    """A random allowed action."""
     actions: Array = np.where(mask, rng.random(mask.shape), -1.0).argmax(1)
     return actions
 
 
 def list_schedule(job: Job, agent: SubAgent, sub_agents: int) -> int:
-    """Critical steps of a job on so many sub-agents if all durations were known and nobody had to wait for a group.
+    """Critical steps of a job on this many sub-agents if all durations were known and stages did not wait for groups.
 
-    The longest remaining chain goes first; failures are repeated. Creating a sub-agent takes a step of the
-    orchestrator, so the k-th one begins after k steps.
+    The longest remaining chain goes first; failures are repeated. Creating a sub-agent takes the orchestrator a step,
+    so the k-th one starts after k steps.
     """
     steps, found = agent.results
     lengths = np.zeros(job.size, np.int64)
@@ -60,7 +60,7 @@ def list_schedule(job: Job, agent: SubAgent, sub_agents: int) -> int:
     ends: dict[int, int] = {}
     while len(ends) < job.size:
         ready = [i for i in range(job.size) if i not in ends and all(j in ends for j in np.flatnonzero(job.needs[i]))]
-        # The one that can start first; of several the one with the longest chain after it.
+        # The sub-task that can start first; among equals, the one with the longest chain after it.
         worker = int(np.argmin(free_at))
         starts = {i: max([free_at[worker], *(ends[int(j)] for j in np.flatnonzero(job.needs[i]))]) for i in ready}
         chosen = min(ready, key=lambda i: (starts[i], -chain[i]))
@@ -69,7 +69,7 @@ def list_schedule(job: Job, agent: SubAgent, sub_agents: int) -> int:
 
 
 def _chains(job: Job, lengths: Array) -> Array:
-    """Steps from the start of each sub-task to the end of the longest chain that it begins."""
+    """Steps from the start of each sub-task to the end of its longest chain."""
     found = lengths.copy()
     for _ in range(job.size):
         after = (job.needs * found[:, None]).max(0, initial=0)
@@ -78,5 +78,5 @@ def _chains(job: Job, lengths: Array) -> Array:
 
 
 def oracle(job: Job, agent: SubAgent) -> int:
-    """The best number of sub-agents for that list schedule."""
+    """Critical steps of the list schedule with the best number of sub-agents."""
     return min(list_schedule(job, agent, number) for number in range(1, job.size + 1))

@@ -1,8 +1,8 @@
-"""Many jobs worked on at once, in simulated steps. Pure: actions in, counts out; knows nothing of gymnasium.
+"""Simulates many jobs at once, step by step. Pure: actions in, counts out; independent of gymnasium.
 
-The orchestrator works itself, creates sub-agents, assigns them ready sub-tasks, waits for those it assigned, and
-finishes. Waiting is the end of a stage: it costs a step of its own and as much as the slowest of the group. Whatever
-would go beyond the budget of critical steps is cut off there, and what was not done by then is not counted.
+The orchestrator works itself, creates sub-agents, assigns them ready sub-tasks, waits for the assigned ones, and
+finishes. Waiting ends a stage: it costs one step plus the steps of the slowest in the group. Work beyond the budget of
+critical steps is cut off, and unfinished work does not count.
 """
 
 from collections.abc import Sequence
@@ -19,28 +19,28 @@ from .families import MOST_SUB_TASKS, TRIES, Job
 from .sub_agents import SubAgent
 
 SUCCESS_COVERAGE = 0.9
-"""A job of which so much was done within its budget is a success."""
+"""Share of a job that must be done within its budget to count as a success."""
 HANDOVER_STEPS = 2
-"""What a sub-agent needs besides its work: to read what it is asked for, and to tell what it found."""
+"""A sub-agent's extra steps: reading its sub-task and reporting its result."""
 
 
 class Action(IntEnum):
-    """What an orchestrator can do."""
+    """An orchestrator's actions."""
 
     WORK = 0
-    """Do the next ready sub-task oneself."""
+    """Do the next ready sub-task itself."""
     CREATE = 1
-    """create_subagent: one more sub-agent, idle at first; one step."""
+    """create_subagent: adds an idle sub-agent; costs one step."""
     ASSIGN = 2
     """assign_task: an idle sub-agent gets the next ready sub-task."""
     WAIT = 3
-    """Until every assigned sub-agent has answered."""
+    """Wait until every assigned sub-agent has answered."""
     FINISH = 4
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a job may cost."""
+    """The limits of a job."""
 
     critical_steps: int = 160
     sub_agents: int = 100
@@ -53,7 +53,7 @@ class Limits:
 
 
 class Simulation:
-    """`count` jobs side by side; every attribute has a row for each."""
+    """`count` jobs side by side; every array has one row per job."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Simulation:
         assigning: Literal["separate", "automatic"] = "separate",
         credit: Literal["done", "finished"] = "done",
     ) -> None:
-        """With `credit` finished a job that was cut off by its budget is worth nothing, however much of it was done."""
+        """With `credit` finished, a job cut off by its budget earns nothing, however much of it was done."""
         if credit not in ("done", "finished"):
             raise InvalidInput(f"credit must be done or finished, got {credit!r}")
         if assigning not in ("separate", "automatic"):
@@ -77,7 +77,7 @@ class Simulation:
         self.draws = np.zeros((*grid, TRIES), np.int64)
         self.links = np.zeros(grid, np.int64)
         self.tries = np.zeros(grid, np.int64)
-        # Places beyond a job's size count as done.
+        # Positions beyond a job's size count as done.
         self.done = np.ones(grid, np.bool_)
         self.assigned = np.zeros(grid, np.bool_)
         self.ready = np.zeros(grid, np.bool_)
@@ -100,7 +100,7 @@ class Simulation:
     seen_steps: Array
 
     def start(self, rows: Sequence[int] | Array, jobs: Sequence[Job]) -> None:
-        """New jobs in these rows."""
+        """Starts new jobs in these rows."""
         for row, job in zip(rows, jobs, strict=True):
             size = job.size
             self.size[row] = size
@@ -123,13 +123,13 @@ class Simulation:
 
     @property
     def busy(self) -> Array:
-        """Sub-agents with a sub-task [count]."""
+        """Number of sub-agents with a sub-task [count]."""
         counts: Array = self.assigned.sum(1)
         return counts
 
     @property
     def idle(self) -> Array:
-        """Sub-agents without one."""
+        """Number of sub-agents without one [count]."""
         counts: Array = self.created - self.busy
         return counts
 
@@ -142,16 +142,16 @@ class Simulation:
 
     @property
     def quality(self) -> Array:
-        """What a job is worth: the share that was done within its budget."""
+        """A job's value: the share done within its budget."""
         return np.where(self.finished, self.coverage, 0.0) if self._strict else self.coverage
 
     @property
     def success(self) -> Array:
-        """Whether enough of it was done in time."""
+        """Whether enough of the job was done within its budget."""
         return self.quality >= SUCCESS_COVERAGE
 
     def mask(self) -> Array:
-        """Actions that can be taken now [count, 5]; finishing always can."""
+        """Allowed actions [count, 5]; finishing is always allowed."""
         found = np.ones((len(self.size), len(Action)), np.bool_)
         any_ready = self.ready.any(1)
         found[:, Action.WORK] = any_ready
@@ -165,7 +165,7 @@ class Simulation:
         return found
 
     def step(self, actions: Array, rows: Array) -> None:
-        """One action in each of these rows [count]; those that the mask forbids do nothing but cost a step."""
+        """One action in each of these rows [count]; a masked action does nothing but costs a step."""
         allowed = self.mask()[np.arange(len(actions)), actions] & rows
         refused = rows & ~allowed
         self._work(np.flatnonzero(allowed & (actions == Action.WORK)))
@@ -175,7 +175,7 @@ class Simulation:
         self._spend(refused, np.ones(len(actions), np.int64))
         finishing = allowed & (actions == Action.FINISH)
         self._find_ready()
-        # There is nothing left to decide about a job that is done.
+        # A job with all sub-tasks done needs no further decisions.
         self.finished |= finishing | (rows & self.done.all(1))
         self.ended |= self.finished
 
@@ -218,7 +218,7 @@ class Simulation:
             group = self.assigned[rows]
         tries = np.take_along_axis(self.draws[rows], (self.tries[rows] % TRIES)[:, :, None], 2)[:, :, 0]
         needed = np.where(group, self._steps[tries] + HANDOVER_STEPS, 0)
-        # Whoever has not answered when the budget is used up is stopped; the rest of the stage counts.
+        # Sub-agents that have not answered when the budget runs out are stopped; the rest of the stage counts.
         left = np.maximum(self.limits.critical_steps - self.critical[rows] - 1, 0)
         worked = np.minimum(needed, left[:, None])
         total = 1 + worked.sum(1)
@@ -238,13 +238,13 @@ class Simulation:
         self.ended[rows] |= ~affordable | (self.critical[rows] >= self.limits.critical_steps)
 
     def _learn(self, rows: Array, steps: Array, longest: Array, answers: Array, failed: Array) -> None:
-        """What the orchestrator has seen of the hidden durations."""
+        """Updates what the orchestrator has seen of the hidden durations."""
         self.seen_steps[rows] += steps
         self.longest[rows] = np.maximum(self.longest[rows], longest)
         self.failures[rows] += failed
 
     def _spend(self, rows: Array, steps: Array) -> None:
-        """Steps of the orchestrator's own; the last one that the budget has ends the job."""
+        """Spends the orchestrator's own steps; using up the budget ends the job."""
         self.critical += np.where(rows, steps, 0)
         self.coordinated += np.where(rows, steps, 0)
         used_up = (self.critical >= self.limits.critical_steps) | (self.coordinated >= self.limits.coordinated_steps)

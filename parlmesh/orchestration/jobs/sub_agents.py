@@ -1,8 +1,8 @@
-"""Frozen sub-agents: small policies that look for something, step by step, and are never trained.
+"""Frozen sub-agents: small policies that search for a target, step by step, and are never trained.
 
-A sub-task hides a target some places away on a line. In each step the sub-agent gets a hint of the direction, which is
-sometimes wrong, and its policy (three weights) decides where to go. How long that takes and whether it succeeds
-follows from the weights and from the number of the sub-task alone, so a simulated and a real run of it are equal.
+A sub-task hides a target some positions away on a line. In each step the sub-agent gets a hint of the direction, which
+is sometimes wrong, and its policy (three weights) decides where to go. Only the weights and the sub-task's number
+determine the duration and the success, so simulated and real runs are equal.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 SUB_TASKS = 4_096
-"""Sub-tasks are numbered from 0 to here."""
+"""Number of sub-tasks."""
 MOST_STEPS = 40
-"""A sub-agent that has not found its target by then gives up."""
+"""Steps after which a sub-agent gives up."""
 _DISTANCES = (4.0, 0.45)
 _FARTHEST = 18
 _RIGHT_HINTS = 0.85
@@ -25,23 +25,23 @@ _RIGHT_HINTS = 0.85
 
 @dataclass(frozen=True)
 class SubAgent:
-    """A policy over (hint, last move, 1): goes forward with the probability that their weighted sum gives."""
+    """A policy over (hint, last move, 1): moves forward with the sigmoid of their weighted sum as probability."""
 
     name: str
     weights: tuple[float, float, float]
 
     @property
     def digest(self) -> str:
-        """Of its weights; the same for as long as nobody trains it."""
+        """Digest of the weights; it proves that they were never trained."""
         return hashlib.sha256(np.asarray(self.weights, "<f8").tobytes()).hexdigest()
 
     @cached_property
     def results(self) -> tuple[Array, Array]:
-        """Of every sub-task: steps taken [SUB_TASKS], and whether the target was found."""
+        """For every sub-task: steps taken, and whether the target was found, each [SUB_TASKS]."""
         return self._search(np.arange(SUB_TASKS))
 
     def work(self, sub_task: int) -> tuple[int, bool]:
-        """Does one sub-task: the steps that it took, and whether it found the target."""
+        """Does one sub-task; returns the steps it took and whether it found the target."""
         if isinstance(sub_task, bool) or not isinstance(sub_task, int) or not 0 <= sub_task < SUB_TASKS:
             raise InvalidInput(f"sub_task must be a whole number from 0 to {SUB_TASKS - 1}, got {sub_task!r}")
         steps, found = self._search(np.array([sub_task]))
@@ -65,7 +65,7 @@ class SubAgent:
 
 @lru_cache(maxsize=1)
 def _world() -> tuple[Array, Array, Array]:
-    """Targets [SUB_TASKS], whether hints are right (1 or -1) and the draws of choices [SUB_TASKS, MOST_STEPS]."""
+    """Targets [SUB_TASKS]; whether hints are right (1 or -1) and the random draws, each [SUB_TASKS, MOST_STEPS]."""
     rng = np.random.default_rng(18)
     distance = np.clip(np.rint(_DISTANCES[0] * rng.lognormal(0.7, _DISTANCES[1], SUB_TASKS)), 2, _FARTHEST)
     targets = distance * rng.choice((-1.0, 1.0), SUB_TASKS)
@@ -81,11 +81,11 @@ SUB_AGENTS = {
         SubAgent("large", (3, 0.2, 0)),
     )
 }
-"""Checkpoints of one policy, the first ones worse than the last."""
+"""Sub-agents by name, from worst to best."""
 
 
 def sub_agent(name: str) -> SubAgent:
-    """By its name."""
+    """The sub-agent of that name."""
     if name not in SUB_AGENTS:
         raise InvalidInput(f"sub_agent must be one of {', '.join(SUB_AGENTS)}, got {name!r}")
     return SUB_AGENTS[name]

@@ -1,8 +1,8 @@
-"""The policy network `causal_lm`: a Hugging Face causal model, and a value from its last hidden state.
+"""The policy network `causal_lm`: a Hugging Face causal model with a value head on its last hidden state.
 
-Without a folder a tiny model is built from the policy's specification, of which the first hidden size is its width and
-the number of sizes its layers. PARLMESH_LANGUAGE_MODEL names the folder of a real one, on the learner and on every
-actor; its weights then come with each policy version.
+Without a folder, it builds a tiny model from the policy's specification: the first hidden size is the width, and the
+number of sizes is the number of layers. PARLMESH_LANGUAGE_MODEL names the folder of a real model, on the learner and
+on every actor; each policy version then brings its weights.
 """
 
 import os
@@ -19,7 +19,7 @@ FOLDER_VARIABLE = "PARLMESH_LANGUAGE_MODEL"
 
 
 class CausalPolicy(nn.Module):
-    """Features [B, window + counts] to logits of the next token [B, vocabulary] and values [B]."""
+    """Maps features [B, window + counts] to next-token logits [B, vocabulary] and values [B]."""
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class CausalPolicy(nn.Module):
         self.value = nn.Linear(int(self.model.config.hidden_size), 1)
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """The next token's logits; padding on the left is not attended to."""
+        """Next-token logits and values; left padding is not attended to."""
         shifted = features[:, : self._window].long()
         present = (shifted > 0).long()
-        # A row of nothing but padding still needs something to attend to.
+        # A row of only padding still needs one position to attend to.
         present[:, -1] = 1
         tokens = (shifted - 1).clamp(0, self._vocabulary - 1)
         positions = (present.cumsum(1) - 1).clamp(min=0)
@@ -47,7 +47,7 @@ class CausalPolicy(nn.Module):
 
 
 def causal_model(vocabulary: int, window: int, hidden: tuple[int, ...]) -> Any:
-    """The model of the folder, or a tiny one with random weights; nothing is ever downloaded."""
+    """The model in the folder, or a tiny one with random weights; never downloads anything."""
     try:
         from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
     except ImportError as error:
@@ -55,7 +55,7 @@ def causal_model(vocabulary: int, window: int, hidden: tuple[int, ...]) -> Any:
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder:
         if not os.path.isdir(folder):
-            raise ConfigError(f"{FOLDER_VARIABLE} is {folder!r}, which is no folder")
+            raise ConfigError(f"{FOLDER_VARIABLE} is {folder!r}, which is not a folder")
         model = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
         if model.config.vocab_size < vocabulary:
             size = model.config.vocab_size

@@ -1,7 +1,7 @@
-"""Sub-agents that are calls to an OpenAI-compatible server (`POST /chat/completions`): handler `chat_sub_agent`.
+"""Sub-agents that call an OpenAI-compatible server (`POST /chat/completions`): handler `chat_sub_agent`.
 
-The operator of an actor says where it is: PARLMESH_CHAT_URL (http://127.0.0.1:8000/v1), PARLMESH_CHAT_MODEL, and
-PARLMESH_CHAT_KEY_FILE, a file with the key, which is sent to that server and shown nowhere. A task brings the prompts.
+The actor's operator configures it: PARLMESH_CHAT_URL (http://127.0.0.1:8000/v1), PARLMESH_CHAT_MODEL, and
+PARLMESH_CHAT_KEY_FILE, a file with the key, which is only sent to that server and never shown. Tasks carry the prompts.
 """
 
 import http.client
@@ -23,7 +23,7 @@ LONGEST_PROMPT = 1_000_000
 
 
 class ChatFailed(Exception):
-    """The server did not answer as it should."""
+    """The chat server failed or gave an unusable answer."""
 
     def __init__(self, message: str, *, retryable: bool, reason: str = "CHAT_FAILED") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class ChatFailed(Exception):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """A redirected request would take the key elsewhere."""
+    """Refuses redirects, which would send the key elsewhere."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -44,7 +44,7 @@ class ChatSubAgent:
     runs_in = "thread"
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """One question."""
+        """Asks one question."""
         request = _request(parameters)
         context.check()
         opener = urllib.request.build_opener(_NoRedirects)
@@ -88,7 +88,7 @@ def _request(parameters: dict[str, Any]) -> urllib.request.Request:
 
 
 def key_header() -> dict[str, str]:
-    """Empty where the server asks for no key."""
+    """The authorization header; empty without a key file."""
     if not os.environ.get(KEY_FILE):
         return {}
     file = Path(os.environ[KEY_FILE])
@@ -97,7 +97,7 @@ def key_header() -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise ChatFailed(f"{file} ({KEY_FILE}) cannot be read: {error}", retryable=False, reason="NOT_SET_UP") from None
     if not key.isprintable():
-        raise ChatFailed(f"{file} ({KEY_FILE}) must hold one line", retryable=False, reason="NOT_SET_UP")
+        raise ChatFailed(f"{file} ({KEY_FILE}) must contain one printable line", retryable=False, reason="NOT_SET_UP")
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -108,7 +108,7 @@ def _answer(body: bytes) -> dict[str, Any]:
         usage = found.get("usage") or {}
         tokens = usage.get("completion_tokens", 0)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        raise ChatFailed("the chat server's answer is no chat completion", retryable=False) from None
+        raise ChatFailed("the chat server's answer is not a chat completion", retryable=False) from None
     if not isinstance(text, str):
         raise ChatFailed("the chat server's answer has no text", retryable=False)
     return {"text": text, "tokens": tokens if isinstance(tokens, int) and 0 <= tokens < 2**53 else 0, "done": True}

@@ -1,4 +1,4 @@
-"""A job told and done in words: prompt, tool calls, their results. Its sub-agents are the simulation's frozen ones."""
+"""A job as a conversation: prompt, tool calls and their results. Its sub-agents are the simulation's frozen ones."""
 
 from ..budget import Budget, BudgetExceeded
 from ..jobs.simulation import HANDOVER_STEPS
@@ -8,10 +8,10 @@ from .vocabulary import AGENTS, State
 
 
 class Conversation:
-    """One job: items that wait to be done, and the text so far."""
+    """One job: its items, and the text so far."""
 
     def __init__(self, items: dict[str, int], agent: SubAgent, budget: Budget) -> None:
-        """`items` are names with the number of the sub-task behind each."""
+        """`items` maps names to sub-task numbers."""
         self._items, self._agent, self.budget = dict(items), agent, budget
         self._size = len(items)
         self.done: set[str] = set()
@@ -24,12 +24,12 @@ class Conversation:
 
     @property
     def coverage(self) -> float:
-        """Share of the items that were done."""
+        """Share of items that are done."""
         return len(self.done) / self._size
 
     @property
     def state(self) -> State:
-        """For the grammar."""
+        """The state that the grammar depends on."""
         taken = set(self.assigned.values()) | self.done
         return State(
             free_names=[name for name in AGENTS if name not in self.agents],
@@ -39,7 +39,7 @@ class Conversation:
         )
 
     def say(self, text: str) -> str:
-        """What the model said; returns what is answered, which is nothing while no call is whole."""
+        """Appends the model's text and returns the answer, which is empty until a call is complete."""
         self.text += text
         call, rest = next_call(self._begun + text)
         self._begun = rest if call is None else ""
@@ -85,7 +85,7 @@ class Conversation:
                 self.done.add(item)
                 self.completed += 1
             said.append(f"{'done' if item in self.done else 'failed'} {item}")
-            # Another try is another draw.
+            # The next try is a new draw.
             self._items[item] = (self._items[item] + 1) % 4_096
         self.assigned.clear()
         self.budget.stage(1, steps)

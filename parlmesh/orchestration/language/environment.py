@@ -1,7 +1,7 @@
-"""`parlmesh/LanguageOrchestration-v0`: every action is a token, every log-probability that of a token.
+"""`parlmesh/LanguageOrchestration-v0`: every action is a token, with a token's log-probability.
 
-An observation is the last tokens of the conversation, each plus one so that 0 is nothing, and the counts that the
-orchestrator's reward is made of. The mask is the grammar of tool calls.
+An observation is the last tokens of the conversation, each plus one because 0 is padding, and the counts for the
+orchestrator's reward. The mask is the grammar of tool calls.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ NAME = "parlmesh/LanguageOrchestration-v0"
 
 
 class LanguageOrchestration(gymnasium.Env[dict[str, Array], np.int64]):
-    """A job of `items` items. `prompts` jobs come again and again, so that several answers to one can be compared."""
+    """A job of `items` items. The same `prompts` jobs recur, so that several answers to one can be compared."""
 
     def __init__(
         self, items: int = 4, *, prompts: int = 8, window: int = 96, agent: str = "large", critical_steps: int = 60
@@ -36,7 +36,7 @@ class LanguageOrchestration(gymnasium.Env[dict[str, Array], np.int64]):
             raise InvalidInput(f"prompts must be >= 1, got {prompts}")
         self._items, self._prompts, self._window = items, prompts, window
         self._agent, self._critical = sub_agent(agent), critical_steps
-        # Pairs keep their order: the reward is read from the last numbers.
+        # A list of pairs keeps its order: the reward is read from the last numbers.
         self.observation_space: spaces.Dict = spaces.Dict(  # type: ignore[assignment]  # a Dict of arrays
             [
                 ("tokens", spaces.Box(0.0, float(len(PIECES)), (window,), np.float32)),
@@ -50,7 +50,7 @@ class LanguageOrchestration(gymnasium.Env[dict[str, Array], np.int64]):
         self._begun: list[int] = []
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[dict[str, Array], dict[str, Any]]:
-        """One of the jobs."""
+        """Starts one of the jobs."""
         super().reset(seed=seed)
         job = np.random.default_rng(int(self.np_random.integers(self._prompts)))
         names = job.permutation(ITEMS)[: self._items].tolist()

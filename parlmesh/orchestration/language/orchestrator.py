@@ -11,7 +11,7 @@ from ..live.orchestrator import JobResult, Orchestrator
 from .tool_calls import ARGUMENTS, Call, next_call
 
 Writes: TypeAlias = Callable[[str], str]
-"""From the conversation so far to what the model writes next."""
+"""Maps the conversation so far to the model's next text."""
 
 INSTRUCTIONS = f"""You can call tools, one at a time: <tool_call>{{"name": …, "arguments": {{…}}}}</tool_call>
 create_subagent(name, system_prompt), assign_task(agent, prompt), wait() for everyone who was assigned, finish(answer).
@@ -20,7 +20,7 @@ _LONGEST_RESULT = 4_000
 
 
 class LanguageOrchestrator:
-    """Writes, calls and reads results until the model finishes or what it may spend is spent."""
+    """Runs the model's calls and feeds back their results until it finishes or its budget or turns run out."""
 
     def __init__(self, live: Orchestrator, write: Writes, *, most_turns: int = 200) -> None:
         if most_turns < 1:
@@ -29,13 +29,13 @@ class LanguageOrchestrator:
         self.conversation = ""
 
     async def run(self, job: str) -> JobResult:
-        """The job's result; its answer is what the model gave to finish, or None when it never did."""
+        """The job's result; its answer is the model's argument to finish, or None if it never finished."""
         self.conversation = f"{INSTRUCTIONS}\n\n{job}\n"
         for _ in range(self._most_turns):
-            # A model may take minutes, in which the connection to the fleet must not stand still.
+            # In a thread: a model may take minutes, and the connection to the fleet must keep running.
             text = await asyncio.to_thread(self._write, self.conversation)
             call, rest = next_call(text)
-            # What follows a call was written without knowing its result.
+            # Drop text after a call: the model wrote it without knowing the result.
             self.conversation += text[: len(text) - len(rest)] if call is not None else text
             if call is None:
                 self._tell("say a tool call")
@@ -65,7 +65,7 @@ class LanguageOrchestrator:
         return "\n".join(line[:_LONGEST_RESULT] for line in said)
 
     def _tell(self, result: str) -> None:
-        # A result that looks like a call must not be read as one.
+        # Escape results, so that one that looks like a call is not read as one.
         self.conversation += f"\n<tool_response>{result.replace('<', '‹')}</tool_response>\n"
 
 

@@ -1,7 +1,7 @@
-"""Tool calls in the text of a language model: <tool_call>{"name": …, "arguments": {…}}</tool_call>.
+"""Tool calls in a language model's text: <tool_call>{"name": …, "arguments": {…}}</tool_call>.
 
-The form is the one that Qwen, Hermes and others are trained on. What a model writes is a stranger's: it is parsed as
-JSON, checked, and answered with a sentence when it is wrong.
+Qwen, Hermes and others are trained on this form. A model's text is not trusted: it is parsed as JSON, validated, and
+answered with a sentence when it is wrong.
 """
 
 import json
@@ -15,7 +15,7 @@ ARGUMENTS = {
     "wait": (),
     "finish": ("answer",),
 }
-"""Tools by name, with their arguments; all of them text."""
+"""Tools by name, with their arguments; all are strings."""
 _OPTIONAL = ("system_prompt", "answer")
 
 
@@ -29,7 +29,7 @@ class Call:
 
 
 def next_call(text: str) -> tuple[Call | None, str]:
-    """The first whole call of a text and what follows it; None while there is no whole one."""
+    """The first complete call in a text and what follows it; None if there is no complete call yet."""
     _, opening, rest = text.partition(OPENING)
     body, closing, after = rest.partition(CLOSING)
     if not opening or not closing:
@@ -52,7 +52,7 @@ def _parsed(body: str) -> Call:
     if name not in ARGUMENTS:
         return Call("", {}, f"there is no tool {name[:40]!r}; there are {', '.join(ARGUMENTS)}")
     if not isinstance(given, dict) or not all(isinstance(value, str) for value in given.values()):
-        return Call("", {}, f"arguments of {name} must be a JSON object of texts")
+        return Call("", {}, f"arguments of {name} must be a JSON object of strings")
     missing = [each for each in ARGUMENTS[name] if each not in given and each not in _OPTIONAL]
     unknown = [each for each in given if each not in ARGUMENTS[name]]
     if missing or unknown:

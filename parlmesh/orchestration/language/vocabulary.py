@@ -1,6 +1,6 @@
-"""A vocabulary of a few pieces of text in which every tool call can be written, for tiny models that are built here.
+"""A vocabulary of a few text pieces that can express every tool call, for the tiny models built here.
 
-Its grammar says which piece may follow, as constrained decoding does for large models.
+Its grammar decides which piece may follow, like constrained decoding for large models.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ _NUMBERS = {piece: number for number, piece in enumerate(PIECES)}
 
 @dataclass(frozen=True)
 class State:
-    """What a grammar knows of a job: names that are free, sub-agents that idle, items that are not done or assigned."""
+    """The grammar's view of a job: free names, idle sub-agents, and items that are neither done nor assigned."""
 
     free_names: Sequence[str]
     idle: Sequence[str]
@@ -44,7 +44,7 @@ class State:
 
 
 def encode(text: str) -> list[int]:
-    """Numbers of the pieces; text that no pieces make is refused."""
+    """The text's piece numbers; raises InvalidInput for text outside the vocabulary."""
     numbers = []
     while text:
         piece = next((each for each in _BY_LENGTH if text.startswith(each)), None)
@@ -56,12 +56,12 @@ def encode(text: str) -> list[int]:
 
 
 def decode(numbers: Sequence[int]) -> str:
-    """The text of pieces."""
+    """The text of these pieces."""
     return "".join(PIECES[number] for number in numbers)
 
 
 def allowed(begun: Sequence[int], state: State) -> list[int]:
-    """Pieces that may follow those of a call that was begun."""
+    """Pieces that may follow the beginning of a call."""
     if not begun:
         first = [FINISH]
         if state.free_names:

@@ -1,4 +1,4 @@
-"""Orchestrating for real: sub-agents are tasks on the workers of a fleet."""
+"""Live orchestration: sub-agents are tasks on a fleet."""
 
 from .fleet_job import play_job
 from .orchestrator import JobResult, Orchestrator

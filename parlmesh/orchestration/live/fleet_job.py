@@ -1,4 +1,4 @@
-"""A job of the environment, played on a fleet: the same observations, masks and budget, with answers of real tasks."""
+"""Plays a job of the environment on a fleet: the same observations, masks and budget, with answers from real tasks."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from .sub_agent_answers import Observation
 
 @dataclass(frozen=True)
 class Played:
-    """A job that was played: the orchestrator's account, and how much was done."""
+    """A played job: the orchestrator's result, and how much was done."""
 
     result: JobResult
     coverage: float
@@ -28,16 +28,16 @@ class Played:
 
 
 class _Mirror(Simulation):
-    """The state of one job, moved on by the answers of real sub-agents instead of a table."""
+    """The state of one job, advanced by answers of real sub-agents instead of a table."""
 
     def __init__(self, agent: str, limits: Limits, job: Job) -> None:
         super().__init__(1, sub_agent(agent), limits)
-        # Of sub-tasks nobody has answered for, nothing is known.
+        # Nothing is known about a sub-task before its answer.
         self._steps, self._found = np.zeros_like(self._steps), np.zeros_like(self._found)
         self.start([0], [job])
 
     def hear(self, draw: int, answer: Observation, handover: int) -> None:
-        """What came back for a sub-task. One that was cut off at its allowance took longer than there was time."""
+        """Records the answer for a sub-task. One cut off at its allowance is not done."""
         self._steps[draw] = max(answer.steps - handover, 0)
         self._found[draw] = answer.done
 
@@ -69,7 +69,7 @@ async def play_job(
             action = Action.FINISH
         next_ready = int(world.ready[0].argmax())
         if action in (Action.CREATE, Action.WAIT):
-            # The orchestrator's own step takes as long as a sub-agent's.
+            # The orchestrator's own steps take as long as a sub-agent's.
             await asyncio.sleep(step_seconds)
         if action == Action.CREATE:
             live.create_subagent(f"sub-{int(world.created[0])}")

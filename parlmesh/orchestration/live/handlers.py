@@ -1,4 +1,4 @@
-"""Handlers that sub-agents are: the frozen searcher of the simulated jobs, step by step, in real time."""
+"""Handlers for sub-agents: the frozen searcher of the simulated jobs, step by step, in real time."""
 
 import asyncio
 import math
@@ -15,17 +15,17 @@ _LONGEST_STEP_SECONDS = 60.0
 
 
 class SearchingSubAgent:
-    """Looks for the target of a numbered sub-task; every step takes `step_seconds`.
+    """Searches for the target of a numbered sub-task; every step takes `step_seconds`.
 
-    Parameters: sub_task, agent (small, medium, large), step_seconds, most_steps. The answer has steps, done and the
-    digest of the frozen weights.
+    Parameters: sub_task, agent (small, medium, large), step_seconds, most_steps. Returns steps, done and the digest of
+    the frozen weights.
     """
 
     kind = "sub_agent"
     runs_in = "loop"
 
     async def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Any) -> dict[str, Any]:
-        """One sub-task."""
+        """Does one sub-task."""
         agent = sub_agent(str(parameters.get("agent", "small")))
         number = _number(parameters, "sub_task", 0, None)
         seconds = _number(parameters, "step_seconds", 0.0, _LONGEST_STEP_SECONDS)

@@ -1,4 +1,4 @@
-"""An orchestrator of one job on a fleet: create_subagent, assign_task, wait, work, finish.
+"""Orchestrates one job on a fleet: create_subagent, assign_task, wait, work, finish.
 
 async with PARLController() as controller:
     await controller.initialize(8, actor={"plugins": ["parlmesh.orchestration.plugin:plugin"]})
@@ -9,8 +9,8 @@ async with PARLController() as controller:
     observations = await job.wait()
     result = job.finish()
 
-Every assignment is a task `JOB/stage-agent`, so `parlmesh job report JOB` tells where the time went, and a job that is
-run again under its id, with the same calls, gets the outcomes that the scheduler still has.
+Every assignment is a task `JOB/stage-agent`, so `parlmesh job report JOB` shows where the time went. Running a job
+again under its id, with the same calls, returns the outcomes that the scheduler still has.
 """
 
 import uuid
@@ -32,7 +32,7 @@ ORCHESTRATOR = "orchestrator"
 
 @dataclass(frozen=True)
 class Stage:
-    """One action of the orchestrator: its own steps, and those of each sub-agent of the group."""
+    """One action of the orchestrator: its own steps, and those of each sub-agent in the group."""
 
     main: int
     group: tuple[int, ...] = ()
@@ -40,7 +40,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class JobResult:
-    """What became of a job."""
+    """The result of a job."""
 
     job_id: str
     answer: Any
@@ -52,7 +52,7 @@ class JobResult:
 
 
 class Orchestrator:
-    """Spends a budget on a job. A call that the budget does not bear raises BudgetExceeded and changes nothing."""
+    """Spends a budget on a job. A call that exceeds the budget raises BudgetExceeded and changes nothing."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Orchestrator:
         budget: Budget | None = None,
         stage_seconds: float = 600.0,
     ) -> None:
-        """`kind` is the handler that sub-agents are; `stage_seconds` is the longest wait for a group."""
+        """`kind` is the sub-agents' handler; `stage_seconds` is the longest wait for a group."""
         self.job_id = job_id or f"job-{uuid.uuid4().hex[:12]}"
         TASK_ID.check_text(self.job_id, "the job")
         if "/" in self.job_id or len(self.job_id) > TASK_ID.most - _LONGEST_NAME - 16:
@@ -87,32 +87,32 @@ class Orchestrator:
 
     @property
     def assigned(self) -> list[str]:
-        """Sub-agents that begin when the orchestrator waits."""
+        """Sub-agents that start when the orchestrator waits."""
         return list(self._assigned)
 
     def create_subagent(self, name: str, system_prompt: str = "") -> None:
-        """One more sub-agent; a step of the orchestrator."""
+        """Adds a sub-agent; costs the orchestrator one step."""
         self._going_on()
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable() or "/" in name:
             raise InvalidInput(f"a sub-agent's name must have 1 to {_LONGEST_NAME} characters and no /, got {name!r}")
         if name in self._prompts or name == ORCHESTRATOR:
-            raise InvalidInput(f"there is a sub-agent {name!r} already; choose another name")
+            raise InvalidInput(f"sub-agent {name!r} already exists; choose another name")
         self.budget.create_in_a_stage()
         self._prompts[name] = system_prompt
         self._stages.append(Stage(1))
 
     def assign_task(self, agent: str, parameters: Mapping[str, Any]) -> None:
-        """What an idle sub-agent is to do; it begins when the orchestrator waits."""
+        """Assigns a task to an idle sub-agent, which starts when the orchestrator waits."""
         self._going_on()
         if agent not in self._prompts:
             known = ", ".join(self._prompts) or "none"
             raise InvalidInput(f"there is no sub-agent {agent!r}; there are {known}")
         if agent in self._assigned:
-            raise InvalidInput(f"sub-agent {agent!r} has a task already; wait for it first")
+            raise InvalidInput(f"sub-agent {agent!r} already has a task; wait for it first")
         self._assigned[agent] = dict(parameters)
 
     async def wait(self) -> list[Observation]:
-        """Runs the group and returns what each sub-agent answered, in the order of assignment."""
+        """Runs the group and returns each sub-agent's answer, in the order of assignment."""
         self._going_on()
         if not self._assigned:
             raise FailedPrecondition("nothing is assigned; call assign_task first", reason="NOTHING_ASSIGNED")
@@ -124,7 +124,7 @@ class Orchestrator:
         return found
 
     async def work(self, parameters: Mapping[str, Any]) -> Observation:
-        """Does a sub-task itself: nobody works beside it, and it needs no hand-over."""
+        """Does a sub-task itself: nothing runs in parallel, and there is no hand-over."""
         self._going_on()
         most = self._allowance(0, 1)
         request = self._request(ORCHESTRATOR, parameters, most)
@@ -133,7 +133,7 @@ class Orchestrator:
         return found
 
     def finish(self, answer: Any = None) -> JobResult:
-        """The end; later calls are refused."""
+        """Ends the job; later calls are refused."""
         self._going_on()
         self._result = JobResult(
             self.job_id,
@@ -146,11 +146,11 @@ class Orchestrator:
         return self._result
 
     def _allowance(self, main: int, group: int) -> int:
-        """Steps that each of a group may take, so that the budget holds whatever they answer."""
+        """Most steps for each sub-agent in a group, so that no answers can exceed the budget."""
         left = self.budget.left
         most = int(min(left["critical_steps"] - main, (left["coordinated_steps"] - main) // group))
         if most < 1:
-            # Says by name what is used up.
+            # Raises BudgetExceeded with the name of the limit.
             self.budget.check_stage(main, [1.0] * group)
         return most
 
@@ -177,4 +177,4 @@ class Orchestrator:
         if self._result is not None:
             raise FailedPrecondition(f"job {self.job_id} is finished", reason="FINISHED")
         if self._waiting:
-            raise FailedPrecondition(f"job {self.job_id} waits for a group; one call at a time", reason="WAITING")
+            raise FailedPrecondition(f"job {self.job_id} waits for a group; make one call at a time", reason="WAITING")

@@ -1,4 +1,4 @@
-"""What a sub-agent answered, checked: it is a stranger, and its bad answer costs its own sub-task alone."""
+"""Validates sub-agents' answers. They are not trusted: a bad answer only fails its own sub-task."""
 
 import math
 from collections.abc import Mapping
@@ -17,19 +17,19 @@ class Observation:
     agent: str
     task_id: str
     done: bool
-    """Whether the sub-agent says that it did what it was asked for."""
+    """Whether the sub-agent reports success."""
     steps: int
-    """What it cost; at most what was allowed."""
+    """Steps it took; at most the allowance."""
     value: Mapping[str, Any]
-    """Its answer; empty when there is none."""
+    """Its answer; empty without one."""
     error: str = ""
-    """Why there is none, in a sentence."""
+    """Why there is no answer, in a sentence."""
 
 
 def observation_of(agent: str, outcome: Outcome, most_steps: int) -> Observation:
-    """A task without a `steps` in its answer is one step; without a `done` it is done when the task succeeded.
+    """The observation for an outcome. `steps` defaults to 1, and `done` to True for a task that succeeded.
 
-    Numbers that cannot be true are refused: the sub-task then counts as failed, and as costly as was allowed.
+    Impossible values are refused: the sub-task then counts as failed and costs its whole allowance.
     """
     if not outcome.ok or outcome.value is None:
         return Observation(agent, outcome.task_id, False, min(1, most_steps), {}, str(outcome.error))

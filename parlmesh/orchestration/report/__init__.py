@@ -1,1 +1,1 @@
-"""Where the time of a job went, from the scheduler's own trace."""
+"""Where a job's time went, from the scheduler's trace."""

@@ -1,4 +1,4 @@
-"""The chain that set the time of a job: walked back from its end, every moment belongs to exactly one part."""
+"""The chain that determined a job's duration. Traced back from the end, it assigns every moment to exactly one part."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PARTS: dict[Part, str] = {
 
 @dataclass(frozen=True)
 class Segment:
-    """A stretch of time, and the task that it went to."""
+    """A period of time, and its task."""
 
     part: Part
     task_id: str
@@ -42,7 +42,7 @@ def chain_of(job: JobTrace, edges: Mapping[str, list[str]]) -> list[Segment]:
         parents = [parent for parent in edges[name] if job.tasks[parent].end <= until]
         before = max(parents, key=lambda each: job.tasks[each].end, default="")
         seen = job.tasks[before].end if before else job.start
-        # Whoever submits sees an end first, so what came before the submit was not the scheduler's time.
+        # The submitter sees the parent's end first, so time before the submit is not the scheduler's.
         submit = min(max(attempt.submit, seen), start)
         segments += reversed(_waits(job, name, submit, start))
         seen = min(seen, submit)
@@ -54,7 +54,7 @@ def chain_of(job: JobTrace, edges: Mapping[str, list[str]]) -> list[Segment]:
 
 
 def _waits(job: JobTrace, name: str, start: float, end: float) -> list[Segment]:
-    """The time before an attempt: earlier attempts of the task, and waits for a slot between them."""
+    """The time before an attempt: earlier attempts of the task, and the waits for a slot between them."""
     found: list[Segment] = []
     for attempt in sorted((each for each in job.retried if each.task_id == name), key=lambda each: each.start):
         first, last = max(attempt.start, start), min(attempt.end, end)

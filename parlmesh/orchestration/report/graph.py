@@ -1,4 +1,4 @@
-"""Who had to wait for whom: dependencies that were declared, and those that show in when tasks were submitted."""
+"""Which tasks waited for which: declared dependencies, and those inferred from submit times."""
 
 from collections.abc import Mapping
 
@@ -6,9 +6,9 @@ from .trace import JobTrace
 
 
 def edges_of(job: JobTrace) -> dict[str, list[str]]:
-    """For each task those that it waited for.
+    """The tasks that each task waited for.
 
-    A task that was submitted after others had ended follows the last of them: whoever submitted it had seen that one.
+    A task submitted after others had ended depends on the last of them: the submitter may have waited for it.
     """
     ends = sorted((attempt.end, name) for name, attempt in job.tasks.items())
     found: dict[str, list[str]] = {}
@@ -42,7 +42,7 @@ def in_order(edges: Mapping[str, list[str]]) -> list[str]:
 
 
 def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) -> tuple[float, list[str]]:
-    """The time that no number of workers can go below, and the tasks that make it."""
+    """The lower bound on the duration for any number of workers, and the tasks that determine it."""
     best: dict[str, tuple[float, str]] = {}
     for name in in_order(edges):
         before, parent = max(((best[each][0], each) for each in edges[name]), default=(0.0, ""))
@@ -58,9 +58,9 @@ def longest_chain(edges: Mapping[str, list[str]], seconds: Mapping[str, float]) 
 def with_workers(
     edges: Mapping[str, list[str]], seconds: Mapping[str, float], delays: Mapping[str, float], workers: int
 ) -> float:
-    """How long the job takes on so many slots when whatever is ready starts at once, in the given order.
+    """The job's duration on this many slots when ready tasks start at once, in the given order.
 
-    `delays` is what passed between the last parent's end and the moment a task could start, however many slots.
+    `delays` is the time from the last parent's end until a task could start, regardless of slots.
     """
     children: dict[str, list[str]] = {name: [] for name in edges}
     waits = {name: len(set(parents)) for name, parents in edges.items()}

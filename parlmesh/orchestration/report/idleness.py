@@ -1,4 +1,4 @@
-"""Where slots idled while a job ran, and why: moments between events, each counted once for every idle slot."""
+"""Why slots idled while a job ran: each interval between events counts once per idle slot."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ CAUSES = (WORKING, OTHERS, NOT_PLACED, DEPENDENCIES, NOTHING)
 
 @dataclass(frozen=True)
 class Idleness:
-    """Slot-seconds by cause; the worst stretch without full use, and whom it waited for."""
+    """Slot-seconds by cause, and the longest wait for dependencies."""
 
     slot_seconds: Mapping[str, float]
     longest_wait: float
-    """The longest stretch in which a slot idled for dependencies."""
+    """The longest period in which a slot idled for dependencies."""
     waited_for: str
     """The task that ended it."""
 
 
 def idleness_of(job: JobTrace, edges: Mapping[str, list[str]], slots: int) -> Idleness:
-    """Of so many slots, from the first submit to the last end."""
+    """Idleness of `slots` slots, from the first submit to the last end."""
     start, end = job.start, job.end
     others = [each for each in job.others if each.end > start and each.start < end]
     ready = {
@@ -55,7 +55,7 @@ def idleness_of(job: JobTrace, edges: Mapping[str, list[str]], slots: int) -> Id
 
 
 def _edges(job: JobTrace, others: list[Attempt], ready: Mapping[str, float], start: float, end: float) -> list[float]:
-    """Moments at which something changes."""
+    """Times at which something changes."""
     found = [*ready.values()]
     for attempt in (*job.tasks.values(), *job.retried, *others):
         found += [attempt.submit, attempt.start, attempt.end]

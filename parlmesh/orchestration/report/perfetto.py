@@ -1,4 +1,4 @@
-"""A job as a file for Perfetto: its attempts by actor, and the chain that set the time as a track of its own."""
+"""A job as a Perfetto file: its attempts by actor, and its critical chain as a separate track."""
 
 import json
 from typing import Any

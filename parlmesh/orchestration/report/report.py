@@ -11,38 +11,38 @@ from .trace import SUCCEEDED, Attempt, JobTrace, job_in
 
 @dataclass(frozen=True)
 class Report:
-    """Seconds, unless the name says otherwise."""
+    """In seconds, unless the name says otherwise."""
 
     job: str
     tasks: int
     failed: int
     retried: int
     unknown: int
-    """Dependencies that the trace does not have any more."""
+    """Dependencies that are no longer in the trace."""
     slots: int
     wall: float
     work: float
-    """What all attempts ran, together."""
+    """Total running time of all attempts."""
     critical_path: float
-    """The longest chain of tasks that had to follow each other: no number of workers is faster."""
+    """The longest chain of dependent tasks: no number of workers is faster."""
     critical_tasks: tuple[str, ...]
     critical_steps: int
-    """Tasks of the chain that set the time."""
+    """Number of tasks in the chain that determined the duration."""
     achieved_parallelism: float
     possible_parallelism: float
     most_at_once: int
     chain: tuple[Segment, ...]
     parts: Mapping[Part, float]
-    """Of the chain; they add up to the wall-clock time."""
+    """Parts of the chain; they add up to the wall-clock time."""
     idleness: Idleness
     estimated: float
-    """What the same tasks take on as many slots in a schedule without delays of its own."""
+    """Duration of the same tasks on the same slots if the scheduler added no delays."""
     with_one_more: float
     """The same with one more slot."""
 
 
 def report_of(attempts: Sequence[Attempt], job: str, slots: int) -> Report:
-    """The report of a job from a trace; `slots` is how many the fleet has."""
+    """The report of a job from a trace; `slots` is the fleet's number of slots."""
     found = job_in(attempts, job)
     edges = edges_of(found)
     seconds = {name: attempt.seconds for name, attempt in found.tasks.items()}
@@ -80,7 +80,7 @@ def report_of(attempts: Sequence[Attempt], job: str, slots: int) -> Report:
 
 
 def _delays(job: JobTrace, edges: Mapping[str, list[str]]) -> dict[str, float]:
-    """From the last parent's end, or the job's start, to the submit: the submitter's time, whatever the fleet."""
+    """Time from the last parent's end, or the job's start, to the submit: the submitter's own time."""
     return {
         name: max(0.0, attempt.submit - max([job.start, *(job.tasks[parent].end for parent in edges[name])]))
         for name, attempt in job.tasks.items()

@@ -1,4 +1,4 @@
-"""A report as lines for people, and what made the difference between two."""
+"""A report as readable lines, and the difference between two reports."""
 
 from .critical_path import PARTS, Part
 from .idleness import CAUSES
@@ -50,12 +50,12 @@ def _of_the_first(report: Report) -> str:
 def _one_more(report: Report) -> str:
     saved = report.estimated - report.with_one_more
     if saved <= 0.005 * max(report.estimated, 1e-9):
-        return "one more worker would have given nothing"
+        return "one more worker would have saved nothing"
     return f"one more worker would have saved {saved / report.estimated:.0%}, about {_seconds(saved)}"
 
 
 def comparison_of(first: Report, second: Report) -> list[str]:
-    """What made the difference, the largest part first."""
+    """A table of both reports, and the main cause of the difference."""
     difference = second.wall - first.wall
     ratio = max(first.wall, second.wall) / max(min(first.wall, second.wall), 1e-9)
     slower = second if difference >= 0 else first
@@ -81,8 +81,8 @@ def comparison_of(first: Report, second: Report) -> list[str]:
 
 def _cause(first: Report, second: Report, difference: float) -> str:
     if abs(difference) <= 0.01 * max(first.wall, second.wall):
-        return "no difference worth a cause"
-    # Of the parts that moved in the direction of the whole, the one that moved most.
+        return "no significant difference"
+    # The part that changed most in the direction of the total.
     changes: dict[Part, float] = {part: (second.parts[part] - first.parts[part]) for part in PARTS}
     part = max(changes, key=lambda each: changes[each] * (1 if difference > 0 else -1))
     said = f"{difference:+.3f} s in all, most of it {PARTS[part]} on the chain ({changes[part]:+.3f} s)"

@@ -1,4 +1,4 @@
-"""A job's attempts, read from the scheduler's trace. A job is the tasks JOB/…, and all that they depend on."""
+"""A job's attempts, read from the scheduler's trace. A job is the tasks JOB/… and everything they depend on."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -61,14 +61,14 @@ def _attempt(event: Mapping[str, Any], names: Mapping[int, str]) -> Attempt:
 
 @dataclass(frozen=True)
 class JobTrace:
-    """The last attempt of every task of a job, those before them, and what others did meanwhile."""
+    """The last attempt of every task of a job, earlier attempts, and other jobs' attempts."""
 
     job: str
     tasks: Mapping[str, Attempt]
     retried: Sequence[Attempt]
     others: Sequence[Attempt]
     unknown: frozenset[str]
-    """Named as dependencies and not in the trace: ended too long ago, or of a part that was left out."""
+    """Dependencies that are not in the trace: they ended too long ago, or their part was left out."""
 
     @property
     def start(self) -> float:
@@ -82,7 +82,7 @@ class JobTrace:
 
 
 def job_in(attempts: Sequence[Attempt], job: str) -> JobTrace:
-    """A job's part of a trace; NotFound when there is none."""
+    """A job's part of a trace; raises NotFound if there is none."""
     finals = {attempt.task_id: attempt for attempt in attempts if attempt.state != RETRIED}
     members = {name for name in finals if name == job or name.startswith(f"{job}/")}
     if not members:

@@ -1,1 +1,1 @@
-"""Training an orchestrator on the fleet: the algorithm `parl`, its prior, and the comparison of its variants."""
+"""Trains an orchestrator: the algorithm `parl`, its prior, and the comparison of variants."""

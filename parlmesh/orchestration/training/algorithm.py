@@ -1,7 +1,7 @@
-"""The algorithm `parl`: PPO whose reward is the orchestrator's, with auxiliary terms that fade as training goes on.
+"""The algorithm `parl`: PPO with an orchestrator's reward, whose auxiliary terms fade during training.
 
-Environments give r_perf. What the auxiliary terms need (sub-agents created, sub-tasks assigned and completed) stands in
-the last observation of an episode, so that they are added here, where the progress of the training is known.
+Environments give r_perf. The last observation of an episode contains the inputs of the auxiliary terms (sub-agents
+created, sub-tasks assigned and completed), which are added here, where the training's progress is known.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ _RESOLUTION = 1_000_000
 
 
 class ParlTrainer(PpoTrainer):
-    """PPO on the sum of r_perf and of what is left of the auxiliary terms."""
+    """PPO on r_perf plus the annealed auxiliary terms."""
 
     def __init__(
         self, policy: PolicySpec, environment: EnvironmentSpec, settings: Mapping[str, Any], rng: np.random.Generator
@@ -41,7 +41,7 @@ class ParlTrainer(PpoTrainer):
                 f" observations end with {', '.join(ENDS)}; got the shape {shape}"
             )
         if config.prior.updates and environment.observation_shape != (len(FIELDS),):
-            raise ConfigError("prior.updates must be 0: there are examples for parlmesh/Orchestration-v0 alone")
+            raise ConfigError("prior.updates must be 0: only parlmesh/Orchestration-v0 has examples to clone")
         model = model_for(policy, config.ppo, rng)
         if config.prior.updates:
             clone_single_agent(model, config.prior, rng, assigning=config.assigning)
@@ -49,14 +49,14 @@ class ParlTrainer(PpoTrainer):
         self._terms = Terms(config.reward)
 
     def update(self, fragments: Sequence[Fragment], progress: float) -> Update:
-        """As PPO's, on the orchestrator's reward."""
+        """PPO's update, on the orchestrator's reward."""
         rewarded, about = self._terms.add(fragments, progress)
         update = super().update(rewarded, progress)
         return Update(update.steps, {**update.metrics, **about}, applied=update.applied)
 
 
 class Terms:
-    """The reward of whole episodes, and what there is to say about them."""
+    """The reward of whole episodes, and their metrics."""
 
     def __init__(self, config: RewardConfig) -> None:
         self._config = config
@@ -69,7 +69,7 @@ class Terms:
         )
 
     def add(self, fragments: Sequence[Fragment], progress: float) -> tuple[list[Fragment], dict[str, float]]:
-        """The same fragments with the orchestrator's reward where an episode ended."""
+        """The fragments with the orchestrator's reward at the end of each episode, and the metrics."""
         step = progress / self._config.anneal_share * _RESOLUTION
         lambdas = {
             "orchestration/lambda1": self.reward.anneal_lambda1(step),
@@ -120,7 +120,7 @@ def _about(last: Array) -> dict[str, float]:
 
 
 def settings_of(kind: type[Any], settings: Mapping[str, Any]) -> Any:
-    """`training.custom` as its configuration; targets that are left to the trainer bear any lag."""
+    """The configuration from `training.custom`; automatic targets become vtrace, which tolerates any lag."""
     assert issubclass(kind, Config)
     try:
         config = kind.model_validate(dict(settings))
@@ -133,7 +133,7 @@ def settings_of(kind: type[Any], settings: Mapping[str, Any]) -> Any:
 
 
 def model_for(policy: PolicySpec, config: PpoConfig, rng: np.random.Generator) -> Model:
-    """numpy for perceptrons, torch for everything else."""
+    """A numpy model for perceptrons, a torch model for everything else."""
     if policy.network == "mlp":
         return DenseModel(policy, config, rng)
     from parlmesh.training.torch_model import TorchModel
@@ -142,7 +142,7 @@ def model_for(policy: PolicySpec, config: PpoConfig, rng: np.random.Generator) -
 
 
 def _first(error: ValueError) -> str:
-    """The first complaint of a validation, in a line."""
+    """The first validation error, in one line."""
     errors: list[dict[str, Any]] = getattr(error, "errors", list)()
     if not errors:
         return str(error)

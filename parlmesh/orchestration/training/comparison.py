@@ -1,4 +1,4 @@
-"""Trainings side by side: what their runs' folders say, how their policies do on held-out jobs, and a picture."""
+"""Compares trainings: curves from their runs' folders, scores of their policies on held-out jobs, and a plot."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from .variants import Variant
 
 CURVES = ("critical_steps", "success", "sub_agents", "finish_rate", "lambda1", "lambda2")
 _PREFIX = "orchestration/"
-# A point of a picture is the mean of so many updates.
+# Each plotted point is the mean of this many updates.
 _SMOOTHED = 5
 
 
@@ -31,11 +31,11 @@ class Compared:
 
 
 def read_run(folder: Path, variant: Variant, seed: int) -> Compared:
-    """A run that `parlmesh up` has made."""
+    """Reads a run made by `parlmesh up`."""
     policy, metrics = folder / "policy.safetensors", folder / "metrics.jsonl"
     for file in (policy, metrics):
         if not file.is_file():
-            raise NotFound(f"{folder} has no {file.name}; it is no run that has ended")
+            raise NotFound(f"{folder} has no {file.name}; it is not a finished run")
     assigning = variant.environment.get("assigning", "separate")
     scores = evaluate_policy(load_policy(policy.read_bytes()), assigning=assigning)
     return Compared(variant.name, seed, read_curves(metrics), scores)
@@ -47,7 +47,7 @@ def read_curves(metrics: Path) -> dict[str, tuple[list[float], list[float]]]:
         try:
             point = json.loads(line)
         except (ValueError, RecursionError):
-            # Cut off by a kill: the others are a curve all the same.
+            # Cut off by a kill; the other lines still make a curve.
             continue
         if not isinstance(point, dict) or not isinstance(point.get("step"), (int, float)):
             continue
@@ -59,7 +59,7 @@ def read_curves(metrics: Path) -> dict[str, tuple[list[float], list[float]]]:
 
 
 def rows_of(runs: Sequence[Compared], family: str, single: Score) -> Iterator[list[str]]:
-    """A line for each variant: medians over its seeds, and the worst speed-up."""
+    """One row per variant: medians over its seeds, and the worst speed-up."""
     for name in dict.fromkeys(run.name for run in runs):
         scores = [run.scores[family] for run in runs if run.name == name]
         speeds = [score.work_per_step / single.work_per_step for score in scores]
@@ -74,7 +74,7 @@ def rows_of(runs: Sequence[Compared], family: str, single: Score) -> Iterator[li
 
 
 _SHOWN = ("success", "coverage", "critical_steps", "sub_agents", "finish_rate", "own")
-# Those with a question mark are left out where the screen is narrow.
+# Columns with a question mark are left out on a narrow screen.
 COLUMNS = [
     *("variant", ">seeds", ">speed-up", ">worst", ">success", ">coverage?"),
     *(">critical steps", ">sub-agents", ">finish rate?", ">own?"),
@@ -82,7 +82,7 @@ COLUMNS = [
 
 
 def settings_of(variant: Variant) -> list[str]:
-    """What `parlmesh up --set` is told for a variant."""
+    """The `parlmesh up --set` arguments for a variant."""
     custom = _flat("training.custom", variant.custom)
     return [*custom, *_flat("training.environment.kwargs", variant.environment)]
 
@@ -96,7 +96,7 @@ def _flat(prefix: str, settings: Mapping[str, Any]) -> list[str]:
 
 
 def draw(runs: Sequence[Compared], picture: Path) -> None:
-    """Curves over training, a line for each variant and the range of its seeds, with the weights beside them."""
+    """Plots curves over training: one line per variant with the range over its seeds, including both weights."""
     # Slow to import and needed only here.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

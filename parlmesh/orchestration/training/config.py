@@ -18,23 +18,23 @@ class RewardConfig(Config):
     anneal_share: float = Field(default=0.6, gt=0.0, le=1.0)
     """Share of the step budget after which both weights are 0."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """How they fall; constant = never."""
+    """How the weights fall; constant = never."""
     form: Literal["report", "blog"] = "report"
     """Three terms as in the report, or two as in the blog."""
     only_where_wide: bool = True
-    """Pay the auxiliary terms for jobs alone that had more than one sub-task to work on at once: a chain has nothing to
-    parallelise, and an orchestrator that is paid for sub-agents there forgets how to work itself."""
+    """Pay the auxiliary terms only for jobs that had several sub-tasks ready at once. A chain has nothing to
+    parallelise, and an orchestrator that is paid for sub-agents there unlearns to work itself."""
     cap: int = Field(default=50, ge=1, le=1_000)
-    """Sub-agents at which r_parallel is 1; more earn nothing more."""
+    """Sub-agents at which r_parallel reaches 1; more earn nothing."""
 
 
 class PriorConfig(Config):
-    """Behaviour cloning of a single agent before training begins."""
+    """Behaviour cloning of a single agent before training starts."""
 
     updates: int = Field(default=0, ge=0, le=100_000)
     """Gradient steps; 0 = none, the policy starts at random."""
     randomness: float = Field(default=0.1, ge=0.0, le=1.0)
-    """Share of random actions in what is cloned."""
+    """Share of random actions in the cloned behaviour."""
 
 
 class ParlConfig(Config):
@@ -45,4 +45,4 @@ class ParlConfig(Config):
     ppo: PpoConfig = PpoConfig()
     """As `training.ppo`; targets auto = vtrace, which without lag is the same as gae."""
     assigning: Literal["separate", "automatic"] = "separate"
-    """Of the environment; a prior is cloned from it."""
+    """The environment's `assigning`; the prior is cloned from it."""

@@ -1,4 +1,4 @@
-"""How well an orchestrator works, by family of jobs: the same jobs for a policy and for every reference."""
+"""Evaluates orchestrators by family of jobs: policies and references get the same jobs."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -28,7 +28,7 @@ class Score:
     critical_steps: float
     sub_agents: float
     finish_rate: float
-    """Of sub-tasks that were assigned, how many came back done."""
+    """Share of assigned sub-tasks that were completed."""
     work_per_step: float
     """Sub-tasks done per critical step."""
     own: float
@@ -49,7 +49,7 @@ def score(
     assigning: Literal["separate", "automatic"] = "separate",
     agent: str = "small",
 ) -> Score:
-    """Plays `jobs` jobs of a family, the same ones for the same seed."""
+    """Plays `jobs` jobs of a family; the same seed gives the same jobs."""
     world = Simulation(jobs, sub_agent(agent), limits or Limits(), assigning)
     world.start(np.arange(jobs), jobs_of(family, split, jobs, seed))
     for _ in range(_MOST_ACTIONS):
@@ -70,13 +70,13 @@ def score(
 
 
 def jobs_of(family: str, split: Split, count: int, seed: int) -> list[Job]:
-    """The jobs by which everything of this seed is judged."""
+    """The evaluation jobs of this seed."""
     rng = np.random.default_rng((seed, len(family)))
     return [draw_job([family], split, rng) for _ in range(count)]
 
 
 def by_policy(policy: Policy, rng: np.random.Generator | None = None) -> Chooses:
-    """The policy's likeliest actions, or draws where there is a generator."""
+    """The policy's most likely actions, or sampled ones if given a generator."""
 
     def choose(world: Simulation) -> Array:
         seen, mask = observe(world), world.mask()
@@ -96,7 +96,7 @@ def evaluate_policy(
     assigning: Literal["separate", "automatic"] = "separate",
     sampled: bool = True,
 ) -> dict[str, Score]:
-    """By family. Sampled play is what was trained; greedy play of a policy that is still unsure may never finish."""
+    """Scores by family. Training used sampled actions; greedy actions of an uncertain policy may never finish."""
     found = {}
     for name, family in FAMILIES.items():
         if split == "train" and family.train is None:
@@ -115,7 +115,7 @@ REFERENCES: Mapping[str, tuple[Chooses, Limits]] = {
 
 
 def evaluate_references(split: Split = "held_out", jobs: int = 200, seed: int = 0) -> dict[str, dict[str, Score]]:
-    """Every reference on the jobs that policies are judged by."""
+    """Scores of every reference on the policies' evaluation jobs."""
     names = [name for name, family in FAMILIES.items() if split == "held_out" or family.train is not None]
     return {
         title: {name: score(choose, name, split=split, jobs=jobs, seed=seed, limits=limits) for name in names}
@@ -129,7 +129,7 @@ def oracle_steps(family: str, split: Split = "held_out", jobs: int = 50, seed: i
 
 
 def table_of(scores: Mapping[str, Score]) -> str:
-    """Lines for people."""
+    """The scores as a text table."""
     lines = [f"{'':26}{''.join(f'{name:>15}' for name in Score.__dataclass_fields__)}"]
     lines += [_line(name, asdict(found).values()) for name, found in scores.items()]
     return "\n".join(lines)

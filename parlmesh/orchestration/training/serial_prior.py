@@ -1,4 +1,4 @@
-"""An honest serial prior: a policy that was taught, by examples, to do everything itself, with some random actions."""
+"""The serial prior: a policy trained on examples to do everything itself, with some random actions."""
 
 from typing import Literal
 
@@ -20,10 +20,10 @@ _LEARNING_RATE = 1e-3
 def clone_single_agent(
     model: Model, config: PriorConfig, rng: np.random.Generator, *, assigning: Literal["separate", "automatic"]
 ) -> None:
-    """Gradient steps towards the actions of a single agent.
+    """Takes gradient steps towards a single agent's actions.
 
-    With an advantage of 1 everywhere, and the present policy as the one that acted, the gradient of PPO's loss is that
-    of the examples' log-likelihood; values are left as they are.
+    With an advantage of 1 everywhere and the current policy as the behaviour policy, the gradient of PPO's loss is that
+    of the examples' log-likelihood; values stay unchanged.
     """
     features, masks, actions = _examples(config.randomness, rng, assigning)
     steps = Steps(learning_rate=_LEARNING_RATE, clip=1e6, entropy_coefficient=0.0)
@@ -36,7 +36,7 @@ def clone_single_agent(
 
 
 def _column(batch: Minibatch) -> Minibatch:
-    """The same steps as one environment's: [B, 1, ...]."""
+    """The same steps as if from one environment: [B, 1, ...]."""
     assert batch.masks is not None
     return Minibatch(
         batch.features[:, None],
@@ -51,7 +51,7 @@ def _column(batch: Minibatch) -> Minibatch:
 def _examples(
     randomness: float, rng: np.random.Generator, assigning: Literal["separate", "automatic"]
 ) -> tuple[Array, Array, Array]:
-    """Observations, masks and actions of a single agent that acts at random now and then."""
+    """Observations, masks and actions of a single agent with occasional random actions."""
     jobs = OrchestrationJobs(_JOBS, assigning=assigning)
     seen, _ = jobs.reset(seed=int(rng.integers(2**31)))
     rows: list[tuple[Array, Array, Array]] = []

@@ -1,4 +1,4 @@
-"""A training in this process, with the collector and the trainer that a fleet uses: for comparisons of many seeds."""
+"""Trains in this process with a fleet's collector and trainer, for comparing many seeds."""
 
 import time
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ class Trained:
 
 
 def train_here(variant: Variant, settings: Mapping[str, Any], seed: int, steps: int) -> Trained:
-    """Trains a variant of `settings`, a preset's `training` section, for so many environment steps."""
+    """Trains a variant of `settings`, a preset's `training` section, for `steps` environment steps."""
     load_plugins([PLUGIN])
     environment = {"id": NAME, "kwargs": dict(variant.environment)}
     spec = environment_spec(environment)
@@ -51,7 +51,7 @@ def train_here(variant: Variant, settings: Mapping[str, Any], seed: int, steps: 
 
 
 def merged(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings with changes, section by section."""
+    """The settings with the changes applied, section by section."""
     found = dict(settings)
     for name, value in changes.items():
         nested = isinstance(value, Mapping) and isinstance(found.get(name), Mapping)

@@ -1,4 +1,4 @@
-"""Trainings worth comparing: the settings of `training.custom` and of the environment by which each differs."""
+"""Variants of a training to compare, as changes to `training.custom` and the environment."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from parlmesh.errors import InvalidInput
 
 @dataclass(frozen=True)
 class Variant:
-    """A training by what is different about it."""
+    """A training, described by its changes."""
 
     name: str
     about: str
@@ -61,7 +61,7 @@ COMPARED = ("annealed", "r_perf only", "no r_parallel", "no r_finish", "never an
 
 
 def variant_named(name: str, prior_updates: int = 0) -> Variant:
-    """By its name, beginning with a serial prior of so many gradient steps."""
+    """The variant of that name, starting with a serial prior of `prior_updates` gradient steps."""
     if name not in VARIANTS:
         raise InvalidInput(f"variant must be one of {', '.join(VARIANTS)}, got {name!r}")
     found = VARIANTS[name]

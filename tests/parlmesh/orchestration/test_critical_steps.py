@@ -80,7 +80,7 @@ def test_a_budget_is_never_exceeded_and_a_refused_stage_costs_nothing(stages: li
 def test_the_hundred_and_first_sub_agent_is_refused() -> None:
     budget = Budget()
     budget.create(100)
-    with pytest.raises(BudgetExceeded, match="sub_agents: 100 are spent and 1 more are above 100"):
+    with pytest.raises(BudgetExceeded, match="sub_agents: 100 spent plus 1 more exceeds the limit 100"):
         budget.create()
     assert budget.left["sub_agents"] == 0
 

@@ -102,5 +102,5 @@ def test_a_model_of_a_folder_takes_the_tiny_ones_place(spec, tmp_path, monkeypat
     assert network.model.config.n_embd == 8
     assert network(torch.zeros(2, spec.observation_shape[0]))[0].shape == (2, spec.action.outputs)
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "nowhere"))
-    with pytest.raises(ConfigError, match="which is no folder"):
+    with pytest.raises(ConfigError, match="which is not a folder"):
         CausalPolicy(PolicySpec.for_environment(spec, network="causal_lm", hidden=(16,)))

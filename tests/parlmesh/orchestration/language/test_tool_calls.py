@@ -28,9 +28,9 @@ def test_a_call_is_found_in_the_text_around_it():
         ('{"name": 3}', "with a name"),
         ('{"name": "rm"}', "there is no tool 'rm'"),
         ('{"name": "assign_task", "arguments": {"agent": "a"}}', "assign_task takes agent, prompt; got agent"),
-        ('{"name": "assign_task", "arguments": {"agent": "a", "prompt": 3}}', "must be a JSON object of texts"),
+        ('{"name": "assign_task", "arguments": {"agent": "a", "prompt": 3}}', "must be a JSON object of strings"),
         ('{"name": "wait", "arguments": {"for": "ever"}}', "wait takes no arguments; got for"),
-        ('{"name": "wait", "arguments": null}', "must be a JSON object of texts"),
+        ('{"name": "wait", "arguments": null}', "must be a JSON object of strings"),
         ("x" * 30_000, "at most 20000 characters"),
     ],
 )

@@ -127,7 +127,7 @@ async def test_calls_out_of_turn_are_refused_by_name(controller):
         Orchestrator(controller, job_id="a/b")
     job.create_subagent("x")
     job.assign_task("x", {"sub_task": 1, "step_seconds": 0.02})
-    with pytest.raises(InvalidInput, match="has a task already"):
+    with pytest.raises(InvalidInput, match="already has a task"):
         job.assign_task("x", {})
     waiting = asyncio.ensure_future(job.wait())
     await asyncio.sleep(0)

@@ -17,7 +17,7 @@ def test_a_variant_is_told_in_settings_of_up():
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(NotFound, match="it is no run that has ended"):
+    with pytest.raises(NotFound, match="it is not a finished run"):
         read_run(tmp_path, VARIANTS["annealed"], 0)
 
 
