@@ -1,1 +1,1 @@
-"""Federated rounds as arithmetic: what updates are worth, how they are joined, hidden and packed. No I/O."""
+"""The arithmetic of federated rounds: weighting, aggregating, masking and compressing updates. No I/O."""

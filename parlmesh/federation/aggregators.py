@@ -1,7 +1,7 @@
-"""How the updates of a round become one: a rule gives the function from a block [n, b] of them to the joint one [b].
+"""Aggregates the updates of a round: a rule returns the function from a block [n, b] of updates to one [b].
 
-Sums run in float64 and in the order of the rows, which is that of node ids: the same updates give the same bits,
-whatever the order in which they came and however often a round is resumed.
+Sums run in float64 and in the order of the rows, which is by node id: the same updates give the same bits, regardless
+of their order of arrival and of how often a round is resumed.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ Combination: TypeAlias = Callable[[Array], Array]
 
 _WEISZFELD_STEPS = 100
 _WEISZFELD_CHANGE = 1e-10
-# Keeps a point that the median falls on from dividing by zero (Pillutla et al. 2022, arXiv:1912.13445).
+# Avoids division by zero when the median falls on an update (Pillutla et al. 2022, arXiv:1912.13445).
 _SMOOTHING = 1e-6
 _FARTHEST = 1e6
 
@@ -30,23 +30,23 @@ def mean(weights: Sequence[float]) -> Combination:
 
 
 def scaled_mean(weights: Sequence[float], scales: Sequence[float]) -> Combination:
-    """The mean of updates that are multiplied by a scale each."""
+    """The mean of updates, each multiplied by its scale."""
     return weighted_sum(shares(weights) * np.asarray(scales, np.float64))
 
 
 def clipped_mean(weights: Sequence[float], norms: Sequence[float], limit: float = 0.0) -> Combination:
-    """The mean of updates shortened to `limit`; 0 = the middle one of their norms."""
+    """The mean of updates clipped to norm `limit`; 0 = the median of their norms."""
     bound = limit or middle(norms)
     return weighted_sum(shares(weights) * clip_factors(norms, bound))
 
 
 def median() -> Combination:
-    """Each number's median, whatever the weights."""
+    """The coordinate-wise median, regardless of weights."""
     return lambda block: np.asarray(np.median(block.astype(np.float64), axis=0))
 
 
 def trimmed_mean(count: int, trim: int) -> Combination:
-    """Each number's mean without its `trim` smallest and largest (Yin et al. 2018, arXiv:1803.01498)."""
+    """The coordinate-wise mean without the `trim` smallest and largest values (Yin et al. 2018, arXiv:1803.01498)."""
     check_trim(count, trim)
 
     def combine(block: Array) -> Array:
@@ -67,19 +67,19 @@ def krum(updates: Updates, liars: int, chosen: int = 1) -> Combination:
 
 
 def geometric_median(updates: Updates, weights: Sequence[float]) -> Combination:
-    """The point with the smallest weighted sum of distances, by Weiszfeld's steps.
+    """The point with the smallest weighted sum of distances, by Weiszfeld's algorithm.
 
-    Every step stays a mixture z = Σ aₖ Δₖ, and |Δₖ − z|² follows from inner products: the updates are read once. All
-    is seen from the update with the smallest such sum, and measured by the distance from it within which half of the
-    weight lies: less than half of it can move neither, however far away it is. What is extremely far is drawn nearer
-    on its line of sight, which leaves its pull as it is but keeps it from drowning the distances between the others.
+    Every iterate is a mixture z = Σ aₖ Δₖ, and |Δₖ − z|² follows from inner products, so the updates are read once. The
+    origin is the update with the smallest such sum, and the unit is the distance from it within which half of the
+    weight lies: less than half of the weight can move neither. Extremely distant updates are moved closer along their
+    line of sight, which keeps their pull but stops them from drowning the distances between the others.
     """
     products, given = gram(updates), shares(weights)
     apart = np.sqrt(squared_distances(products))
     centre = int(np.argmin(apart @ given))
     scale = _half_within(apart[centre], given)
     if scale == 0.0:
-        # Half of the weight lies in one point, which then is a median.
+        # Half of the weight lies in one point, which is therefore a median.
         return weighted_sum(np.eye(updates.count)[centre])
     nearer = np.minimum(1.0, _FARTHEST * scale / np.maximum(apart[centre], 1e-300))
     seen = products - products[:, [centre]] - products[[centre], :] + products[centre, centre]
@@ -113,7 +113,7 @@ def weighted_sum(coefficients: Array) -> Combination:
     def combine(block: Array) -> Array:
         total, part = np.zeros(block.shape[1]), np.empty(block.shape[1])
         for coefficient, row in zip(coefficients, block, strict=True):
-            # A refused or unchosen update must not count, not even as 0 · inf.
+            # Skip unchosen updates: 0 · inf would be NaN.
             if coefficient:
                 np.multiply(row, coefficient, out=part, casting="unsafe", dtype=np.float64)
                 total += part
@@ -123,17 +123,17 @@ def weighted_sum(coefficients: Array) -> Combination:
 
 
 def shares(weights: Sequence[float]) -> Array:
-    """Weights that sum to 1; InvalidInput unless every one is above 0 and finite."""
+    """The weights scaled to sum to 1; raises InvalidInput unless all are > 0 and finite."""
     found = np.asarray(weights, np.float64)
     if not len(found):
-        raise InvalidInput("there are no updates to join")
+        raise InvalidInput("there are no updates to aggregate")
     if not (np.isfinite(found).all() and (found > 0.0).all()):
         raise InvalidInput(f"node weights must be finite and > 0, got {found.tolist()}", reason="NODE_WEIGHT")
     return np.asarray(found / found.sum())
 
 
 def clip_factors(norms: Sequence[float], limit: float) -> Array:
-    """What each update is multiplied by so that none is longer than `limit`; 1 below it."""
+    """The factor that limits each update's norm to `limit`; 1 below it."""
     found = np.asarray(norms, np.float64)
     return np.minimum(1.0, limit / np.maximum(found, 1e-300))
 
@@ -146,7 +146,7 @@ def krum_scores(distances: Array, liars: int) -> Array:
 
 
 def joint_update(updates: Updates, combination: Combination) -> Array:
-    """The whole joint update, float64 [size]; for callers that have room for it."""
+    """The whole aggregated update, float64 [size]; for callers that can hold it in memory."""
     joint = np.empty(updates.size)
     for start, stop, block in blocks(updates):
         joint[start:stop] = combination(block)
@@ -154,7 +154,7 @@ def joint_update(updates: Updates, combination: Combination) -> Array:
 
 
 def check_trim(count: int, trim: int) -> None:
-    """InvalidInput when nothing would be left."""
+    """Raises InvalidInput when nothing would be left."""
     if trim < 0 or count <= 2 * trim:
         raise InvalidInput(
             f"trimmed mean of {count} updates cannot drop {trim} on each side;"
@@ -164,7 +164,7 @@ def check_trim(count: int, trim: int) -> None:
 
 
 def check_krum(count: int, liars: int, chosen: int = 1) -> None:
-    """InvalidInput when there are too few updates to outvote that many liars."""
+    """Raises InvalidInput when there are too few updates to outvote that many liars."""
     if liars < 0 or count < 2 * liars + 3:
         raise InvalidInput(
             f"Krum against {liars} liars needs at least {2 * liars + 3} updates, got {count}", reason="IMPOSSIBLE_RULE"

@@ -1,4 +1,4 @@
-"""Smaller updates: 8 bits a number, or the largest few. What is left out is sent later (error feedback)."""
+"""Compressed updates: 8 bits per value, or only the largest values. The error is sent later (error feedback)."""
 
 import math
 
@@ -15,7 +15,7 @@ _LEVELS = 127.0
 
 
 def encode(vector: Array, encoding: str, ratio: float = 0.01) -> bytes:
-    """float32 [size] as bytes; `ratio` is the share that top_k keeps."""
+    """float32 [size] as bytes; `ratio` is the share of values that top_k keeps."""
     if encoding == INT8:
         return _encode_int8(vector)
     if encoding == TOP_K:
@@ -24,7 +24,7 @@ def encode(vector: Array, encoding: str, ratio: float = 0.01) -> bytes:
 
 
 def decode(data: bytes, size: int, encoding: str) -> Array:
-    """The inverse of `encode`, except for what was left out; InvalidInput when the bytes are no such vector."""
+    """The inverse of `encode`, up to its loss; raises InvalidInput for bytes that do not encode such a vector."""
     check_size(len(data), size, encoding)
     if encoding == INT8:
         return _decode_int8(data, size)
@@ -34,7 +34,7 @@ def decode(data: bytes, size: int, encoding: str) -> Array:
 
 
 def check_size(size_bytes: int, size: int, encoding: str) -> None:
-    """InvalidInput when that many bytes cannot be a vector of this size; checked before anything is allocated."""
+    """Raises InvalidInput when that many bytes cannot encode a vector of this size; called before allocating."""
     if encoding == TOP_K:
         good = size_bytes % 8 == 0 and size_bytes <= 8 * size
         wanted = f"a multiple of 8 up to {8 * size}"
@@ -52,23 +52,23 @@ def check_size(size_bytes: int, size: int, encoding: str) -> None:
 
 
 class ErrorFeedback:
-    """Adds what was left out of the last update to the next (Seide et al. 2014; Karimireddy et al. 2019)."""
+    """Adds the error of the last update to the next (Seide et al. 2014; Karimireddy et al. 2019)."""
 
     def __init__(self, size: int) -> None:
         self.residual = np.zeros(size, np.float32)
-        # What is left when the update that was encoded last is counted.
+        # The residual if the last encoded update is accepted.
         self._left: Array | None = None
 
     def encode(self, vector: Array, encoding: str, ratio: float = 0.01) -> bytes:
-        """The bytes to send; `settle` says what became of them, and until then nothing has changed."""
+        """The bytes to send; nothing changes until `settle`."""
         wanted = vector + self.residual
         data = encode(wanted, encoding, ratio)
         self._left = wanted - decode(data, len(wanted), encoding)
         return data
 
     def settle(self, *, taken: bool) -> None:
-        """Over all updates that were taken, what was sent and the residual sum to what was given. Of one that was not
-        nothing stays: the model never had the rest of it either."""
+        """Records whether the last update was accepted. Over accepted updates, the sent values plus the residual equal
+        the given values. A rejected update leaves no residual: none of it reached the model."""
         if taken and self._left is not None:
             self.residual = self._left
         self._left = None
@@ -105,7 +105,7 @@ def _decode_top_k(data: bytes, size: int) -> Array:
     chosen, values = np.frombuffer(data, "<u4", kept), np.frombuffer(data, "<f4", kept, offset=4 * kept)
     if kept and (int(chosen[-1]) >= size or not (np.diff(chosen.astype(np.int64)) > 0).all()):
         raise InvalidInput(
-            f"indices of a top_k update must grow and be below {size}, the last is {int(chosen[-1])}",
+            f"indices of a top_k update must increase and be below {size}, the last is {int(chosen[-1])}",
             reason="UPDATE_ENCODING",
         )
     vector = np.zeros(size, np.float32)

@@ -1,4 +1,4 @@
-"""One data set as many nodes would hold it: evenly, by a Dirichlet draw per label, or a few labels each."""
+"""Splits one data set among many nodes: evenly, by a Dirichlet draw per label, or a few labels each."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from parlmesh.errors import InvalidInput
 from parlmesh.types import Array
 
 PARTITIONS = ("iid", "dirichlet", "by_label")
-# Draws until every node has enough; a smaller alpha than that of any use would never get there.
+# Most draws until every node has enough samples; a very small alpha would never get there.
 _MOST_DRAWS = 200
 
 
 def partition(
     labels: Array, nodes: int, kind: str, seed: int, *, alpha: float = 0.3, labels_per_node: int = 2, least: int = 2
 ) -> list[Array]:
-    """Indices of each node's samples: disjoint, together all of them, each with at least `least`."""
+    """Indices of each node's samples: disjoint, complete, and at least `least` per node."""
     if not 1 <= nodes * least <= len(labels):
         raise InvalidInput(f"{len(labels)} samples cannot give {nodes} nodes at least {least} each")
     rng = np.random.default_rng([seed, nodes])
@@ -27,7 +27,7 @@ def partition(
 
 
 def _dirichlet(labels: Array, nodes: int, alpha: float, least: int, rng: np.random.Generator) -> list[Array]:
-    """Each label is divided among the nodes in proportions drawn from Dirichlet(alpha) (Hsu et al. 2019)."""
+    """Splits each label among the nodes in proportions drawn from Dirichlet(alpha) (Hsu et al. 2019)."""
     if alpha <= 0.0:
         raise InvalidInput(f"alpha must be > 0, got {alpha}")
     for _ in range(_MOST_DRAWS):
@@ -47,7 +47,7 @@ def _dirichlet(labels: Array, nodes: int, alpha: float, least: int, rng: np.rand
 
 
 def _filled(parts: list[Array], least: int) -> list[Array]:
-    """Moves samples from the largest parts to those that have too few."""
+    """Moves samples from the largest parts to those with too few."""
     lists = [list(part) for part in parts]
     for part in lists:
         while len(part) < least:
@@ -56,7 +56,7 @@ def _filled(parts: list[Array], least: int) -> list[Array]:
 
 
 def _by_label(labels: Array, nodes: int, labels_per_node: int, rng: np.random.Generator) -> list[Array]:
-    """Samples sorted by label and cut into shards, `labels_per_node` shards each (McMahan et al. 2017)."""
+    """Sorts samples by label and cuts them into shards, `labels_per_node` per node (McMahan et al. 2017)."""
     shards = nodes * labels_per_node
     if labels_per_node < 1 or shards > len(labels):
         raise InvalidInput(f"{len(labels)} samples cannot be cut into {nodes} x {labels_per_node} shards")

@@ -1,7 +1,7 @@
-"""Learning tasks: what a federation trains. An operator installs them by name; code never travels.
+"""Learning tasks: what a federation trains. Operators install them by name; code is never sent.
 
-A task is made from its settings, `make(settings) -> LearningTask`, on the learner for the first model and on every
-node for its part of the work. The built-in ones are named here; others come as "module:attribute" in the configuration.
+A task is made from its settings, `make(settings) -> LearningTask`, on the learner for the first model and on every node
+for its part of the work. Built-in tasks are listed here; the configuration names others as "module:attribute".
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ from parlmesh.types import Array
 
 @dataclass(frozen=True, slots=True)
 class FirstModel:
-    """Version 1: tensors, the rules of those that are not simply joined, and what a reader of the file is told."""
+    """Version 1: tensors, rules for tensors that are not averaged by default, and metadata for the file."""
 
     tensors: Mapping[str, Array]
     rules: Mapping[str, str] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class FirstModel:
 class Part:
     """A node's part in a round. `number` is 1 for the first node of a federation and stays with the node.
 
-    `check` raises when nobody waits for the result any more; long work calls it now and then.
+    `check` raises when the result is no longer wanted; long computations should call it regularly.
     """
 
     node_id: str
@@ -38,7 +38,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A trained model, what it was trained on, and numbers for the history."""
+    """A trained model, its number of samples, and metrics for the history."""
 
     tensors: Mapping[str, Array]
     samples: int
@@ -47,7 +47,7 @@ class Fitted:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """How good a model is on data of the node that it does not train on."""
+    """A model's metrics on the node's held-out data."""
 
     samples: int
     metrics: Mapping[str, float]
@@ -55,7 +55,7 @@ class Judged:
 
 @runtime_checkable
 class LearningTask(Protocol):
-    """Model, data and local training. The same part of the same model must give the same result."""
+    """Model, data and local training. Must be deterministic: the same model and part give the same result."""
 
     def first(self, seed: int) -> FirstModel:
         """The model before the first round."""
@@ -66,7 +66,7 @@ class LearningTask(Protocol):
         ...
 
     def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
-        """Judges the model on the node's own data."""
+        """Evaluates the model on the node's own data."""
         ...
 
 
@@ -81,7 +81,7 @@ BUILT_IN: Mapping[str, str] = {
 
 
 def make_task(name: str, settings: Mapping[str, Any], installed: Mapping[str, str]) -> LearningTask:
-    """The task of that name; InvalidInput when there is none or it refuses its settings."""
+    """The task of that name; raises InvalidInput when it is not installed or refuses its settings."""
     sources = {**BUILT_IN, **installed}
     if name not in sources:
         known = ", ".join(sorted(sources))

@@ -1,6 +1,6 @@
-"""A federated model as one stretch of bytes: a safetensors file that also says what a round does with each tensor.
+"""A federated model as bytes: a safetensors file that also contains the rule of each tensor.
 
-The joined tensors come first, in the order of their names, so that they are one stretch of float32 numbers.
+The averaged tensors come first, sorted by name, so that they form one contiguous float32 vector.
 """
 
 import json
@@ -35,7 +35,7 @@ _LAYOUTS_KEPT = 8
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model that was read: its tensors are read-only views of the bytes."""
+    """A loaded model; its tensors are read-only views of the bytes."""
 
     schema: ModelSchema
     tensors: Mapping[str, Array]
@@ -43,12 +43,12 @@ class ModelFile:
 
 
 def other_tensors(schema: ModelSchema) -> list[TensorSpec]:
-    """Those that come after the joined ones."""
+    """The tensors after the averaged ones."""
     return [tensor for tensor in schema.tensors if tensor.rule != MEAN]
 
 
 def model_header(schema: ModelSchema, metadata: Mapping[str, str]) -> bytes:
-    """What stands before the numbers."""
+    """The bytes before the values."""
     entries: dict[str, object] = {"__metadata__": {**metadata, _SCHEMA: json.dumps(schema.to_list())}}
     start = 0
     for tensor in (*schema.joined, *other_tensors(schema)):
@@ -60,20 +60,20 @@ def model_header(schema: ModelSchema, metadata: Mapping[str, str]) -> bytes:
         }
         start = stop
     text = json.dumps(entries).encode()
-    # The numbers begin at a multiple of 8, as the format wants them to.
+    # The format requires the values to start at a multiple of 8.
     text += b" " * (-len(text) % _LENGTH_BYTES)
     return len(text).to_bytes(_LENGTH_BYTES, "little") + text
 
 
 def read_model(data: bytes | memoryview) -> ModelFile:
-    """The inverse; InvalidInput when the bytes are no such file."""
+    """Parses a model file; raises InvalidInput for anything else."""
     length = int.from_bytes(data[:_LENGTH_BYTES], "little")
     if not 0 < length <= min(_LARGEST_HEADER_BYTES, len(data) - _LENGTH_BYTES):
         raise InvalidInput(f"a model of {len(data)} bytes cannot have a header of {length} bytes", reason="MODEL_FILE")
     schema, metadata, places = _layout(bytes(data[_LENGTH_BYTES : _LENGTH_BYTES + length]))
     end = max((stop for _, stop in places.values()), default=0)
     if len(data) - _LENGTH_BYTES - length < end:
-        raise InvalidInput(f"a model of {len(data)} bytes is cut short: its tensors end at {end}", reason="MODEL_FILE")
+        raise InvalidInput(f"a model of {len(data)} bytes is truncated: its tensors end at {end}", reason="MODEL_FILE")
     tensors = {
         spec.name: np.frombuffer(
             data, np.dtype(spec.dtype), spec.size, _LENGTH_BYTES + length + places[spec.name][0]
@@ -85,7 +85,7 @@ def read_model(data: bytes | memoryview) -> ModelFile:
 
 @lru_cache(maxsize=_LAYOUTS_KEPT)
 def _layout(header: bytes) -> tuple[ModelSchema, Mapping[str, str], Mapping[str, tuple[int, int]]]:
-    """What a header says. All versions of a model have the same one."""
+    """The parsed header. Cached, because all versions of a model have the same one."""
     try:
         entries = json.loads(header)
         metadata = entries.pop("__metadata__")

@@ -1,4 +1,4 @@
-"""The tensors of a federated model, what a round does with each, and the one flat vector that updates are made of."""
+"""The tensors of a federated model, the rule of each, and the flat vector that updates consist of."""
 
 import hashlib
 import json
@@ -21,7 +21,7 @@ _LARGEST_VALUES = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """One tensor. mean: joined by the rule; keep: as the server has it; local: each node's own, never sent."""
+    """One tensor. mean: aggregated; keep: the server's version; local: each node's own, never sent."""
 
     name: str
     shape: tuple[int, ...]
@@ -30,12 +30,12 @@ class TensorSpec:
 
     @property
     def size(self) -> int:
-        """Numbers in it."""
+        """Number of values."""
         return math.prod(self.shape)
 
 
 class ModelSchema:
-    """Tensors in the order of their names. Only those of the rule `mean` are part of the vector."""
+    """Tensors sorted by name. Only those with the rule `mean` are part of the vector."""
 
     def __init__(self, tensors: Sequence[TensorSpec]) -> None:
         self.tensors = tuple(sorted(tensors, key=lambda tensor: tensor.name))
@@ -43,15 +43,15 @@ class ModelSchema:
             _check(tensor)
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) != len(names):
-            raise _refusal("a model must not have two tensors of one name")
+            raise _refusal("a model must not have two tensors with the same name")
         self.joined = tuple(tensor for tensor in self.tensors if tensor.rule == MEAN)
         self.size = sum(tensor.size for tensor in self.joined)
         if not 0 < self.size <= _LARGEST_VALUES:
-            raise _refusal(f"a model must have 1 to {_LARGEST_VALUES} numbers to join, got {self.size}")
+            raise _refusal(f"a model must have 1 to {_LARGEST_VALUES} values to aggregate, got {self.size}")
 
     @classmethod
     def of(cls, tensors: Mapping[str, Array], rules: Mapping[str, str] | None = None) -> "ModelSchema":
-        """The schema of a model; unless a rule is given, floats are joined and all others kept."""
+        """The schema of a model; without a rule, floats are averaged and all others kept."""
         rules = rules or {}
         return cls(
             [
@@ -67,12 +67,12 @@ class ModelSchema:
 
     @cached_property
     def digest(self) -> bytes:
-        """Equal for equal names, shapes, types and rules."""
+        """Equal if names, shapes, types and rules are equal."""
         text = json.dumps([[t.name, list(t.shape), t.dtype, t.rule] for t in self.tensors])
         return hashlib.sha256(text.encode()).digest()
 
     def check(self, tensors: Sequence[TensorSpec]) -> None:
-        """InvalidInput naming the first tensor that an update has, lacks or describes differently."""
+        """Raises InvalidInput with the first tensor that is missing, unexpected or different in an update."""
         given = {tensor.name: tensor for tensor in tensors}
         for wanted in self.joined:
             found = given.pop(wanted.name, None)
@@ -86,12 +86,12 @@ class ModelSchema:
             if found.dtype != "float32":
                 raise _refusal(f"tensor {wanted.name} must come as float32, got {found.dtype}", tensor=wanted.name)
         for name in given:
-            raise _refusal(f"the model has no tensor {name} to join", tensor=name)
+            raise _refusal(f"the model has no tensor {name} to aggregate", tensor=name)
         if [tensor.name for tensor in tensors] != [tensor.name for tensor in self.joined]:
-            raise _refusal("the tensors of an update must come in the order of their names, each once")
+            raise _refusal("the tensors of an update must be sorted by name, each once")
 
     def flatten(self, tensors: Mapping[str, Array]) -> Array:
-        """The joined tensors as one float32 vector."""
+        """The averaged tensors as one float32 vector."""
         vector = np.empty(self.size, np.float32)
         start = 0
         for spec in self.joined:
@@ -100,7 +100,7 @@ class ModelSchema:
         return vector
 
     def difference(self, new: Mapping[str, Array], base: Mapping[str, Array]) -> Array:
-        """new − base over the joined tensors, float32."""
+        """new − base over the averaged tensors, float32."""
         vector = np.empty(self.size, np.float32)
         start = 0
         for spec in self.joined:
@@ -110,11 +110,11 @@ class ModelSchema:
         return vector
 
     def local(self, tensors: Mapping[str, Array]) -> dict[str, Array]:
-        """What a node keeps to itself."""
+        """The tensors that never leave a node."""
         return {tensor.name: tensors[tensor.name] for tensor in self.tensors if tensor.rule == LOCAL}
 
     def to_list(self) -> list[dict[str, object]]:
-        """For files and tasks."""
+        """The JSON form for files and tasks."""
         return [{"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "rule": t.rule} for t in self.tensors]
 
     @classmethod
@@ -140,6 +140,6 @@ def _check(tensor: TensorSpec) -> None:
 
 
 def _refusal(message: str, **metadata: object) -> InvalidInput:
-    # A damaged file may have put a whole document where a word was.
+    # A damaged file may contain a long text in place of a name.
     shown = message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]}…"
     return InvalidInput(shown, reason="UPDATE_SCHEMA", **metadata)

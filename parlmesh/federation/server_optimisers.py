@@ -1,4 +1,4 @@
-"""What the server does with a joint update: a plain step, or one with momentum (Reddi et al. 2021, arXiv:2003.00295).
+"""Server optimisers: a plain step, or one with momentum (Reddi et al. 2021, arXiv:2003.00295).
 
 All work on blocks, in float64; the state is one vector per moment, as long as the model.
 """
@@ -17,7 +17,7 @@ Moments: TypeAlias = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class ServerOptimiser:
-    """`step(joint, moments)` gives what is added to the model; it writes the moments in place."""
+    """`step(joint, moments)` returns the change of the model; it updates the moments in place."""
 
     moments: tuple[str, ...]
     step: Callable[[Array, Moments], Array]
@@ -65,7 +65,7 @@ def fedadam(learning_rate: float, beta1: float = 0.9, beta2: float = 0.99, tau: 
 
 
 def fedyogi(learning_rate: float, beta1: float = 0.9, beta2: float = 0.99, tau: float = 1e-3) -> ServerOptimiser:
-    """As FedAdam with v −= (1 − β₂) Δ² sign(v − Δ²): v grows as fast and shrinks more slowly."""
+    """Like FedAdam with v −= (1 − β₂) Δ² sign(v − Δ²): v grows as fast but shrinks more slowly."""
 
     def step(joint: Array, moments: Moments) -> Array:
         old, new = moments["square"].astype(np.float64), joint * joint
@@ -76,7 +76,7 @@ def fedyogi(learning_rate: float, beta1: float = 0.9, beta2: float = 0.99, tau: 
 
 
 def server_optimiser(name: str, *, learning_rate: float, momentum: float, beta2: float, tau: float) -> ServerOptimiser:
-    """One of them by name."""
+    """The optimiser of that name."""
     match name:
         case "fedavg":
             return fedavg(learning_rate)

@@ -1,6 +1,6 @@
-"""The updates of one round as the rules read them: rows in the order of node ids, block by block.
+"""The updates of one round as rules read them: rows sorted by node id, block by block.
 
-A rule never sees more than one block, so its memory does not grow with nodes or parameters, whatever the rule.
+A rule sees only one block at a time, so its memory grows with neither nodes nor parameters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,13 +10,13 @@ import numpy as np
 
 from parlmesh.types import Array
 
-# Larger ones leave the cache, smaller ones cost more calls than they save.
+# Larger blocks do not fit the cache; smaller ones cost more in calls than they save.
 _BLOCK_BYTES = 4 << 20
 _SMALLEST_BLOCK, _LARGEST_BLOCK = 1 << 10, 1 << 18
 
 
 class Updates(Protocol):
-    """`count` updates of `size` numbers each."""
+    """`count` updates of `size` values each."""
 
     @property
     def count(self) -> int: ...
@@ -25,28 +25,28 @@ class Updates(Protocol):
     def size(self) -> int: ...
 
     def block(self, start: int, stop: int) -> Array:
-        """float32 [count, stop - start]; row k is always the same node's."""
+        """float32 [count, stop - start]; row k always belongs to the same node."""
         ...
 
 
 class MemoryUpdates:
-    """Updates that are in memory, sorted by node id: the order in which they came does not matter."""
+    """Updates in memory, sorted by node id, so that the order of arrival does not matter."""
 
     def __init__(self, by_node: Mapping[str, Array]) -> None:
         self._rows = [np.asarray(by_node[node], np.float32).reshape(-1) for node in sorted(by_node)]
 
     @property
     def count(self) -> int:
-        """Nodes."""
+        """Number of updates."""
         return len(self._rows)
 
     @property
     def size(self) -> int:
-        """Numbers in one update."""
+        """Values per update."""
         return len(self._rows[0])
 
     def block(self, start: int, stop: int) -> Array:
-        """A copy of some columns."""
+        """A copy of these columns."""
         return np.stack([row[start:stop] for row in self._rows])
 
 
@@ -64,7 +64,7 @@ def blocks(updates: Updates) -> Iterator[tuple[int, int, Array]]:
 
 
 def gram(updates: Updates) -> Array:
-    """Inner products [n, n] of the updates in float64; distances and norms follow from them."""
+    """Inner products [n, n] of the updates in float64, which give distances and norms."""
     products = np.zeros((updates.count, updates.count))
     for _, _, block in blocks(updates):
         wide = block.astype(np.float64)

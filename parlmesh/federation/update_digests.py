@@ -1,7 +1,7 @@
-"""What tells one update from another and finds bytes that changed on their way or on disk.
+"""Digests that identify updates and detect bytes that changed in transit or on disk.
 
-XXH3-128 reads a model in a tenth of the time that SHA-256 takes. It proves nothing against somebody who forges: who may
-send an update is the gate's business, and a node that finds two updates of one digest has only fooled itself.
+XXH3-128 takes a tenth of SHA-256's time. It does not resist forgery and need not: the gate decides who may send an
+update, and a node that constructs two updates with one digest only fools itself.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ _FAST_BYTES, _STRONG_BYTES = 16, 32
 
 
 class Hasher(Protocol):
-    """As hashlib's."""
+    """The interface of hashlib's hashers."""
 
     def update(self, data: memoryview, /) -> None: ...
 
@@ -30,12 +30,12 @@ def fast_hasher() -> Hasher:
 
 
 def fast_digest(data: bytes | memoryview) -> bytes:
-    """The digest of one stretch of bytes."""
+    """The digest of these bytes."""
     return xxhash.xxh3_128(data).digest()
 
 
 def hasher_for(hexadecimal: str) -> Hasher:
-    """The one that a digest of this length is made by; InvalidInput when there is none."""
+    """The hasher for digests of this length; raises InvalidInput if there is none."""
     length = len(hexadecimal) // 2
     if length == _FAST_BYTES:
         return fast_hasher()

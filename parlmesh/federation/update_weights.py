@@ -1,4 +1,4 @@
-"""What each update counts: given by the server, which believes no node more than it believes the others."""
+"""The weight of each update. The server decides it and limits what a node can claim."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from parlmesh.types import Array
 
 
 def middle(values: Sequence[float]) -> float:
-    """The median; of two the smaller one, since the larger may be a liar's. One liar cannot lift it above all."""
+    """The median; of two values the smaller, since the larger may be a liar's."""
     if not len(values):
         return 0.0
     found = np.asarray(values, np.float64)
@@ -16,9 +16,9 @@ def middle(values: Sequence[float]) -> float:
 
 
 def counted_samples(claimed: Sequence[int], *, max_samples: int = 0, cap_factor: float = 0.0) -> Array:
-    """The samples that the server believes: at most `max_samples` and `cap_factor` times the middle one; 0 = no cap.
+    """The samples that count: at most `max_samples`, and at most `cap_factor` times the median; 0 = no cap.
 
-    The middle is what the others agree to, so a node that claims a million weighs as much as a large one.
+    The other nodes determine the median, so a node that claims a million samples weighs no more than a large one.
     """
     counted = np.asarray(claimed, np.float64)
     if max_samples:

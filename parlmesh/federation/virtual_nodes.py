@@ -1,30 +1,30 @@
-"""Nodes that one process stands for: for simulations of many. Named after their host, which alone has an identity."""
+"""Virtual nodes, several per process, for simulations. Named after their host; only the host has an identity."""
 
 from collections.abc import Mapping
 
 from parlmesh.errors import InvalidInput
 
-# No name of an actor or an identity has it.
+# Never part of an actor's name or an identity.
 _SEPARATOR = "#"
 _MOST_DIGITS = 6
 LABEL = "virtual_nodes"
-"""Label by which an actor says how many nodes it stands for."""
+"""Label with an actor's number of virtual nodes."""
 
 
 def nodes_of(host: str, count: int) -> list[str]:
-    """The nodes that a host stands for; 0 = itself."""
+    """A host's virtual nodes; count 0 = the host itself."""
     return [f"{host}{_SEPARATOR}{index}" for index in range(count)] if count else [host]
 
 
 def host_of(node_id: str) -> str:
-    """The node whose actor runs the tasks of a node: itself, unless it is virtual."""
+    """The node whose actor runs a node's tasks: itself, unless it is virtual."""
     return node_id.partition(_SEPARATOR)[0]
 
 
 def count_in(labels: Mapping[str, str], most: int) -> int:
-    """How many nodes an actor says that it stands for; 0 = itself. InvalidInput unless it is at most `most`.
+    """An actor's claimed number of virtual nodes; 0 = none. Raises InvalidInput above `most`.
 
-    Labels are claims: the number is not made before its length is known to be harmless.
+    Labels are not trusted: the length is checked before the text is parsed.
     """
     text = labels.get(LABEL, "")
     if not text:

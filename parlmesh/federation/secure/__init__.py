@@ -1,1 +1,1 @@
-"""Secure aggregation as arithmetic: shares of secrets, keys between nodes, masks and fixed-point numbers. No I/O."""
+"""The arithmetic of secure aggregation: secret shares, keys between nodes, masks and fixed-point values. No I/O."""

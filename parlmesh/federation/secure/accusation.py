@@ -1,4 +1,4 @@
-"""What a node says that cannot open what another sealed for it: so the learner knows who keeps all from a sum."""
+"""A node's report that it cannot open another node's sealed shares, so the learner knows which node blocks the sum."""
 
 import re
 
@@ -7,11 +7,11 @@ _FOUND = re.compile(_SENTENCE.format(r"(\S{1,200})"))
 
 
 def accuse(node: str) -> str:
-    """The sentence about a node."""
+    """The message that accuses a node."""
     return _SENTENCE.format(node)
 
 
 def accused_in(text: str) -> str:
-    """The node that a failure is about; empty when it is about none."""
+    """The accused node in a failure message; empty if there is none."""
     found = _FOUND.search(text)
     return found[1] if found else ""

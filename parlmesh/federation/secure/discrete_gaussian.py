@@ -1,7 +1,7 @@
-"""Whole numbers of a discrete Gaussian whose deviation is a power of two, drawn exactly from cryptographic bytes.
+"""Exact draws from a discrete Gaussian whose deviation is a power of two, from cryptographic bytes.
 
-Canonne, Kamath and Steinke 2020 (arXiv:2004.00010): a discrete Laplace number is accepted with the probability that
-makes it Gaussian. Every chance is a comparison of whole numbers, so no rounding of floating point shows in the noise.
+Canonne, Kamath and Steinke 2020 (arXiv:2004.00010): a discrete Laplace draw is accepted with the probability that makes
+it Gaussian. All decisions compare integers, so no floating-point rounding affects the noise.
 """
 
 import numpy as np
@@ -14,12 +14,12 @@ from .fixed_point import MOST_NOISE_BITS
 KEY_BYTES = 32
 _BATCH = 1 << 16
 _KEPT_SHARE = 0.4
-# A candidate so many deviations out comes once in 10^26 draws, and would be kept with a chance below e^-1700.
+# A candidate this many deviations out occurs once in 10^26 draws, and would be kept with a probability below e^-1700.
 _FARTHEST = 60
 
 
 class DiscreteGaussian:
-    """Draws numbers of mean 0 and deviation 2^bits; `key` is of a cryptographic source and used for nothing else."""
+    """Draws integers with mean 0 and deviation 2^bits; `key` is from a cryptographic source and has no other use."""
 
     def __init__(self, bits: int, key: bytes) -> None:
         assert 0 <= bits <= MOST_NOISE_BITS
@@ -28,7 +28,7 @@ class DiscreteGaussian:
         self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
 
     def draw(self, size: int) -> Array:
-        """int64."""
+        """`size` draws, int64."""
         found = np.empty(size, np.int64)
         done = 0
         while done < size:
@@ -38,12 +38,12 @@ class DiscreteGaussian:
         return found
 
     def _candidates(self, tries: int) -> Array:
-        """What is left of so many tries; each stands for itself, so that leaving some out changes no other."""
+        """The accepted draws of `tries`; they are independent, so dropping some does not affect the others."""
         bits, deviation = self._bits, 1 << self._bits
         words = self._words(tries)
         low = words & np.uint64(deviation - 1)
         negative = (words >> np.uint64(63)).astype(bool)
-        # Discrete Laplace numbers of the scale 2^bits: low + high · 2^bits with a sign, of two zeros one.
+        # Discrete Laplace draws of scale 2^bits: ±(low + high · 2^bits), without negative zero.
         chosen = self._with_chance_exp(low, bits)
         low, negative = low[chosen], negative[chosen]
         high = self._geometric(len(low))
@@ -57,7 +57,7 @@ class DiscreteGaussian:
         return found
 
     def _geometric(self, size: int) -> Array:
-        """How often in a row something of the chance 1/e happened."""
+        """Number of consecutive successes with probability 1/e."""
         found = np.zeros(size, np.uint64)
         going = np.arange(size)
         while len(going):
@@ -66,7 +66,7 @@ class DiscreteGaussian:
         return found
 
     def _with_chance_exp(self, numerators: Array, bits: int) -> Array:
-        """Each true with the chance exp(-numerator / 2^bits)."""
+        """True with probability exp(-numerator / 2^bits), element by element."""
         found = np.ones(len(numerators), bool)
         wholes = numerators >> np.uint64(bits)
         going = np.flatnonzero(wholes)
@@ -82,7 +82,7 @@ class DiscreteGaussian:
         return found
 
     def _small_exp(self, numerators: Array, bits: int) -> Array:
-        """The same for numerators up to 2^bits: the series of e^-x, as the length of a run of luck (von Neumann)."""
+        """The same for numerators up to 2^bits: the series of e^-x, by the length of a lucky run (von Neumann)."""
         odd = np.ones(len(numerators), bool)
         going = np.arange(len(numerators))
         length = 1
@@ -95,7 +95,7 @@ class DiscreteGaussian:
         return odd
 
     def _one_in(self, number: int, size: int) -> Array:
-        """Each true with the chance 1 / number."""
+        """True with probability 1 / number, element by element."""
         if number == 1:
             return np.ones(size, bool)
         most = np.uint64((1 << 64) // number * number - 1)

@@ -1,6 +1,6 @@
-"""Keys that nodes of one round agree on: X25519, HKDF-SHA256 bound to the round's list of nodes, AES-256-GCM.
+"""Key agreement between the nodes of a round: X25519, HKDF-SHA256 bound to the round's list of nodes, AES-256-GCM.
 
-Every derived key is bound to the digest of the list, so that two nodes that were shown different lists share nothing.
+Every derived key is bound to the digest of the list, so two nodes that were shown different lists share no key.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ _ANY_KEY = X25519PrivateKey.from_private_bytes(bytes(range(KEY_BYTES)))
 
 @dataclass(frozen=True, slots=True)
 class PublicKeys:
-    """A node's keys for one round: what shares are sealed to, and what pairwise masks are made of."""
+    """A node's public keys for one round: one for sealing shares to it, one for pairwise masks."""
 
     seal: bytes
     mask: bytes
 
 
 class PrivateKey:
-    """A node's half of a pair. What it shares with a peer is computed once: that is most of what keys cost."""
+    """A node's private key. Caches the secret shared with each peer, which is the most expensive part."""
 
     def __init__(self, secret: bytes) -> None:
         self._key = X25519PrivateKey.from_private_bytes(secret)
@@ -44,46 +44,46 @@ class PrivateKey:
         return self._key.public_key().public_bytes_raw()
 
     def shared_with(self, public: bytes) -> bytes:
-        """The secret of the two; InvalidInput for a key that no node can agree on a secret with."""
+        """The shared secret; raises InvalidInput for an unusable public key."""
         if public not in self._shared:
             self._shared[public] = _exchanged(self._key, public)
         return self._shared[public]
 
 
 def check_public(public: bytes) -> None:
-    """InvalidInput for a key that no node can agree on a secret with."""
+    """Raises InvalidInput for an unusable public key."""
     _exchanged(_ANY_KEY, public)
 
 
 def list_digest(federation_id: str, round_number: int, threshold: int, keys: Mapping[str, PublicKeys]) -> bytes:
-    """What all nodes of a round must have been told alike."""
+    """Digest of what all nodes of a round must have been shown identically."""
     rows = [[node, keys[node].seal.hex(), keys[node].mask.hex()] for node in sorted(keys)]
     text = json.dumps([federation_id, round_number, threshold, rows], separators=(",", ":"))
     return hashlib.sha256(text.encode()).digest()
 
 
 def sealing_key(private: PrivateKey, public: bytes, digest: bytes, sender: str, receiver: str) -> bytes:
-    """For what one node sends to another; the two directions have different keys."""
+    """The key for messages from one node to another; each direction has its own."""
     return _derived(private, public, digest, ["seal", sender, receiver])
 
 
 def mask_key(private: PrivateKey, public: bytes, digest: bytes, one: str, other: str) -> bytes:
-    """For the mask of two nodes, the same on both sides."""
+    """The key of two nodes' mask, the same on both sides."""
     return _derived(private, public, digest, ["mask", *sorted((one, other))])
 
 
 def seal(key: bytes, plain: bytes, random_bytes: RandomBytes) -> bytes:
-    """Encrypted and authenticated."""
+    """Encrypts and authenticates."""
     nonce = random_bytes(_NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, plain, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
-    """The inverse; InvalidInput when it was not sealed with this key."""
+    """The inverse of `seal`; raises InvalidInput when it was not sealed with this key."""
     try:
         return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None)
     except (InvalidTag, ValueError) as error:
-        raise InvalidInput("what was sealed for this node cannot be opened", reason="BAD_SHARE") from error
+        raise InvalidInput("a message sealed for this node cannot be opened", reason="BAD_SHARE") from error
 
 
 def _derived(private: PrivateKey, public: bytes, digest: bytes, purpose: list[str]) -> bytes:
@@ -95,5 +95,5 @@ def _exchanged(private: X25519PrivateKey, public: bytes) -> bytes:
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError as error:
-        # A point of small order, with which anybody could compute the secret.
+        # A point of small order, for which anybody could compute the secret.
         raise InvalidInput("a node's public key is not usable", reason="BAD_KEY") from error

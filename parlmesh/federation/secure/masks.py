@@ -1,4 +1,4 @@
-"""Masks: streams of 32-bit words that nobody can tell from chance without their key. Sums are modulo 2^32."""
+"""Masks: streams of 32-bit words that look random without their key. Sums are modulo 2^32."""
 
 from collections.abc import Iterator
 
@@ -9,26 +9,26 @@ from parlmesh.types import Array
 
 from .fixed_point import WORD
 
-# Stays in the cache with its mask.
+# Small enough to stay in the cache together with its mask.
 _STRETCH = 1 << 14
 _ZEROS = bytes(4 * _STRETCH)
 
 
 class MaskStream:
-    """The words of one key (AES-256 in counter mode), in their order. A key masks one vector, and then no other."""
+    """The words of one key (AES-256 in counter mode), in order. A key masks only one vector."""
 
     def __init__(self, key: bytes) -> None:
-        # The counter may begin at 0: the key is new.
+        # The counter may start at 0 because the key is never reused.
         self._cipher = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
         self._mask = np.empty(_STRETCH, WORD)
 
     def add_to(self, words: Array) -> None:
-        """The next words are added, in place."""
+        """Adds the next words in place."""
         for part, mask in self._parts(words):
             part += mask
 
     def take_from(self, words: Array) -> None:
-        """The next words are subtracted, in place."""
+        """Subtracts the next words in place."""
         for part, mask in self._parts(words):
             part -= mask
 

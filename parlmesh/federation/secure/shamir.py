@@ -1,7 +1,7 @@
-"""Secrets of 32 bytes in shares of which any `threshold` give the secret back, and fewer say nothing (Shamir 1979).
+"""Splits 32-byte secrets into shares: any `threshold` of them restore the secret, fewer reveal nothing (Shamir 1979).
 
-The field is that of 2^256 + 297, the smallest prime that every secret is below. The share of node k is the polynomial's
-value at k, k from 1 on.
+The field's prime is 2^256 + 297, the smallest above every secret. The share of node k is the polynomial's value at k,
+starting from 1.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,14 +11,14 @@ from parlmesh.errors import InvalidInput
 SECRET_BYTES = 32
 SHARE_BYTES = 33
 _PRIME = (1 << 256) + 297
-# So many more bits than the field has that no number of it is likelier than another.
+# Enough more bits than the field has to make the draw practically uniform.
 _DRAWN_BYTES = 48
 
 RandomBytes = Callable[[int], bytes]
 
 
 def split(secret: bytes, threshold: int, count: int, random_bytes: RandomBytes) -> list[bytes]:
-    """The shares of 1 to `count`, in this order."""
+    """The shares of places 1 to `count`, in order."""
     if len(secret) != SECRET_BYTES:
         raise InvalidInput(f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")
     if not 1 <= threshold <= count:
@@ -29,7 +29,7 @@ def split(secret: bytes, threshold: int, count: int, random_bytes: RandomBytes) 
 
 
 def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """The secret from shares by their places; InvalidInput when they are too few or cannot be shares of one."""
+    """The secret from shares by place; raises InvalidInput when they are too few or inconsistent."""
     if len(shares) < threshold:
         raise InvalidInput(f"a secret needs {threshold} shares, got {len(shares)}")
     secret = _at({place: shares[place] for place in sorted(shares)[:threshold]}, 0)
@@ -39,12 +39,12 @@ def join(shares: Mapping[int, bytes], threshold: int) -> bytes:
 
 
 def share_at(shares: Mapping[int, bytes], place: int) -> bytes:
-    """What the share of a place must be, by as many right ones as the threshold."""
+    """The share of a place, computed from `threshold` correct shares."""
     return _at(shares, place).to_bytes(SHARE_BYTES, "big")
 
 
 def _at(shares: Mapping[int, bytes], where: int) -> int:
-    """The value there of the polynomial through all of them."""
+    """The value at `where` of the polynomial through all shares."""
     total = 0
     for place, share in shares.items():
         above, below = 1, 1

@@ -1,1 +1,1 @@
-"""Learning tasks that come with parlmesh. Each imports what it needs when it is made."""
+"""Built-in learning tasks. Each imports its dependencies when it is made."""

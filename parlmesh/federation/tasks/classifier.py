@@ -1,4 +1,4 @@
-"""Perceptrons that classify, trained by plain gradient descent in numpy: small enough for a thousand nodes."""
+"""Perceptron classifiers, trained by gradient descent in numpy: small enough for a thousand nodes."""
 
 import itertools
 import time
@@ -19,7 +19,7 @@ class AdamW:
         self._mean = self._square = np.zeros(0, np.float32)
 
     def step(self, parameters: Array, gradient: Array) -> None:
-        """Changes the parameters in place."""
+        """Updates the parameters in place."""
         if not self._count:
             self._mean, self._square = np.zeros_like(gradient), np.zeros_like(gradient)
         self._count += 1
@@ -41,14 +41,14 @@ class Classifier:
         self._network = DenseNetwork(sizes, "relu", self._parameters, self._gradient)
 
     def first(self, rng: np.random.Generator) -> dict[str, Array]:
-        """He's initialisation; a single layer starts at zero."""
+        """He initialisation; the last layer starts at zero."""
         for layer, weight in enumerate(self._network.weights):
             scale = np.sqrt(2.0 / len(weight)) if layer < len(self._network.weights) - 1 else 0.0
             weight[...] = scale * rng.standard_normal(weight.shape)
         return self.tensors()
 
     def load(self, tensors: Mapping[str, Array]) -> None:
-        """Takes a model."""
+        """Copies a model's tensors in."""
         for layer, (weight, bias) in enumerate(zip(self._network.weights, self._network.biases, strict=True)):
             weight[...] = tensors[f"{layer}.weight"]
             bias[...] = tensors[f"{layer}.bias"]
@@ -76,12 +76,12 @@ class Classifier:
         seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> float:
-        """Epochs of minibatches (0 = the whole set at once); the mean loss of the last one.
+        """Trains for some epochs of minibatches (0 = the whole set at once); returns the last epoch's mean loss.
 
-        `steps` are instead of epochs. After `seconds` (0 = never) no further step is made.
+        `steps` replaces epochs. Training stops after `seconds` (0 = never).
 
-        FedProx (Li et al. 2020, arXiv:1812.06127) adds proximal/2 · |w − w₀|² to the loss, w₀ being the model it
-        started from; 0 is FedAvg.
+        FedProx (Li et al. 2020, arXiv:1812.06127) adds proximal/2 · |w − w₀|² to the loss, where w₀ is the initial
+        model; 0 is FedAvg.
         """
         start = self._parameters.copy() if proximal else None
         size = batch or len(labels)

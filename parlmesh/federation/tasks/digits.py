@@ -1,4 +1,4 @@
-"""Handwritten digits (scikit-learn's 1,797 images of 8 x 8), divided among nodes evenly or not."""
+"""Handwritten digits (scikit-learn's 1,797 images of 8 x 8), split among nodes evenly or unevenly."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,39 +21,39 @@ _PIXELS, _CLASSES = 64, 10
 
 
 class LocalTrainingSettings(Config):
-    """Gradient descent on a node."""
+    """Settings of gradient descent on a node."""
 
     epochs: int = Field(default=2, ge=1, le=1_000)
-    """Passes over the node's data in one round."""
+    """Passes over the node's data per round."""
     batch: int = Field(default=32, ge=0)
-    """Samples in one gradient step; 0 = all of them."""
+    """Samples per gradient step; 0 = all."""
     learning_rate: float = Field(default=0.1, gt=0.0, le=100.0)
     """Step size."""
     proximal: float = Field(default=0.0, ge=0.0)
-    """Pull back to the round's model (FedProx's mu); 0 = none."""
+    """Pull towards the round's model (FedProx's mu); 0 = none."""
     optimiser: Literal["sgd", "adamw"] = "sgd"
-    """sgd is plain gradient descent; adamw starts anew in every round."""
+    """sgd is plain gradient descent; adamw starts with fresh moments in every round."""
     weight_decay: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Of adamw: share of the weights that every step takes off, times the step size."""
+    """Weight decay of adamw, multiplied by the step size."""
     steps: int = Field(default=0, ge=0, le=1_000_000)
-    """Gradient steps in one round, whatever the number of the node's samples; 0 = as `epochs` says."""
+    """Gradient steps per round, regardless of the node's samples; 0 = use `epochs`."""
     seconds: float = Field(default=0.0, ge=0.0, le=86_400.0)
-    """A node that is slower stops after so long, with at least one step; 0 = never. Then a round is not repeatable."""
+    """A slow node stops after this time, with at least one step; 0 = never. Makes rounds not reproducible."""
 
 
 class DigitsSettings(LocalTrainingSettings):
-    """What each node holds."""
+    """Settings of the nodes' data."""
 
     nodes: int = Field(default=10, ge=1, le=700)
-    """Nodes that the images are divided among; node k gets the k-th part."""
+    """Number of parts that the images are split into; node k gets the k-th."""
     partition: Literal["iid", "dirichlet", "by_label"] = "dirichlet"
-    """How they are divided."""
+    """How the images are split."""
     alpha: float = Field(default=0.3, gt=0.0)
-    """Concentration of the Dirichlet draw: the smaller, the more nodes differ."""
+    """Concentration of the Dirichlet draw; smaller values make nodes differ more."""
     labels_per_node: int = Field(default=2, ge=1, le=10)
-    """Shards of each node when divided by label."""
+    """Shards per node when split by label."""
     partition_seed: int = Field(default=0, ge=0)
-    """Decides the division."""
+    """Seed of the split."""
     hidden: tuple[int, ...] = (128,)
     """Hidden layers."""
 
@@ -77,16 +77,16 @@ class Digits:
         self._test_parts = np.array_split(np.arange(len(test)), settings_.nodes)
 
     def first(self, seed: int) -> FirstModel:
-        """Weights by the seed."""
+        """Weights drawn by the seed."""
         return FirstModel(Classifier(self._sizes).first(np.random.default_rng(seed)))
 
     def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
-        """Some epochs on the node's images."""
+        """Trains on the node's images."""
         rows = self._parts[(part.number - 1) % self._settings.nodes]
         return fit_classifier(self._sizes, self._settings, tensors, self._train[rows], self._train_labels[rows], part)
 
     def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
-        """On the node's part of the images that nobody trains on."""
+        """Evaluates on the node's part of the held-out images."""
         rows = self._test_parts[(part.number - 1) % self._settings.nodes]
         return judge_classifier(self._sizes, tensors, self._test[rows], self._test_labels[rows])
 
@@ -99,7 +99,7 @@ def fit_classifier(
     labels: Array,
     part: Part,
 ) -> Fitted:
-    """Local training of a classifier; the same part of the same model gives the same weights."""
+    """Trains a classifier locally; deterministic for a model and part unless `seconds` is set."""
     model = Classifier(sizes)
     model.load(tensors)
     loss = model.train(
@@ -130,7 +130,7 @@ def judge_classifier(sizes: tuple[int, ...], tensors: Mapping[str, Array], input
 
 @lru_cache(maxsize=1)
 def _images() -> tuple[Array, Array, Array, Array]:
-    """Training images and labels, then those for evaluation; the same division for everybody."""
+    """Training images and labels, then those for evaluation; the same split everywhere."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""A model that every node moves by a little: for trying a federation, and for measuring one without training."""
+"""A model that every node shifts slightly: for trying out a federation, and for measuring one without training."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,18 +14,18 @@ from .settings import parse_settings
 
 
 class DriftSettings(Config):
-    """How large the model is and how it moves."""
+    """The model's size and shift."""
 
     parameters: int = Field(default=1_000, ge=1, le=1_000_000_000)
-    """Numbers in the model."""
+    """Number of values in the model."""
     step: float = Field(default=1e-3, ge=-1e6, le=1e6)
-    """Node k adds k times this to every number."""
+    """Node k adds k times this to every value."""
     samples: int = Field(default=100, ge=1)
     """Samples that every node claims."""
 
 
 class Drift:
-    """Adds number · step everywhere."""
+    """Adds node number · step to every value."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = parse_settings(DriftSettings, "drift", settings)

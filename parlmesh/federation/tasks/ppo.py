@@ -1,7 +1,7 @@
-"""Federated reinforcement learning: every node runs PPO in an environment of its own, the policies are joined.
+"""Federated reinforcement learning: every node runs PPO in its own environment, and the policies are aggregated.
 
-What is joined are the weights of the policy and of the value network. Adam's moments start from zero in every round:
-they belong to the gradients of one environment. The model file is also a policy file, so actors can act with it.
+The weights of the policy and the value network are aggregated. Adam's moments start from zero in every round, since
+they belong to the gradients of one environment. The model file is also a policy file, so actors can use it.
 """
 
 from collections.abc import Mapping
@@ -25,37 +25,37 @@ from .settings import parse_settings
 
 
 class EnvironmentSettings(Config):
-    """What is played."""
+    """The environment."""
 
     id: str = Field(default="CartPole-v1", min_length=1)
-    """Gymnasium's name."""
+    """Gymnasium id."""
     kwargs: dict[str, Any] = Field(default_factory=dict)
-    """Arguments of its constructor on every node."""
+    """Constructor arguments on every node."""
 
 
 class LocalPpoSettings(Config):
-    """What each node does in a round."""
+    """A node's work in a round."""
 
     environment: EnvironmentSettings = EnvironmentSettings()
     node_kwargs: tuple[dict[str, Any], ...] = ()
-    """Arguments that differ: node k takes the k-th, and after the last the first again."""
+    """Arguments that differ by node: node k takes the k-th, cyclically."""
     num_envs: int = Field(default=32, ge=1, le=65_536)
-    """Environments stepped together."""
+    """Environments stepped together per node."""
     trajectory_steps: int = Field(default=32, ge=1, le=65_536)
     """Steps of every environment before each update."""
     updates: int = Field(default=4, ge=1, le=10_000)
-    """Updates in one round."""
+    """Updates per round."""
     hidden: tuple[int, ...] = (64, 64)
     """Hidden layers of the policy and of the value network."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Between the layers."""
+    """Activation between the layers."""
     evaluation_episodes: int = Field(default=10, ge=1, le=10_000)
-    """Whole episodes of greedy play on each node in one evaluation."""
+    """Whole greedy episodes per node and evaluation."""
     ppo: PpoConfig = PpoConfig()
 
 
 class LocalPpo:
-    """PPO with numpy's perceptrons."""
+    """PPO with numpy perceptrons."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = parse_settings(LocalPpoSettings, "ppo", settings)
@@ -66,12 +66,12 @@ class LocalPpo:
         )
 
     def first(self, seed: int) -> FirstModel:
-        """Weights by the seed."""
+        """Weights drawn by the seed."""
         model = DenseModel(self._spec, self._settings.ppo, np.random.default_rng(seed))
         return FirstModel(model.named_weights(), metadata={"policy": self._spec.to_json()})
 
     def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
-        """Collects and updates some times; the samples are environment steps."""
+        """Collects and updates several times; samples are environment steps."""
         settings = self._settings
         collect_seed, update_seed = np.random.SeedSequence([part.seed, part.number, part.round]).spawn(2)
         rng = np.random.default_rng(update_seed)

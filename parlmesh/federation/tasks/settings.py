@@ -1,4 +1,4 @@
-"""Settings of a learning task as a checked model, or InvalidInput in one sentence."""
+"""Validates the settings of a learning task."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ S = TypeVar("S", bound=Config)
 
 
 def parse_settings(model: type[S], task: str, settings: Mapping[str, Any]) -> S:
-    """The settings as `model`; what is wrong with them is named with its value and what is allowed."""
+    """The settings as `model`; InvalidInput names an invalid one with its value and the allowed range."""
     try:
         return model.model_validate(dict(settings))
     except ValidationError as error:

@@ -1,6 +1,6 @@
-"""Synthetic(alpha, beta) of FedProx (Li et al. 2020, arXiv:1812.06127): each node draws its own data.
+"""FedProx's Synthetic(alpha, beta) (Li et al. 2020, arXiv:1812.06127): each node draws its own data.
 
-No data set is needed, so there may be as many nodes as one likes.
+It needs no data set, so the number of nodes is unlimited.
 """
 
 from collections.abc import Mapping
@@ -25,13 +25,13 @@ class SyntheticSettings(LocalTrainingSettings):
     """How nodes differ."""
 
     alpha: float = Field(default=1.0, ge=0.0)
-    """How much the true models of nodes differ."""
+    """How much the nodes' true models differ."""
     beta: float = Field(default=1.0, ge=0.0)
-    """How much the inputs of nodes differ."""
+    """How much the nodes' inputs differ."""
     dimensions: int = Field(default=60, ge=1, le=10_000)
-    """Numbers in one input."""
+    """Values per input."""
     classes: int = Field(default=10, ge=2, le=1_000)
-    """Labels."""
+    """Number of labels."""
     least_samples: int = Field(default=50, ge=5, le=100_000)
     """Samples of the smallest node."""
     most_samples: int = Field(default=500, ge=5, le=100_000)
@@ -53,12 +53,12 @@ class Synthetic:
         return FirstModel(Classifier(self._sizes).first(np.random.default_rng(seed)))
 
     def fit(self, tensors: Mapping[str, Array], part: Part) -> Fitted:
-        """Some epochs on the node's samples."""
+        """Trains on the node's samples."""
         inputs, labels, _, _ = self._data(part.number, part.seed)
         return fit_classifier(self._sizes, self._settings, tensors, inputs, labels, part)
 
     def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
-        """On a fifth of the node's samples that it does not train on."""
+        """Evaluates on the held-out fifth of the node's samples."""
         _, _, inputs, labels = self._data(part.number, part.seed)
         return judge_classifier(self._sizes, tensors, inputs, labels)
 

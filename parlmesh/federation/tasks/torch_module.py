@@ -1,6 +1,6 @@
-"""A learning task from a torch module and a data set of one's own: subclass it, or call it in a maker.
+"""A learning task from your own torch module and data set: subclass it, or call it in a maker.
 
-Parameters are joined; floating-point buffers (such as a batch norm's statistics) stay on the node, integer ones on the
+Parameters are aggregated; floating-point buffers (such as batch-norm statistics) stay on the node, integer ones on the
 server.
 """
 
@@ -20,7 +20,7 @@ Split = Callable[[Part], tuple[Tensor, Tensor]]
 
 
 class TorchTask:
-    """Gradient descent on `training(part)`, accuracy and loss on `judging(part)`: inputs and targets each."""
+    """Trains on `training(part)` and evaluates on `judging(part)`; both return inputs and targets."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class TorchTask:
         proximal: float = 0.0,
         optimiser: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] | None = None,
     ) -> None:
-        """`optimiser` makes another than plain gradient descent, such as `lambda ps: torch.optim.AdamW(ps, 1e-3)`."""
+        """`optimiser` replaces plain gradient descent, e.g. `lambda ps: torch.optim.AdamW(ps, 1e-3)`."""
         self._make_module = make_module
         self._training = training
         self._judging = judging
@@ -46,7 +46,7 @@ class TorchTask:
         self._optimiser = optimiser or (lambda parameters: torch.optim.SGD(parameters, lr=learning_rate))
 
     def first(self, seed: int) -> FirstModel:
-        """The module's own initialisation, by the seed."""
+        """The module's own initialisation, with the seed."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             module = self._make_module()
@@ -78,7 +78,7 @@ class TorchTask:
         return Fitted(found, len(targets), {"loss": float(loss.detach())})
 
     def evaluate(self, tensors: Mapping[str, Array], part: Part) -> Judged:
-        """Mean loss, and the share of inputs whose largest output is the target when targets are labels."""
+        """Mean loss and, if targets are labels, accuracy."""
         module = self._load(tensors).eval()
         inputs, targets = self._judging(part)
         with torch.inference_mode():

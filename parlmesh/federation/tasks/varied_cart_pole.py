@@ -1,4 +1,4 @@
-"""CartPole with other physics on every node; its name for gymnasium is in NAME."""
+"""CartPole with different physics on every node; its gymnasium id is NAME."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ NAME = "parlmesh/VariedCartPole-v0"
 
 
 class VariedCartPole(CartPoleEnv):
-    """One cart. `length` is half the pole's."""
+    """One cart. `length` is half the pole's length."""
 
     def __init__(self, *, length: float = 0.5, masspole: float = 0.1, force: float = 10.0, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -17,7 +17,7 @@ from parlmesh.federation.config import FederationConfig
         ({"quorum": 8, "selection": {"min_nodes": 10, "fraction": 0.1}}, "quorum must be <= 1, got 8"),
         (
             {"privacy": {"mode": "local", "epsilon_budget": 1.0}},
-            r"would give away epsilon 9.997 of a budget of 1; noise_multiplier must be at least 7.46",
+            r"would spend epsilon 9.997 of a budget of 1; noise_multiplier must be at least 7.46",
         ),
         ({"privacy": {"mode": "local"}, "compression": {"encoding": "top_k"}}, "encoding must be none"),
     ],
@@ -46,19 +46,19 @@ SECURE = {"secure": {"enabled": True}, "gate": {"max_samples": 100}, "quorum": 3
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"rule": {"name": "krum"}, "quorum": 9}, "a secure sum can only be a mean; rule.name must be mean, got krum"),
+        ({"rule": {"name": "krum"}, "quorum": 9}, "a secure sum only gives a mean; rule.name must be mean, got krum"),
         ({"buffer_size": 4}, "a secure sum needs rounds; buffer_size must be 0, got 4"),
-        ({"gate": {"max_samples": 9, "outlier_factor": 5.0}}, "gate.outlier_factor looks at; it must be 0, got 5"),
-        ({"gate": {"max_samples": 9, "clip_factor": 2.0}}, "gate.clip_factor looks at; it must be 0, got 2"),
-        ({"gate": {"max_samples": 9, "max_norm": 1.0}}, "gate.max_norm looks at; it must be 0, got 1"),
-        ({"gate": {}}, r"gate.max_samples \(1 = all alike\); it must be 1 to 1000000, got 0"),
+        ({"gate": {"max_samples": 9, "outlier_factor": 5.0}}, "gate.outlier_factor checks; it must be 0, got 5"),
+        ({"gate": {"max_samples": 9, "clip_factor": 2.0}}, "gate.clip_factor checks; it must be 0, got 2"),
+        ({"gate": {"max_samples": 9, "max_norm": 1.0}}, "gate.max_norm checks; it must be 0, got 1"),
+        ({"gate": {}}, r"gate.max_samples \(1 = all equal\); it must be 1 to 1000000, got 0"),
         ({"compression": {"encoding": "int8"}}, "compression.encoding must be none, got int8"),
         ({"privacy": {"mode": "local"}}, "privacy.mode must not be local"),
         ({"quorum": 2}, "quorum must be >= 3, got 2"),
         ({"selection": {"min_nodes": 10, "over_selection": 2.0}}, "over_selection must be <= 1 / secure.threshold"),
         (
             {"privacy": {"mode": "distributed", "uncounted_nodes": 2}},
-            r"a sum may be of 2 nodes .* privacy.uncounted_nodes must be < 2, got 2",
+            r"a sum may have only 2 nodes .* privacy.uncounted_nodes must be < 2, got 2",
         ),
         (
             {"privacy": {"mode": "distributed", "noise_multiplier": 1e-4}},
