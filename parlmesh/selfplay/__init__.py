@@ -1,7 +1,7 @@
-"""Self-play: games of two players, opponents, ratings. Importing this registers the games' ids.
+"""Self-play: two-player games, opponents, ratings. Importing this registers the games' ids.
 
-The engine finds the ids by the entry points `parlmesh.environments`, and knows an opponent by
-`parlmesh.environments.two_players` alone.
+The engine finds the ids through the entry points `parlmesh.environments`, and knows opponents only through
+`parlmesh.environments.two_players`.
 """
 
 from .registration import adopt, register_envs

@@ -1,6 +1,6 @@
-"""The network `board`: residual convolutions over planes, with a policy head that is as small as the moves allow.
+"""The network `board`: residual convolutions over planes, with the smallest policy head that the moves allow.
 
-`hidden` gives its size: one number per residual block, all the same, which is the number of channels.
+`hidden` sets its size: one entry per residual block, all equal to the number of channels.
 """
 
 import torch
@@ -14,7 +14,7 @@ _NARROW, _VALUE_WIDTH = 4, 64
 
 
 class _Block(nn.Module):
-    """Adds what two convolutions make of it. The second starts at zero: a deep network starts as a shallow one."""
+    """Two convolutions with a skip connection. The second starts at zero, so a deep network starts as a shallow one."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -31,10 +31,10 @@ class _Block(nn.Module):
 class BoardNetwork(nn.Module):
     """Planes [B, C, H, W] to logits [B, choices] and values [B] between −1 and 1.
 
-    Where every square has as many moves, as in shogi's spatial form, the head is a 1 x 1 convolution; elsewhere a dense
-    layer over few channels. With `outcomes` the value is the chance to win less that to lose, draws apart. With
-    `turned` it learns from boards that are turned and mirrored, for games that mean the same then and whose moves are
-    squares: what is played eight times as seldom is learnt as well.
+    If every square has the same number of moves, as in shogi's spatial form, the head is a 1 x 1 convolution, otherwise
+    a dense layer over few channels. With `outcomes`, the value is P(win) − P(loss), with draws as a separate class.
+    With `turned`, it trains on rotated and mirrored boards, for games with that symmetry whose moves are squares: each
+    position then teaches its eight variants.
     """
 
     _turns: Tensor
@@ -70,22 +70,22 @@ class BoardNetwork(nn.Module):
             nn.init.zeros_(head.bias)  # type: ignore[arg-type]
 
     def forward(self, planes: Tensor) -> tuple[Tensor, Tensor]:
-        """Boards are turned only where gradients are wanted: whoever plays sees them as they are."""
+        """Boards are turned only when gradients are enabled; in play they stay as they are."""
         if not self.turned or not torch.is_grad_enabled():
             return self._seen(planes)
-        # Minibatches are in random order, so that the place in one is as good as a draw and repeats with it.
+        # Minibatches are in random order, so the position in one is as good as a draw, and reproducible.
         turns = self._turns[torch.arange(len(planes), device=planes.device) % len(self._turns)]
         squares = planes.flatten(2).gather(2, turns[:, None].expand(-1, planes.shape[1], -1))
         logits, values = self._seen(squares.view(planes.shape))
         return torch.zeros_like(logits).scatter(1, turns, logits), values
 
     def _seen(self, planes: Tensor) -> tuple[Tensor, Tensor]:
-        # Channels last in memory: the processor's convolutions take a third less time.
+        # Channels-last memory format: CPU convolutions take a third less time.
         hidden = torch.relu(self.inlet(planes.to(torch.float32, memory_format=torch.channels_last)))
         for block in self.blocks:
             hidden = block(hidden)
         if self.spatial:
-            # Square by square, the moves of each side by side.
+            # Square by square, with the moves of each square adjacent.
             logits = self.policy(hidden).permute(0, 2, 3, 1).flatten(1)
         else:
             logits = self.policy(torch.relu(self.narrow(hidden)).flatten(1))
@@ -97,7 +97,7 @@ class BoardNetwork(nn.Module):
 
 
 def _turns(size: int) -> Tensor:
-    """[8, squares]: which square of a board is seen where when it is turned, and mirrored and turned."""
+    """[8, squares]: the square permutations of the four rotations, without and with mirroring."""
     board = torch.arange(size * size).view(size, size)
     sides = (board, board.flip(1))
     return torch.stack([torch.rot90(side, times).flatten() for side in sides for times in range(4)])

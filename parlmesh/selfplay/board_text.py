@@ -1,4 +1,4 @@
-"""Boards and moves as people read and write them."""
+"""Boards and moves as text for people."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _HAND = "PLNSGBR"
 
 @dataclass(frozen=True, slots=True)
 class Notation:
-    """How one game is shown; `read` gives a move's number or −1, `write` its name."""
+    """How a game is shown; `read` returns a move's number or −1, `write` its name."""
 
     show: Callable[[Any], str]
     read: Callable[[Any, str], int]
@@ -27,7 +27,7 @@ class Notation:
 
 
 def _stones(games: Games) -> str:
-    """The side that began has x."""
+    """The side that moved first has x."""
     own, other = games.planes(ONE)[0]
     first, second = (own, other) if games.plies(ONE)[0] % 2 == 0 else (other, own)
     cells = np.where(first, "x", np.where(second, "o", "."))
@@ -43,7 +43,7 @@ def _number(games: Games, text: str) -> int:
 
 
 def _shogi(games: Any) -> str:
-    """White's pieces have a v before them, promoted ones a +."""
+    """White's pieces are marked with v, promoted ones with +."""
     cells, hands = games.arrays(ONE)
     lines = [f"white holds {_held(hands[0, 1])}", "  9  8  7  6  5  4  3  2  1"]
     for row, rank in enumerate("abcdefghi"):
@@ -79,7 +79,7 @@ NOTATIONS: Mapping[str, Notation] = {
 
 
 def notation_of(name: str) -> Notation:
-    """InvalidInput names the games that can be played."""
+    """The notation of a game; InvalidInput lists the known games."""
     if name not in NOTATIONS or name not in GAMES:
         raise InvalidInput(f"game must be one of {', '.join(NOTATIONS)}, got {name!r}", reason="GAME")
     return NOTATIONS[name]

@@ -1,6 +1,6 @@
-"""The handler `selfplay_collect`: a fragment of self-play for a program that trains by itself (ParallelManager).
+"""The handler `selfplay_collect`: a fragment of self-play for programs with their own training loop (ParallelManager).
 
-It runs in a process of its slot, so that a game that hangs is killed and replaced.
+It runs in its slot's process, so that a game that hangs can be killed and replaced.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ KIND = "selfplay_collect"
 
 
 class CollectGames:
-    """Keeps its games and the newest policy from task to task."""
+    """Keeps its games and the newest policy between tasks."""
 
     kind = KIND
     runs_in = "process"
@@ -35,11 +35,11 @@ class CollectGames:
         self._policy: Policy | None = None
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
-        """{environment, num_envs, steps, seed, policy, digest}: `policy` is a file of this machine."""
+        """Parameters: environment, num_envs, steps, seed, policy (a file on this machine), digest."""
         policy = self._newest(str(parameters["policy"]), str(parameters["digest"]))
         key = json.dumps([parameters[name] for name in ("environment", "num_envs", "seed")], sort_keys=True)
         if self._collector is None or key != self._key:
-            # A replaced process has other games than the one before.
+            # Mix in the task's id: a replacement process must not repeat its predecessor's games.
             entropy = [int(parameters["seed"]), int.from_bytes(hashlib.sha256(context.task_id.encode()).digest()[:8])]
             seed = np.random.SeedSequence(entropy)
             self._collector = Collector(parameters["environment"], int(parameters["num_envs"]), seed)
@@ -47,7 +47,7 @@ class CollectGames:
         try:
             fragment = self._collector.collect(policy, int(parameters["steps"]), [Opponent(NEWEST, policy)])
         except BaseException:
-            # Games that broke off in the middle of a move are not gone on with.
+            # Drop games that failed in the middle of a move.
             self._collector = None
             raise
         told = {"steps": fragment.valid_steps, "games": games_by_opponent(self._collector.finished())}
@@ -57,6 +57,6 @@ class CollectGames:
         if self._policy is None or digest != self._digest:
             data = Path(file).read_bytes()
             if hashlib.sha256(data).hexdigest() != digest:
-                raise InvalidInput(f"the policy in {file} is not the one of digest {digest[:12]}…", reason="POLICY")
+                raise InvalidInput(f"the policy in {file} does not have the digest {digest[:12]}…", reason="POLICY")
             self._policy, self._digest = load_policy(data), digest
         return self._policy

@@ -1,7 +1,7 @@
-"""Games as gymnasium knows them: an environment is one side of one game, and a step is its move and the reply to it.
+"""Games as gymnasium environments: an environment is one side of a game, and a step is its move and the reply.
 
-The other side is part of the world, so that whatever trains on environments trains on games: every trajectory is that
-of one player, with its own view, sign, mask and outcome, and what the other side saw and did is not in it.
+The other side is part of the environment, so every algorithm for environments can train on games. A trajectory belongs
+to one player, with its own view, sign, mask and outcome; it does not contain the other side's observations or moves.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,12 +25,12 @@ from .settings import read_settings
 Maker = Callable[..., Games]
 
 _ENDS = {Verdict.WON: "rules", Verdict.LOST: "rules", Verdict.DRAWN: "draw", Verdict.LIMIT: "limit"}
-# Results that nobody asks for are not kept for ever.
+# Bounds results that nobody fetches.
 _MOST_RESULTS = 100_000
 
 
 class GameEnvironments(VectorEnv):
-    """`num_envs` games of what `make` makes, each with one learning side."""
+    """`num_envs` games made by `make`, each with one learning side."""
 
     def __init__(self, num_envs: int, make: Maker, **settings: Any) -> None:
         settings.pop("render_mode", None)
@@ -63,40 +63,40 @@ class GameEnvironments(VectorEnv):
         self._resting = np.zeros(count, np.bool_)
         self._opening = np.zeros(count, np.int64)
         self._material = np.zeros(count, np.float32)
-        # Games that a finisher won with a move that nobody chose.
+        # Games that a finisher won with a move that was not chosen.
         self._by_finisher = np.zeros(count, np.bool_)
-        # By column: 0 when the learning side begins. Neighbours begin on different sides.
+        # By column: 0 when the learning side moves first. Neighbouring columns alternate.
         self._seat = np.arange(count) % 2
         if self.settings.seat != "alternate":
             self._seat[:] = self.settings.seat == "second"
 
     def face(self, opponents: Sequence[Opponent]) -> None:
-        """Whom new games meet; a game that runs keeps its opponent."""
+        """Sets the opponents of new games; running games keep theirs."""
         self.seats.offer(opponents)
 
     def rest(self, resting: Array) -> None:
-        """Columns [E] that neither move nor begin anew, until all are reset."""
+        """Sets columns [E] that neither move nor restart until all are reset."""
         self._resting = resting.copy()
 
     def searching(self, policy: Policy, search: Search) -> Looking:
-        """A policy that looks ahead in these games, as versions on the other side do from here on."""
+        """The policy with search in these games; opposing versions search from now on, too."""
         if self.seats.searcher is None or self.seats.searcher.settings != search:
             self.seats.searcher, self._searcher = Searcher(search), Searcher(search)
         return Looking(policy, self._searcher, self.games, lambda: np.flatnonzero(~self._over & ~self._resting))
 
     def finished(self) -> list[Finished]:
-        """Games that ended since it was asked last."""
+        """Games that ended since the last call."""
         results, self._results = self._results, []
         return results
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """New games in all columns."""
+        """Starts new games in all columns."""
         self._clear(np.random.default_rng(seed))
         self._begin(np.arange(self.num_envs))
         return self._seen(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """The learning sides move, the others reply; games that ended in the step before only begin anew."""
+        """The learning sides move, the others reply; games that ended in the previous step only restart."""
         reward = np.zeros(self.num_envs, np.float32)
         verdict = np.zeros(self.num_envs, np.int8)
         again, live = (np.flatnonzero(each & ~self._resting) for each in (self._over, ~self._over))
@@ -118,22 +118,22 @@ class GameEnvironments(VectorEnv):
         return self._seen(), reward, over & ~cut, cut, {}
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
     def _begin(self, which: Array) -> None:
-        """Starts games, plays their openings, and the first move where the other side begins."""
+        """Starts games, plays their openings, and the first move if the other side moves first."""
         self.games.start(which, self._rng)
         self.seats.seat(which, self._rng)
         self._opening[which] = 0
         if self.settings.opening_plies:
             self._play_openings(which)
-        # By the count of plies, the side to move is the one that began or the other.
+        # The parity of the plies tells which side is to move.
         theirs = which[self.games.plies(which) % 2 != self._seat[which]]
         verdict = np.zeros(self.num_envs, np.int8)
         self._reply(theirs, verdict, resigning=False)
         ended = theirs[verdict[theirs] != Verdict.GOES_ON]
         if len(ended):
-            # The reply to an opening ended the game before the learning side chose anything: it was never played.
+            # The reply to an opening ended the game before the learning side chose a move: discard it.
             self._begin(ended)
         self._material[which] = self.games.material(which)
 
@@ -145,7 +145,7 @@ class GameEnvironments(VectorEnv):
             verdicts = self.games.play(moving, drawn(self.games.legal(moving), self._rng))
             failed = moving[verdicts != Verdict.GOES_ON]
             if len(failed):
-                # An opening must not decide the game: these start as the rules have it.
+                # An opening must not decide the game: start these from the rules' position.
                 self.games.start(failed, self._rng)
                 self._opening[failed] = 0
 
@@ -158,7 +158,7 @@ class GameEnvironments(VectorEnv):
         return self.games.play(which, moves)
 
     def _reply(self, which: Array, verdict: Array, *, resigning: bool = True) -> Array:
-        """The other sides' moves; `verdict` [E] becomes that of the learning sides. Columns whose opponent resigned."""
+        """Plays the other sides' moves, sets the learning sides' `verdict` [E], and returns the resigned columns."""
         if not len(which):
             return which
         moves = self.seats.choose(self.games, which, self._rng)
@@ -171,7 +171,7 @@ class GameEnvironments(VectorEnv):
         return resigned
 
     def _settle(self, live: Array, verdict: Array, reward: Array, resigned: Array) -> None:
-        """Shaping and what the limit is worth go to the reward; the record has the result alone."""
+        """Adds shaping and the value of the limit to the reward; the record has only the result."""
         settings = self.settings
         if settings.shaping or settings.at_limit == "material":
             material = self._own_material(live, verdict)
@@ -202,7 +202,7 @@ class GameEnvironments(VectorEnv):
         return "finisher" if self._by_finisher[column] else _ENDS[found]
 
     def _own_material(self, which: Array, verdict: Array) -> Array:
-        """Of the learning side, whoever is to move."""
+        """The learning side's material, whichever side is to move."""
         found: Array = self.games.material(which) * np.where(self._own_turn(which), 1.0, -1.0).astype(np.float32)
         return found
 
@@ -211,13 +211,13 @@ class GameEnvironments(VectorEnv):
         return found
 
     def _seen(self) -> dict[str, Array]:
-        """As the learning side sees it, which is not to move where its own move ended the game."""
+        """The learning side's observation; it is not to move if its own move ended the game."""
         every = np.arange(self.num_envs)
         own = self._own_turn(every)
         observation = self.games.planes(every)
         if not own.all():
             observation[~own] = self.games.planes(every[~own], waiting=True)
         mask = self.games.legal(every)
-        # Nothing is legal once a game is over, and whatever is chosen then only begins the next one.
+        # An ended game has no legal moves, and any choice then only starts the next one.
         mask[~mask.any(axis=1) | ~own] = True
         return {"observation": observation, ACTION_MASK: mask}

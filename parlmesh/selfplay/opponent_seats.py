@@ -1,4 +1,4 @@
-"""Who sits on the other side of every game, and how it chooses."""
+"""The opponent in every game, and how it chooses moves."""
 
 from collections.abc import Sequence
 
@@ -13,14 +13,14 @@ from .scripted_players import player_of
 from .search import Searcher, judge_of
 
 RESIGNS = -1
-"""Instead of a move: the player gives the game up."""
-# The player written by hand, which has no version.
+"""In place of a move: the player resigns."""
+# The scripted player, which has no version.
 _SCRIPTED = -1
 
 
 class Seats:
-    """The other sides of `count` games. A game keeps the version it began with; whoever meets the newest policy meets
-    it in every move. Versions that no game needs any more are let go."""
+    """The opponents of `count` games. A game keeps its version to the end, except that the newest policy is always the
+    current one. Versions that no game needs are released."""
 
     def __init__(self, count: int, scripted: str, *, greedy: bool, most: int) -> None:
         self._scripted = player_of(scripted)
@@ -29,18 +29,18 @@ class Seats:
         self._held: dict[int, Player] = {}
         self._offered: dict[int, float] = {_SCRIPTED: 1.0}
         self._key = np.full(count, _SCRIPTED, np.int64)
-        # By which versions look ahead; without it they move as their policies say.
+        # The search that versions use; without it they play their policy's moves.
         self.searcher: Searcher | None = None
 
     @property
     def held(self) -> int:
-        """Versions that are held now."""
+        """Number of versions held."""
         return len(self._held)
 
     def offer(self, opponents: Sequence[Opponent]) -> None:
-        """What new games may meet. Beyond the limit, versions wait until others are let go."""
+        """Sets the opponents of new games. Beyond the limit, versions wait until others are released."""
         if not opponents or any(opponent.share < 0.0 for opponent in opponents):
-            raise InvalidInput("opponents must be some, with shares of at least 0", reason="OPPONENT")
+            raise InvalidInput("opponents must not be empty, and their shares must be >= 0", reason="OPPONENT")
         in_use = set(self._key.tolist())
         self._held = {key: player for key, player in self._held.items() if key in in_use}
         self._offered = {}
@@ -49,21 +49,21 @@ class Seats:
                 self._held[opponent.version] = opponent.player
                 self._offered[opponent.version] = self._offered.get(opponent.version, 0.0) + opponent.share
         if not sum(self._offered.values()):
-            # All that was offered waits for room: those who are here play on.
+            # All offered versions wait for room: continue with those held.
             held = [key for key in self._held if key in in_use] or list(self._held)
             self._offered = dict.fromkeys(held, 1.0)
 
     def seat(self, which: Array, rng: np.random.Generator) -> None:
-        """Draws the opponents of games that begin."""
+        """Draws the opponents of new games."""
         keys, shares = np.array(list(self._offered)), np.array(list(self._offered.values()))
         self._key[which] = rng.choice(keys, size=len(which), p=shares / shares.sum())
 
     def version(self, game: int) -> int:
-        """The version a game is played against; NEWEST for the acting policy and for a player written by hand."""
+        """The opponent's version; NEWEST for the acting policy and for a scripted player."""
         return max(int(self._key[game]), NEWEST)
 
     def choose(self, games: Games, which: Array, rng: np.random.Generator) -> Array:
-        """Moves [N] of the other sides, which are to move; RESIGNS gives up."""
+        """Moves [N] of the other sides, which are to move; may contain RESIGNS."""
         legal = games.legal(which)
         moves = np.zeros(len(which), np.int64)
         keys = self._key[which]

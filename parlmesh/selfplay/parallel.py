@@ -1,4 +1,4 @@
-"""ParallelManager: self-play workers for a training loop of one's own, thin over a local fleet.
+"""ParallelManager: self-play workers for your own training loop, a thin layer over a local fleet.
 
 with ParallelManager(env_config, model_config, parallel_config) as manager:
     manager.start_workers()
@@ -36,7 +36,7 @@ log = get_logger("parlmesh.selfplay")
 
 @dataclass(frozen=True, slots=True)
 class Experience:
-    """A batch of one worker: columns [T, E, ...] of steps that one side of each game took with one version."""
+    """One worker's batch: columns [T, E, ...] of one side's steps in each game, with one version."""
 
     worker_id: str
     version: int
@@ -45,12 +45,12 @@ class Experience:
 
     @property
     def steps(self) -> int:
-        """Steps that were taken."""
+        """Number of valid steps."""
         return int(np.count_nonzero(self.columns[VALID]))
 
 
 class ParallelManager:
-    """Workers from `start_workers` to `stop_workers`. `weights` are the model's; change them and sync."""
+    """Manages workers from `start_workers` to `stop_workers`. `weights` is the model; change it, then sync."""
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class ParallelManager:
         self._counts = {"batches": 0, "steps": 0, "failed": 0}
 
     def start_workers(self) -> int:
-        """Starts the workers and gives them the model; how many are ready. Where none can be started this process does
-        their work, which the log and `get_status` say."""
+        """Starts the workers, sends them the model and returns how many are ready. If none can be started, this process
+        does their work; the log and `get_status` show that."""
         if self._folder is not None:
-            raise FailedPrecondition("the workers were started before; stop them first", reason="STARTED")
+            raise FailedPrecondition("the workers are already started; stop them first", reason="STARTED")
         self._folder = Path(tempfile.mkdtemp(prefix="parlmesh-selfplay-"))
         self.sync_model_to_workers()
         if not self.config.serial:
             try:
                 return self._start_fleet()
             except (FleetError, OSError) as error:
-                log.warning("workers_not_started", error=str(error), advice="this process collects instead, in series")
+                log.warning("workers_not_started", error=str(error), advice="this process collects serially instead")
                 self._end_fleet()
             except BaseException:
                 self.stop_workers()
@@ -97,7 +97,7 @@ class ParallelManager:
         return self._controller.initialize(count, actor=actor, scheduler=scheduler, processes=count)
 
     def sync_model_to_workers(self, weights: Mapping[str, Array] | None = None) -> int:
-        """Batches that are asked for from here on are of these weights, `self.weights` when none are given."""
+        """Publishes these weights, or `self.weights`, for all batches requested from now on; returns the version."""
         if self._folder is None:
             raise FailedPrecondition("the workers were not started", reason="NOT_STARTED")
         self.weights = dict(weights) if weights is not None else self.weights
@@ -107,13 +107,13 @@ class ParallelManager:
         self.version += 1
         replace_file(self._file(self.version), data)
         self._digest = hashlib.sha256(data).hexdigest()
-        # Tasks that are under way may still name the one before.
+        # Running tasks may still need recent older versions.
         self._file(self.version - 2 - self.config.num_workers).unlink(missing_ok=True)
         return self.version
 
     def collect_experiences(self, target: int = 1, timeout: float | None = None) -> list[Experience]:
-        """Batches with `target` steps or more, or what came within the timeout. Never waits without a deadline;
-        Unavailable once no worker is left that could be started again."""
+        """Batches with at least `target` steps, or those that arrived within the timeout. Always has a deadline; raises
+        Unavailable once no worker is left that can be restarted."""
         deadline = time.monotonic() + (self.config.timeout if timeout is None else timeout)
         found: list[Experience] = []
         if self._serial is not None:
@@ -136,28 +136,28 @@ class ParallelManager:
         return found
 
     def pause_workers(self, workers: Sequence[int] | None = None) -> None:
-        """They finish what they have and take nothing."""
+        """Workers finish their current task and take no new ones."""
         if self._serial is not None:
             self._serial.paused = True
             return
         self._started().pause(self._names(workers))
 
     def resume_workers(self, workers: Sequence[int] | None = None) -> None:
-        """They take work again."""
+        """Workers take tasks again."""
         if self._serial is not None:
             self._serial.paused = False
             return
         self._started().resume(self._names(workers))
 
     def reset_workers(self, workers: Sequence[int] | None = None) -> None:
-        """They drop their games and start afresh."""
+        """Workers drop their games and start new ones."""
         if self._serial is not None:
             self._serial.reset()
             return
         self._started().reset(self._names(workers))
 
     def get_status(self) -> dict[str, Any]:
-        """Workers, what is under way, and counts since the start."""
+        """Worker states, outstanding tasks, and counts since the start."""
         if self._serial is not None:
             states = {"0": "paused" if self._serial.paused else "ready"}
         else:
@@ -168,13 +168,13 @@ class ParallelManager:
             "queue_info": {"outstanding": len(self._outstanding)},
             "version": self.version,
             "serial": self._serial is not None,
-            # Why a worker is not started again any more; the others go on.
+            # Why a worker is no longer restarted; the others continue.
             "trouble": self._controller.trouble if self._controller is not None else "",
             **self._counts,
         }
 
     def stop_workers(self) -> None:
-        """Ends every process; again is harmless."""
+        """Ends all processes; repeated calls are harmless."""
         folder, self._folder = self._folder, None
         self._serial = None
         try:
@@ -209,7 +209,7 @@ class ParallelManager:
         }
 
     def _submit(self, controller: Controller) -> str:
-        # A lost worker's batch is asked of another; one that hangs is killed by then.
+        # Another worker retries a lost worker's batch; a hanging worker is killed at the timeout.
         return controller.submit_task(KIND, self._parameters(), run_timeout=self.config.timeout, max_attempts=3)
 
     def _take(self, outcome: Outcome, version: int, found: list[Experience]) -> None:

@@ -1,4 +1,4 @@
-"""The configuration of `ParallelManager`, and what its dictionaries mean here."""
+"""The configuration of `ParallelManager`, and the interpretation of its dictionaries."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,38 +10,38 @@ from parlmesh.environments import environment_spec
 from parlmesh.errors import InvalidInput
 from parlmesh.policies import PolicySpec
 
-# Games of one worker that are stepped together, at most.
+# Most games that one worker steps together.
 _MOST_GAMES = 256
 
 
 class ParallelConfig(Config):
-    """The keys of the configuration."""
+    """The keys of `parallel_config`."""
 
     num_workers: int = Field(default=4, ge=1, le=256)
     """Worker processes."""
     games_per_worker: int = Field(default=10, ge=1, le=_MOST_GAMES)
-    """Games that one worker steps together."""
+    """Games stepped together by one worker."""
     max_game_length: int = Field(default=200, ge=1, le=10_000)
-    """Most moves of a game."""
+    """Most moves per game."""
     experience_batch_size: int = Field(default=64, ge=1, le=1_000_000)
-    """Steps of one batch, at least; a batch has as many steps of every game of its worker."""
+    """Fewest steps per batch; a batch has the same number of steps from each of its worker's games."""
     model_sync_interval: int = Field(default=100, ge=1)
-    """For the loop: collections between two calls of sync_model_to_workers."""
+    """For the training loop: collections between calls of sync_model_to_workers."""
     worker_reset_interval: int = Field(default=1000, ge=1)
-    """For the loop: collections between two calls of reset_workers."""
+    """For the training loop: collections between calls of reset_workers."""
     timeout: float = Field(default=30.0, gt=0.0, le=3600.0)
-    """Longest wait of a collection; a worker that takes longer for one batch hangs and is replaced."""
+    """Longest wait for a collection; a worker that takes longer for one batch counts as hanging and is replaced."""
     compression_enabled: bool = True
-    """Weights go to workers of the same machine as a file, which needs none; kept so that configurations are taken."""
+    """Ignored: weights reach workers on the same machine as a file. Accepted for compatibility of configurations."""
     serial: bool = False
-    """Collect in this process, without workers; it is also done where none can be started. A game that hangs then hangs
-    its caller."""
+    """Collect in this process, without workers; also the fallback when none can be started. A hanging game then hangs
+    the caller."""
     seed: int = Field(default=0, ge=0, lt=1 << 31)
-    """Decides the first weights and, with the tasks, the games."""
+    """Seed of the initial weights and, together with task ids, of the games."""
 
 
 def read_config(given: Mapping[str, Any] | None) -> ParallelConfig:
-    """InvalidInput names the first key that cannot be."""
+    """The validated configuration; InvalidInput names the first invalid key."""
     try:
         return ParallelConfig.model_validate(dict(given or {}))
     except ValidationError as error:
@@ -52,7 +52,7 @@ def read_config(given: Mapping[str, Any] | None) -> ParallelConfig:
 
 
 def environment_of(given: dict[str, Any], config: ParallelConfig) -> dict[str, Any]:
-    """A game by `id` and `kwargs`, or shogi as {board_size: 9, max_moves: …} says it."""
+    """A game given by `id` and `kwargs`, or shogi given as {board_size: 9, max_moves: …}."""
     if "id" in given:
         return {"id": given["id"], "kwargs": dict(given.get("kwargs") or {})}
     if given.get("board_size", 9) != 9:
@@ -62,7 +62,7 @@ def environment_of(given: dict[str, Any], config: ParallelConfig) -> dict[str, A
 
 
 def spec_of(environment: Mapping[str, Any], given: dict[str, Any]) -> PolicySpec:
-    """A perceptron; sizes that are named must be those of the game."""
+    """A perceptron for the game; given sizes must match the game's."""
     seen = environment_spec(environment)
     hidden = (int(given.get("hidden_dim", 512)),) * int(given.get("num_layers", 2))
     spec = PolicySpec.for_environment(seen, hidden=hidden)

@@ -1,4 +1,4 @@
-"""The plug-in `selfplay`: networks made for boards. Named by `plugins: [selfplay]`."""
+"""The plug-in `selfplay`: networks made for boards. Enable it with `plugins: [selfplay]`."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class _Board:
-    """Builds the network; torch is imported by whoever builds one, not by whoever names the plug-in."""
+    """Builds the network. Imports torch only then, not when the plug-in is loaded."""
 
     takes_images = True
 

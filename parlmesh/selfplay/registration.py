@@ -1,4 +1,4 @@
-"""The ids under which gymnasium knows the games, PettingZoo's included."""
+"""The games' gymnasium ids, including PettingZoo's games."""
 
 from collections.abc import Callable
 from functools import partial
@@ -36,19 +36,19 @@ GAMES: dict[str, Callable[..., Games]] = {
     "shogi": _shogi,
     "tictactoe": _tictactoe,
 }
-"""What makes so many games of a name."""
+"""Makers by game name; each makes a given number of games."""
 
 IDS = {f"games/{name}": make for name, make in GAMES.items()}
 
 
 def register_envs() -> None:
-    """Makes the ids known; again is harmless."""
+    """Registers the ids; repeated calls are harmless."""
     for name, make in IDS.items():
         _register(name, make)
 
 
 def adopt(name: str) -> str:
-    """The id of one of PettingZoo's games, module:game, which is registered when it is first asked for."""
+    """Registers one of PettingZoo's games, module:game, and returns its id."""
     from .games.petting_zoo import PettingZooGames
 
     known = "pettingzoo/" + name.partition(":")[2]

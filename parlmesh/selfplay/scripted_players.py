@@ -1,4 +1,4 @@
-"""Players written by hand: what a trained one is measured against. Each chooses moves for several games at once."""
+"""Scripted players, as opponents for trained ones. Each chooses moves for several games at once."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
@@ -11,11 +11,11 @@ from parlmesh.types import Array
 from .games import Games, winning_moves
 
 Chooser: TypeAlias = Callable[[Games, Array, Array, np.random.Generator], Array]
-"""From games, which of them, their legal moves [N, choices] and a generator to moves [N]."""
+"""Maps games, indices, legal moves [N, choices] and a generator to moves [N]."""
 
 
 def drawn(allowed: Array, rng: np.random.Generator) -> Array:
-    """One of the allowed moves of every row [N, choices], each as likely."""
+    """A uniformly random allowed move per row [N, choices]."""
     counts = allowed.sum(axis=1)
     columns = np.nonzero(allowed)[1]
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
@@ -24,18 +24,18 @@ def drawn(allowed: Array, rng: np.random.Generator) -> Array:
 
 
 def random_moves(games: Games, which: Array, legal: Array, rng: np.random.Generator) -> Array:
-    """Any legal move."""
+    """A random legal move."""
     return drawn(legal, rng)
 
 
 def one_ply(games: Games, which: Array, legal: Array, rng: np.random.Generator) -> Array:
-    """Wins at once where that is possible, and moves at random elsewhere."""
+    """Wins at once if possible, otherwise moves at random."""
     winning = winning_moves(games, which)
     return drawn(np.where(winning.any(axis=1, keepdims=True), winning, legal), rng)
 
 
 def win_and_block(games: Games, which: Array, legal: Array, rng: np.random.Generator) -> Array:
-    """As one_ply, and takes the move with which the other side would win, where the game says which that is."""
+    """Like one_ply, but also blocks an immediate win of the other side, if the game can tell."""
     winning = winning_moves(games, which)
     threatened = getattr(games, "threatened", None)
     blocking = threatened(which) & legal if threatened is not None else np.zeros_like(legal)
@@ -44,7 +44,7 @@ def win_and_block(games: Games, which: Array, legal: Array, rng: np.random.Gener
 
 
 def greedy_capture(games: Games, which: Array, legal: Array, rng: np.random.Generator) -> Array:
-    """Takes what is worth most, where the game says what moves take; at random among equals."""
+    """Makes the most valuable capture, if the game can tell; random among equals."""
     captured = getattr(games, "captured", None)
     if captured is None:
         return drawn(legal, rng)
@@ -61,7 +61,7 @@ PLAYERS: Mapping[str, Chooser] = {
 
 
 def player_of(name: str) -> Chooser:
-    """InvalidInput names the players there are."""
+    """The player of that name; InvalidInput lists the known players."""
     if name not in PLAYERS:
         raise InvalidInput(f"opponent must be one of {', '.join(PLAYERS)}, got {name!r}", reason="OPPONENT")
     return PLAYERS[name]

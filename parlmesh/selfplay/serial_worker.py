@@ -1,4 +1,4 @@
-"""A worker that is this very process, where no other can be started or is wanted."""
+"""A worker in the current process, for when no other can be started or is wanted."""
 
 import itertools
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from .collect_handler import CollectGames
 
 
 class SerialWorker:
-    """Runs what workers run, in the caller's thread."""
+    """Runs the workers' handler in the caller's thread."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -19,7 +19,7 @@ class SerialWorker:
         self._numbers = itertools.count(1)
 
     def collect(self, parameters: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Array]]:
-        """What was told and the columns of one batch."""
+        """One batch: the handler's answer and the columns."""
         context = Context(task_id=f"serial-{next(self._numbers)}", attempt=1, actor_id="serial", slot=0)
         result = self._handler.run(dict(parameters), {}, context)
         return dict(result.parameters), result.tensors

@@ -1,4 +1,4 @@
-"""What a game's environment may be told: `environment.kwargs` of a run."""
+"""Settings of a game's environment: `environment.kwargs` of a run."""
 
 from typing import Any, Literal
 
@@ -9,32 +9,32 @@ from parlmesh.errors import InvalidInput
 
 
 class GameSettings(Config):
-    """Everything that is not a rule of the game. What changes a game's start or end is told apart in its record."""
+    """Everything that is not a rule of the game. The record of a game shows settings that changed its start or end."""
 
     opponent: str = "random"
-    """Who sits on the other side when nobody else is named, as in evaluations: a player of `players`."""
+    """The scripted opponent when no other is given, as in evaluations."""
     opponent_play: Literal["sampled", "greedy"] = "sampled"
-    """How versions on the other side choose."""
+    """How opposing policy versions choose moves."""
     seat: Literal["alternate", "first", "second"] = "alternate"
-    """Which side learns; alternate changes it from game to game."""
+    """Which side learns; alternate switches after every game."""
     opening_plies: int = Field(default=0, ge=0, le=1_000)
-    """Most plies of a game's start that are drawn at random."""
+    """Most random plies at the start of a game."""
     opening_share: float = Field(default=1.0, ge=0.0, le=1.0)
-    """Games that start so; the others start as the rules have it."""
+    """Share of games with a random opening; the others start from the rules' position."""
     at_limit: Literal["draw", "truncate", "material"] = "draw"
-    """What the move limit means: a draw, a truncation whose value is estimated, or the share of material as reward."""
+    """What the move limit means: a draw, a truncation with an estimated value, or the material balance as reward."""
     shaping: float = Field(default=0.0, ge=0.0, le=10.0)
-    """Reward for material that was won since the last own move; results leave it out."""
+    """Reward for material won since the last own move; not part of results."""
     finisher: Literal["none", "learner", "opponent", "both"] = "none"
-    """Who wins at once where that is possible, whatever was chosen. For evaluations: what is learnt from is chosen."""
+    """Which side plays an immediate win instead of its chosen move. For evaluations: training needs chosen moves."""
     most_opponents: int = Field(default=8, ge=1, le=1_024)
-    """Versions held at once by one vector of games; a game keeps its opponent to its end."""
+    """Most versions held at once by one vector of games; a game keeps its opponent to the end."""
     options: dict[str, Any] = Field(default_factory=dict)
-    """Rules that the game itself leaves open, such as shogi's move limit."""
+    """Rules that the game leaves open, such as shogi's move limit."""
 
 
 def read_settings(given: dict[str, Any]) -> GameSettings:
-    """InvalidInput names the first setting that cannot be."""
+    """The validated settings; InvalidInput names the first invalid one."""
     try:
         return GameSettings.model_validate(given)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""One game in the terminal: people, policies or players written by hand on either side."""
+"""One game in the terminal, with people, policies or random players on either side."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from .search import chooser_of
 
 
 class Sitter(Protocol):
-    """Who chooses the moves of one side."""
+    """Chooses the moves of one side."""
 
     name: str
 
@@ -29,7 +29,7 @@ class Sitter(Protocol):
 
 
 class Person:
-    """Reads moves from lines; `resign` gives up, and so does the end of the input."""
+    """Reads moves from lines; `resign`, `quit` and the end of the input resign."""
 
     name = "you"
 
@@ -50,18 +50,18 @@ class Person:
 
 
 class PolicySitter:
-    """The likeliest move of a policy; with simulations the best that it finds by search."""
+    """Plays a policy's most likely move, or with simulations the best found by search."""
 
     def __init__(self, policy: Policy, name: str, simulations: int = 0) -> None:
         self._choose, self.name = chooser_of(policy, simulations), name
 
     def choose(self, games: Games, notation: Notation) -> int:
-        """By one look at the board, or by as many as it has simulations."""
+        """From one evaluation of the board, or from one per simulation."""
         return self._choose(games)
 
 
 class RandomSitter:
-    """Any legal move."""
+    """Plays random legal moves."""
 
     name = "random"
 
@@ -69,13 +69,13 @@ class RandomSitter:
         self._rng = np.random.default_rng(seed)
 
     def choose(self, games: Games, notation: Notation) -> int:
-        """Each as likely."""
+        """A uniformly random legal move."""
         return int(drawn(games.legal(ONE), self._rng)[0])
 
 
 def policy_from(path: Path, plugins: Sequence[str]) -> Policy:
-    """The policy in a file, or the promoted model in the folder of a run; the networks for boards are known without
-    being named."""
+    """The policy in a file, or the promoted model in a run's folder. Always loads the plug-in selfplay for its
+    networks."""
     load_plugins(["selfplay", *plugins])
     if path.is_dir():
         path = _promoted(path)
@@ -85,7 +85,7 @@ def policy_from(path: Path, plugins: Sequence[str]) -> Policy:
 
 
 def _promoted(run: Path) -> Path:
-    """Of a run in which none is promoted, the policy that it ended with."""
+    """The promoted model's file or, if none is promoted, the run's final policy."""
     try:
         version = int(json.loads((run / "models" / "promoted.json").read_bytes())["version"])
     except FileNotFoundError:
@@ -96,7 +96,7 @@ def _promoted(run: Path) -> Path:
 
 
 def player_from(path: Path | None, plugins: Sequence[str], seed: int, simulations: int = 0) -> Sitter:
-    """A policy, or without a file somebody who moves at random."""
+    """A policy player, or a random one without a file."""
     return RandomSitter(seed) if path is None else PolicySitter(policy_from(path, plugins), path.stem, simulations)
 
 
@@ -105,7 +105,7 @@ def _does(name: str, verb: str) -> str:
 
 
 class Sitting:
-    """One game of two; `moves` are its moves by name."""
+    """One game between two sitters; `moves` holds the moves by name."""
 
     def __init__(self, game: str, sitters: Sequence[Sitter], *, seed: int) -> None:
         self._notation = notation_of(game)
@@ -116,7 +116,7 @@ class Sitting:
         self.winner: str | None = None
 
     def play(self) -> Iterator[str]:
-        """What is to be shown, move by move, to the end."""
+        """The texts to show, move by move, to the end."""
         verdict, side = Verdict.GOES_ON, 0
         yield self._notation.show(self.games)
         while verdict == Verdict.GOES_ON:
@@ -137,7 +137,7 @@ class Sitting:
         yield ends.get(verdict) or f"{_does(str(self.winner), 'win')} after {len(self.moves)} moves"
 
     def write(self, path: Path) -> None:
-        """A game of shogi as its file's ending says."""
+        """Writes a game of shogi in the format of the file's suffix."""
         if not self.moves:
             raise InvalidInput("there are no moves to write", reason="FORMAT")
         from .shogi.game_records import write_game

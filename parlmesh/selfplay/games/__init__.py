@@ -1,4 +1,4 @@
-"""Games by name."""
+"""The games and their common interface."""
 
 from .game import OTHER_SIDE, WORTH, Games, Verdict, winning_moves
 

@@ -12,7 +12,7 @@ _ONE = np.uint64(1)
 
 
 class ConnectFour(LineGames):
-    """A move is a column, as in PettingZoo's connect_four_v3, whose observations these are with the planes first."""
+    """A move is a column, as in PettingZoo's connect_four_v3; observations are the same, with the planes first."""
 
     rows: ClassVar[int] = 6
     columns: ClassVar[int] = 7
@@ -26,30 +26,30 @@ class ConnectFour(LineGames):
         self._top = _ONE << (starts + np.uint64(self.rows - 1))
 
     def legal(self, which: Array) -> Array:
-        """Columns that are not full, while nobody has won."""
+        """Columns that are not full, unless the game is won."""
         taken = self._stones[which, 0] | self._stones[which, 1]
         free = (taken[:, None] & self._top) == 0
         found: Array = free & ~self._has_line(self._stones[which, 1])[:, None]
         return found
 
     def play(self, which: Array, moves: Array) -> Array:
-        """A stone falls to the lowest free row: adding one at the bottom carries it there."""
+        """A stone falls to the lowest free row: adding the bottom bit carries it there."""
         return self._place(which, self._landing(which)[np.arange(len(which)), moves])
 
     def winning(self, which: Array) -> Array:
-        """Columns that make a line."""
+        """Columns that complete a line."""
         stones = self._stones[which, 0][:, None] | self._landing(which)
         found: Array = self._has_line(stones) & self.legal(which)
         return found
 
     def threatened(self, which: Array) -> Array:
-        """Columns with which the other side would make a line."""
+        """Columns with which the other side would complete a line."""
         stones = self._stones[which, 1][:, None] | self._landing(which)
         found: Array = self._has_line(stones) & self.legal(which)
         return found
 
     def _landing(self, which: Array) -> Array:
-        """Bits [N, columns] where a stone of each column would lie; beyond the board where a column is full."""
+        """The bit [N, columns] where a stone in each column would land; above the board if the column is full."""
         taken = self._stones[which, 0] | self._stones[which, 1]
         column = (self._top << _ONE) - self._bottom
         found: Array = ((taken[:, None] & column) + self._bottom) & ~taken[:, None]

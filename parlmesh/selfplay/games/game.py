@@ -1,7 +1,7 @@
-"""Two-player, turn-based, zero-sum games, many stepped together. Every game of the package has this form.
+"""The interface of all games: two players, turn-based, zero-sum, many stepped together.
 
-Nothing here knows who learns: verdicts are those of the side that moved, observations those of the side that is asked
-for. Who turns them into rewards is `environment`.
+Games do not know which side learns: verdicts are for the side that moved, observations for the requested side.
+`environment` turns them into rewards.
 """
 
 from enum import IntEnum
@@ -13,63 +13,63 @@ from parlmesh.types import Array
 
 
 class Verdict(IntEnum):
-    """What a move led to, for the side that made it."""
+    """The result of a move, for the side that made it."""
 
     GOES_ON = 0
     WON = 1
     LOST = 2
     DRAWN = 3
     LIMIT = 4
-    """The move limit: nobody has won, and by the rules the game could go on."""
+    """The move limit: nobody has won, although the rules would let the game continue."""
 
 
-# By verdict: what the other side says of the same move.
+# By verdict: the verdict of the other side.
 OTHER_SIDE: Array = np.array([Verdict.GOES_ON, Verdict.LOST, Verdict.WON, Verdict.DRAWN, Verdict.LIMIT], np.int8)
-# By verdict: what it is worth.
+# By verdict: its reward.
 WORTH: Array = np.array([0.0, 1.0, -1.0, 0.0, 0.0], np.float32)
 
 
 class Games(Protocol):
-    """`count` games side by side. `which` are indices of games [N]; what is asked of them comes in their order."""
+    """`count` games side by side. `which` holds indices of games [N]; results have the same order."""
 
     count: int
     shape: tuple[int, int, int]
-    """Planes, rows and columns of an observation, which is seen from the side that it is of."""
+    """Planes, rows and columns of an observation, which is from its side's point of view."""
 
     @property
     def dtype(self) -> str:
-        """Of an observation: uint8 or float32."""
+        """Type of an observation: uint8 or float32."""
 
     choices: int
-    """Moves that have a number; the mask says which are legal."""
+    """Number of numbered moves; the mask marks the legal ones."""
 
     def start(self, which: Array, rng: np.random.Generator) -> None:
-        """New games. `rng` decides what a game itself leaves to chance."""
+        """Starts new games. `rng` is for games with chance."""
 
     def planes(self, which: Array, *, waiting: bool = False) -> Array:
-        """[N, *shape] as the side to move sees it; `waiting` = as the other one does."""
+        """Observations [N, *shape] of the side to move, or with `waiting` of the other side."""
 
     def legal(self, which: Array) -> Array:
         """Legal moves of the side to move, bool [N, choices]; none once a game is over."""
 
     def play(self, which: Array, moves: Array) -> Array:
-        """Makes legal moves [N]; verdicts int8 [N] of those who made them. The other side is to move then."""
+        """Makes legal moves [N] and returns the movers' verdicts, int8 [N]. The other side is to move afterwards."""
 
     def material(self, which: Array) -> Array:
-        """[N] what the side to move has more than the other, between −1 and 1; 0 where pieces have no worth."""
+        """Material advantage [N] of the side to move, from −1 to 1; 0 if pieces have no value."""
 
     def plies(self, which: Array) -> Array:
         """Moves made so far [N]."""
 
     def room(self, count: int) -> Self:
-        """Place for `count` games by the same rules, with nothing in it until it is copied there."""
+        """Storage for `count` games with the same rules, to be filled by `copy_from`."""
 
     def copy_from(self, which: Array, source: Any, rows: Array) -> None:
-        """Makes games `which` of these equal to games `rows` of `source`, which is these or a room of theirs."""
+        """Copies games `rows` of `source` into games `which`; `source` is this object or shares its rules."""
 
 
 def winning_moves(games: Games, which: Array) -> Array:
-    """bool [N, choices]: legal moves that win at once. Games that know a quicker way have `winning` of their own."""
+    """Legal moves that win at once, bool [N, choices], from the game's `winning`; none for games without it."""
     own = getattr(games, "winning", None)
     if own is None:
         return np.zeros((len(which), games.choices), np.bool_)

@@ -1,4 +1,4 @@
-"""Games on a small board where a line wins: both sides are bit boards in one array, and a line is found by shifts."""
+"""Games on a small board where a line wins: both sides are bit boards in one array, and shifts find lines."""
 
 import copy
 from typing import ClassVar, Self
@@ -11,7 +11,7 @@ from .game import Verdict
 
 
 class LineGames:
-    """`count` boards of `rows` x `columns`, bit column · (rows + 1) + row; the spare row keeps lines from wrapping."""
+    """`count` boards of `rows` x `columns`, bit column · (rows + 1) + row; the spare row prevents wrapped lines."""
 
     dtype: ClassVar[str] = "uint8"
     rows: ClassVar[int]
@@ -21,7 +21,7 @@ class LineGames:
     def __init__(self, count: int) -> None:
         self.count = count
         self.shape = (2, self.rows, self.columns)
-        # By game: the side to move, then the other.
+        # Per game: the side to move, then the other.
         self._stones = np.zeros((count, 2), np.uint64)
         self._made = np.zeros(count, np.int64)
         column, row = np.meshgrid(np.arange(self.columns), np.arange(self.rows), indexing="xy")
@@ -43,7 +43,7 @@ class LineGames:
         return found
 
     def material(self, which: Array) -> Array:
-        """Stones are all worth the same."""
+        """Always 0: stones have no value."""
         return np.zeros(len(which), np.float32)
 
     def plies(self, which: Array) -> Array:
@@ -59,7 +59,7 @@ class LineGames:
         return found
 
     def copy_from(self, which: Array, source: Self, rows: Array) -> None:
-        """Two numbers a game."""
+        """Copies the bit boards and the move counts."""
         self._stones[which] = source._stones[rows]
         self._made[which] = source._made[rows]
 

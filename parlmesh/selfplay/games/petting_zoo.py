@@ -1,6 +1,6 @@
-"""PettingZoo's games of two players by name: its agent-environment cycle as `Games`, one environment per game.
+"""PettingZoo's two-player games by name: its agent-environment cycle as `Games`, one environment per game.
 
-What it gives after the end is left unread: both agents then get a dead step, and the second one clears the rewards.
+Nothing is read after the end of a game: both agents then get a dead step, and the second one clears the rewards.
 """
 
 import copy
@@ -20,7 +20,7 @@ def _refusal(name: str, why: str) -> InvalidInput:
 
 
 class PettingZooGames:
-    """`name` is module:game, as pettingzoo.classic:connect_four_v3."""
+    """`name` is module:game, e.g. pettingzoo.classic:connect_four_v3."""
 
     def __init__(self, count: int, name: str, **arguments: Any) -> None:
         module, _, game = name.rpartition(":")
@@ -56,7 +56,7 @@ class PettingZooGames:
         self._made[which] = 0
 
     def planes(self, which: Array, *, waiting: bool = False) -> Array:
-        """The planes come last there and first here."""
+        """Moves the planes from the last axis to the first."""
         found = np.empty((len(which), *self.shape), self.dtype)
         for row, index in enumerate(which.tolist()):
             env = self._envs[index]
@@ -86,7 +86,7 @@ class PettingZooGames:
         return verdicts
 
     def material(self, which: Array) -> Array:
-        """PettingZoo knows no such thing."""
+        """Always 0: PettingZoo has no material."""
         return np.zeros(len(which), np.float32)
 
     def plies(self, which: Array) -> Array:
@@ -94,7 +94,7 @@ class PettingZooGames:
         return self._made[which]
 
     def room(self, count: int) -> Self:
-        """No environment is made before it is copied."""
+        """Environments are only created by copying."""
         found = copy.copy(self)
         found.count = count
         found._envs = [None] * count
@@ -102,13 +102,13 @@ class PettingZooGames:
         return found
 
     def copy_from(self, which: Array, source: Self, rows: Array) -> None:
-        """Whole environments, one by one: slow."""
+        """Deep-copies environments one by one, which is slow."""
         for index, row in zip(which.tolist(), rows.tolist(), strict=True):
             self._envs[index] = copy.deepcopy(source._envs[row])
         self._made[which] = source._made[rows]
 
     def _mover(self, index: int) -> str:
-        """By the count of moves: once a game is over, the environment's own selection tells of dead steps."""
+        """From the count of moves: after the end, the environment's own selection refers to dead steps."""
         return self._agents[int(self._made[index]) % 2]
 
     def _other(self, agent: str) -> str:

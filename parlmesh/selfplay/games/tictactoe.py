@@ -22,24 +22,24 @@ class TicTacToe(LineGames):
         self._squares = np.uint64(1) << self._bits.reshape(-1)
 
     def legal(self, which: Array) -> Array:
-        """Free squares, while nobody has won."""
+        """Free squares, unless the game is won."""
         taken = self._stones[which, 0] | self._stones[which, 1]
         free = (taken[:, None] & self._squares) == 0
         found: Array = free & ~self._has_line(self._stones[which, 1])[:, None]
         return found
 
     def play(self, which: Array, moves: Array) -> Array:
-        """A stone on a free square."""
+        """Places a stone on a free square."""
         return self._place(which, self._squares[moves])
 
     def winning(self, which: Array) -> Array:
-        """Squares that make a line."""
+        """Squares that complete a line."""
         stones = self._stones[which, 0][:, None] | self._squares
         found: Array = self._has_line(stones) & self.legal(which)
         return found
 
     def threatened(self, which: Array) -> Array:
-        """Squares with which the other side would make a line."""
+        """Squares with which the other side would complete a line."""
         stones = self._stones[which, 1][:, None] | self._squares
         found: Array = self._has_line(stones) & self.legal(which)
         return found

@@ -1,4 +1,4 @@
-"""Looking ahead: trees over the moves of both sides, judged by a network, of many games at once."""
+"""Search: trees over both sides' moves, evaluated by a network, for many games at once."""
 
 from .gumbel_search import Searcher
 from .search_policy import Looking, chooser_of, judge_of

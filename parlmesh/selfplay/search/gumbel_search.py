@@ -1,8 +1,8 @@
 """Gumbel AlphaZero (Danihelka et al. 2022, "Policy improvement by planning with Gumbel") over many games at once.
 
-A root draws the moves that it considers without replacement by the network's chances, sequential halving finds the best
-of them, and the policy that results is better than the network's whatever the number of simulations. Values are between
-−1 and 1 and are not rescaled by what a tree has seen, so that noise between equal moves stays noise.
+A root samples the moves to consider without replacement from the network's policy, sequential halving finds the best of
+them, and the resulting policy is better than the network's for any number of simulations. Values lie between −1 and 1
+and are not rescaled by a tree's range, so that noise between equal moves is not amplified.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from .search_trees import Judge, Trees, softmax
 from .sequential_halving import schedules
 
 MOST_NODES = 1_000_000
-"""Positions that the trees of one search have together; each takes some kilobytes."""
+"""Most positions in all trees of one search; each takes some kilobytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search says of B games: the move to make [B], the legal moves [B, K] with their chances [B, K] under the
-    improved policy (−1 and 0 where there are fewer), what the game is worth [B] to the side to move under it, and the
-    log-probability [B] of the move."""
+    """A search's result for B games: the chosen move [B], the legal moves [B, K] and their probabilities [B, K] under
+    the improved policy (padded with −1 and 0), the value [B] for the side to move under it, and the log-probability [B]
+    of the move."""
 
     move: Array
     moves: Array
@@ -34,7 +34,7 @@ class Found:
 
 
 class Searcher:
-    """Keeps room for its trees from search to search. Not thread-safe."""
+    """Reuses storage for its trees between searches. Not thread-safe."""
 
     def __init__(self, settings: Search) -> None:
         self.settings = settings
@@ -42,16 +42,16 @@ class Searcher:
         self._games: Games | None = None
 
     def find(self, games: Games, which: Array, judge: Judge, rng: np.random.Generator | None) -> Found:
-        """Searches games that are not over. Without `rng` nothing is drawn, and the best move is the one."""
+        """Searches games that are not over. Without `rng` it is deterministic and chooses the best move."""
         settings = self.settings
         nodes = settings.simulations + 1
         if len(which) * nodes > MOST_NODES:
             message = f"{len(which)} games x {nodes} positions of a search must be at most {MOST_NODES}"
-            raise InvalidInput(f"{message}; take fewer simulations or num_envs", reason="SEARCH")
+            raise InvalidInput(f"{message}; use fewer simulations or num_envs", reason="SEARCH")
         room = self._room_for(games, len(which) * nodes)
         trees = Trees(games, which, room, nodes, judge, settings.value_scale)
         every, root = np.arange(len(which)), np.zeros(len(which), np.int64)
-        # Positions further down may have more legal moves; those of the roots come first.
+        # Positions further down may have more legal moves than the roots.
         width = trees.moves.shape[2]
         there = trees.moves[:, 0] >= 0
         noise = np.zeros(there.shape) if rng is None else rng.gumbel(size=there.shape)

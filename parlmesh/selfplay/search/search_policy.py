@@ -1,4 +1,4 @@
-"""A policy that looks ahead, as the collector and evaluations act with it."""
+"""A policy with search, for the collector and evaluations."""
 
 from collections.abc import Callable
 
@@ -15,17 +15,17 @@ from .search_trees import Judge
 
 
 def judge_of(player: Player) -> Judge:
-    """What a player sees in positions; InvalidInput for one that has no values."""
+    """A player's evaluation of positions; raises InvalidInput for one without values."""
     judged = getattr(player, "judged", None)
     if judged is None:
-        message = "search needs a policy that also judges positions; its network must be a plug-in's, such as board"
+        message = "search needs a policy that also evaluates positions; its network must be a plug-in's, such as board"
         raise InvalidInput(message, reason="SEARCH")
     found: Judge = judged
     return found
 
 
 def chooser_of(player: Player, simulations: int) -> Callable[[Games], int]:
-    """How a player chooses the move of a single game: the likeliest, or with simulations the best that it finds."""
+    """How a player chooses a move in a single game: the most likely, or with simulations the best found by search."""
     one = np.array([0])
     if not simulations:
         return lambda games: int(player.greedy(games.planes(one), games.legal(one))[0][0])
@@ -34,7 +34,7 @@ def chooser_of(player: Player, simulations: int) -> Callable[[Games], int]:
 
 
 class Looking:
-    """Searches the games themselves, not what is observed of them. `live` tells which columns are to move."""
+    """Searches the games themselves, not their observations. `live` returns the columns that are to move."""
 
     def __init__(self, policy: Policy, searcher: Searcher, games: Games, live: Callable[[], Array]) -> None:
         self._judge = judge_of(policy)
@@ -42,27 +42,27 @@ class Looking:
         self.target: tuple[Array, Array] = (np.empty((0, 0), np.int32), np.empty((0, 0), np.float32))
 
     def initial_state(self, num_envs: int) -> Array | None:
-        """The policy's."""
+        """The policy's initial state."""
         return self._policy.initial_state(num_envs)
 
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """A move of the improved policy, which becomes the target."""
+        """A sampled move; the improved policy becomes the target."""
         return self._choice(len(observation), rng)
 
     def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
-        """The best move that was found."""
+        """The best move found."""
         return self._choice(len(observation), None)
 
     def to_environment(self, action: Array) -> Array:
-        """Moves are what they are."""
+        """Moves need no conversion."""
         return action
 
     def _choice(self, count: int, rng: np.random.Generator | None) -> Choice:
         live, width = self._live(), target_width(self._games.choices)
         action, log_prob = np.zeros(count, np.int64), np.zeros(count, np.float32)
-        # Of a game that is over nothing is learnt; any one move will do.
+        # Nothing is learned from an ended game, so any move will do.
         moves, chances = np.zeros((count, width), np.int32), np.zeros((count, width), np.float32)
         chances[:, 0] = 1.0
         if len(live):
@@ -74,7 +74,7 @@ class Looking:
 
 
 def likeliest(found: Found, width: int) -> tuple[Array, Array]:
-    """The `width` likeliest moves [B, width] and their chances, which sum to 1; what is left over is dropped."""
+    """The `width` most likely moves [B, width] and their probabilities, rescaled to sum to 1."""
     order = np.argsort(-found.chances, axis=1, kind="stable")[:, :width]
     chances = np.take_along_axis(found.chances, order, axis=1)
     moves = np.where(chances > 0.0, np.take_along_axis(found.moves, order, axis=1), 0)

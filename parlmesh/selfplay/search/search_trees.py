@@ -1,7 +1,7 @@
-"""Search trees of many games side by side, in arrays: axis 0 is the game, axis 1 the node, axis 2 the legal move.
+"""Search trees of many games side by side, as arrays: axis 0 is the game, axis 1 the node, axis 2 the legal move.
 
-A value is always that of the side to move at its node; what a move is worth to the side that makes it is therefore the
-negative of what the node behind it is worth. Here alone the sign changes.
+A node's value is for the side to move there, so a move's value for the side that makes it is the negative of its child
+node's value. This is the only place where the sign changes.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from parlmesh.types import Array
 from ..games import WORTH, Games, Verdict
 
 Judge: TypeAlias = Callable[[Array], tuple[Array, Array]]
-"""From planes [N, ...] of the sides to move to logits [N, choices] and values [N] between −1 and 1."""
+"""Maps planes [N, ...] of the sides to move to logits [N, choices] and values [N] between −1 and 1."""
 
-# Under a move that is not there, so that it is never chosen.
+# Logit of a missing move, so that it is never chosen.
 _NOWHERE = np.float32(-1e9)
-# What the visits of the most visited move are raised by before values are weighed with them (Danihelka et al. 2022).
+# Added to the visits of the most visited move in the weight of values (Danihelka et al. 2022).
 _VISIT_OFFSET = 50
 
 
@@ -41,8 +41,8 @@ class Trees:
         self._look(every, np.zeros(self.count, np.int64))
 
     def simulate(self, node: int, first: Array) -> None:
-        """Goes down every tree, from the roots by moves `first` [B], to a position that is new and becomes `node`, or
-        to the end of a game; what is found there goes back up."""
+        """Descends every tree, starting with the moves `first` [B], to a new position, which becomes `node`, or to the
+        end of a game; then propagates its value back up."""
         rows, at, action = np.arange(self.count), np.zeros(self.count, np.int64), first
         path, fresh = [], []
         worth = np.zeros(self.count, np.float32)
@@ -66,8 +66,8 @@ class Trees:
             self.visits[rows, at, action] += 1
 
     def worth(self, rows: Array, at: Array) -> Array:
-        """What moves [N, moves] are worth to the side to move. One that was not tried counts as what the network says
-        of the node and the mean of those that were, weighed by its inclination, together say."""
+        """Values of moves [N, moves] for the side to move. An untried move gets a mix of the node's network value and
+        the policy-weighted mean of the tried moves."""
         logits, visits = self.logits[rows, at], self.visits[rows, at]
         tried, tries = visits > 0, visits.sum(axis=1)
         worth = self.total[rows, at] / np.maximum(visits, 1)
@@ -77,13 +77,13 @@ class Trees:
         return np.where(tried, worth, mixed[:, None])
 
     def improved(self, rows: Array, at: Array) -> Array:
-        """Logits [N, moves] of the policy that search makes of the network's: raised by what moves are worth."""
+        """Logits [N, moves] of the improved policy: the network's logits plus weighted values."""
         weight = (_VISIT_OFFSET + self.visits[rows, at].max(axis=1, initial=0)) * self._scale
         found = self.logits[rows, at] + weight[:, None] * self.worth(rows, at)
         return np.where(self.moves[rows, at] >= 0, found, _NOWHERE)
 
     def _inner_choice(self, rows: Array, at: Array) -> Array:
-        """The move that is furthest behind the share of visits that it should have."""
+        """The move whose share of visits is furthest below its target."""
         if not len(rows):
             return rows
         visits = self.visits[rows, at]
@@ -93,14 +93,14 @@ class Trees:
         return found
 
     def _grow(self, rows: Array, parents: Array, actions: Array, node: int) -> None:
-        """Plays moves into new nodes and judges what they lead to, all with one look of the network."""
+        """Plays moves into new nodes and evaluates the positions in one network call."""
         slots = rows * self._nodes + node
         self._room.copy_from(slots, self._room, rows * self._nodes + parents)
         verdicts = self._room.play(slots, self.moves[rows, parents, actions].astype(np.int64))
         self.child[rows, parents, actions] = node
         ended = verdicts != Verdict.GOES_ON
         self.over[rows, node] = ended
-        # The verdict is of the side that moved, and the other one is to move now.
+        # The verdict is for the side that moved; now the other is to move.
         self.value[rows, node] = -WORTH[verdicts]
         if not ended.all():
             self._look(rows[~ended], np.full(int((~ended).sum()), node))
@@ -118,7 +118,7 @@ class Trees:
         self.value[rows, at] = values
 
     def _widen(self, width: int) -> None:
-        """Room for so many legal moves at every node: few positions have many."""
+        """Grows the arrays to this many legal moves per node; few positions have many."""
         more = width - self.moves.shape[2]
         if more <= 0:
             return

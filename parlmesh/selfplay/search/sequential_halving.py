@@ -1,4 +1,4 @@
-"""Which moves of a root are tried when: sequential halving (Karnin et al. 2013), as Gumbel AlphaZero has it."""
+"""The order in which a root's moves are tried: sequential halving (Karnin et al. 2013), as in Gumbel AlphaZero."""
 
 import math
 from functools import cache
@@ -9,8 +9,8 @@ from parlmesh.types import Array
 
 
 def visits_before(considered: int, simulations: int) -> list[int]:
-    """By simulation: how often the move that it tries was tried before. All considered moves are tried alike often,
-    then the better half of them, until two are left."""
+    """For each simulation: how often the move it tries was tried before. All considered moves get equal tries, then the
+    better half of them, until two are left."""
     if considered <= 1:
         return list(range(simulations))
     halvings = math.ceil(math.log2(considered))
@@ -27,7 +27,7 @@ def visits_before(considered: int, simulations: int) -> list[int]:
 
 @cache
 def schedules(most: int, simulations: int) -> Array:
-    """Row n: `visits_before` of n considered moves, [most + 1, simulations]."""
+    """[most + 1, simulations]; row n is `visits_before` for n considered moves."""
     found = np.array([visits_before(considered, simulations) for considered in range(most + 1)], np.int32)
     found.flags.writeable = False
     return found

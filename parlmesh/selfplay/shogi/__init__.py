@@ -1,1 +1,1 @@
-"""Shogi on rsshogi, which knows the rules; positions as planes and moves as numbers are ours."""
+"""Shogi on top of rsshogi, which knows the rules; encoding positions as planes and moves as numbers is ours."""

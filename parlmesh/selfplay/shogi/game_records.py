@@ -1,4 +1,4 @@
-"""Games as other programs read them: KIF, CSA and USI; and a position as SVG."""
+"""Writes games for other programs as KIF, CSA and USI, and positions as SVG."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,10 +14,10 @@ FORMATS = (".kif", ".csa", ".usi", ".svg")
 
 
 def write_game(path: Path, moves: Sequence[str], *, black: str, white: str) -> None:
-    """Writes moves in USI by the file's ending; .svg shows the last position."""
+    """Writes USI moves in the format of the file's suffix; .svg shows the last position."""
     if path.suffix not in FORMATS:
-        raise InvalidInput(f"a game is written as {', '.join(FORMATS)}, got {path.name!r}", reason="FORMAT")
-    # KIF is older than UTF-8, and programs that read it expect its own encoding.
+        raise InvalidInput(f"a game file must end in one of {', '.join(FORMATS)}, got {path.name!r}", reason="FORMAT")
+    # KIF predates UTF-8, and programs that read it expect its own encoding.
     encoding = "cp932" if path.suffix == ".kif" else "utf-8"
     path.write_text(text_of(path.suffix, moves, black=black, white=white), encoding=encoding)
 

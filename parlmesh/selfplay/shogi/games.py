@@ -1,5 +1,5 @@
-"""Shogi, many games at once. rsshogi makes moves and knows which are legal; boards and hands are mirrored in arrays, so
-that what a network sees is encoded for all games together."""
+"""Shogi, many games at once. rsshogi makes moves and finds the legal ones; boards and hands are mirrored in arrays, so
+that the network's input is encoded for all games together."""
 
 import copy
 from typing import ClassVar, Self
@@ -23,12 +23,12 @@ except ImportError as error:
 START = "lnsgkgsnl/1r5b1/ppppppppp/9/9/9/PPPPPPPPP/1B5R1/LNSGKGSNL b - 1"
 _PROMOTED = 8
 _DROP, _PROMOTES, _SQUARE = 1 << 14, 1 << 15, 127
-# By piece type: what it is worth on the board, as greedy players and material count.
+# Value on the board by piece type, for greedy players and material.
 WORTH_OF_TYPE: Array = np.array([0, 1, 3, 4, 5, 8, 10, 6, 0, 7, 6, 6, 6, 10, 12], np.float32)
 _HAND_WORTH: Array = WORTH_OF_TYPE[list(HAND_TYPES)]
 # All pieces but the kings.
 _WHOLE = 2.0 * float((np.array([9, 2, 2, 2, 2, 1, 1]) * _HAND_WORTH).sum())
-# By piece type: its place in a hand; a promoted one turns back.
+# Position in a hand by piece type; promoted pieces revert.
 _HAND_PLACE: Array = np.full(16, -1)
 for _place, _kind in enumerate(HAND_TYPES):
     _HAND_PLACE[_kind] = _HAND_PLACE[_kind + _PROMOTED if _kind != 7 else _kind] = _place
@@ -38,8 +38,8 @@ _SIGN: Array = np.where(np.arange(32) >= WHITE, -1.0, 1.0) * np.concatenate(
 
 
 class Shogi:
-    """`form` says how moves are numbered; `max_plies` is the move limit, `impasse` the rule of declaration, which is
-    applied for whoever may declare. `sfen` is where games start."""
+    """`form` is the numbering of moves, `max_plies` the move limit, and `impasse` the declaration rule, which applies
+    automatically to the side that may declare. `sfen` is the initial position."""
 
     dtype: ClassVar[str] = "uint8"
 
@@ -71,7 +71,7 @@ class Shogi:
         self._over = np.zeros(count, np.bool_)
 
     def start(self, which: Array, rng: np.random.Generator) -> None:
-        """The position that games start from."""
+        """Sets up the initial position."""
         for index in which.tolist():
             board = self.boards[index] = Board(self._sfen)
             self._legal[index] = board.legal_moves()
@@ -81,20 +81,20 @@ class Shogi:
         self._over[which] = False
 
     def planes(self, which: Array, *, waiting: bool = False) -> Array:
-        """As `planes` says."""
+        """As in `board_planes`."""
         colours = self.colours(which)
         colours = 1 - colours if waiting else colours
         return planes_of(self._cells[which], self._hands[which], colours, self._made[which], self._limit)
 
     def legal(self, which: Array) -> Array:
-        """Legal moves by their numbers."""
+        """Legal moves by number."""
         found = np.zeros((len(which), self.choices), np.bool_)
         rows, _, numbers = self._numbered(which)
         found[rows, numbers] = True
         return found
 
     def play(self, which: Array, moves: Array) -> Array:
-        """Makes moves and looks for ends: no legal move, repetition, perpetual check, impasse, the limit."""
+        """Makes moves and detects ends: no legal move, repetition, perpetual check, impasse, the limit."""
         colours = self.colours(which)
         codes = self._table.move[colours, moves]
         verdicts = np.zeros(len(which), np.int8)
@@ -113,7 +113,7 @@ class Shogi:
         open_rows = verdicts == Verdict.GOES_ON
         if self._impasse != "none":
             wins, draws = declared(self._impasse, self._cells[which], self._hands[which], 1 - colours)
-            # Who may declare is the side to move now.
+            # The side to move now may declare.
             verdicts[open_rows & wins & ~checked] = Verdict.LOST
             verdicts[open_rows & draws & ~checked] = Verdict.DRAWN
         late = (verdicts == Verdict.GOES_ON) & (self._made[which] >= self._limit)
@@ -125,7 +125,7 @@ class Shogi:
         return verdicts
 
     def material(self, which: Array) -> Array:
-        """By the usual worth of pieces, those in hand included."""
+        """By the usual piece values, including pieces in hand."""
         black = _SIGN[self._cells[which]].sum(axis=1)
         hands = self._hands[which].astype(np.float32) @ _HAND_WORTH
         black = black + hands[:, 0] - hands[:, 1]
@@ -134,11 +134,11 @@ class Shogi:
         return found
 
     def plies(self, which: Array) -> Array:
-        """Moves made from the start of the game."""
+        """Moves since the start of the game."""
         return self._made[which]
 
     def room(self, count: int) -> Self:
-        """No board is made before it is copied."""
+        """Boards are only created by copying."""
         found = copy.copy(self)
         found.count = count
         found.boards = self.boards[:1] * count
@@ -148,7 +148,7 @@ class Shogi:
         return found
 
     def copy_from(self, which: Array, source: Self, rows: Array) -> None:
-        """A game brings its past with it, which repetitions are counted in."""
+        """Copies games together with their history, which repetitions need."""
         for index, row in zip(which.tolist(), rows.tolist(), strict=True):
             self.boards[index] = source.boards[row].copy()
             self._legal[index] = source._legal[row]
@@ -157,7 +157,7 @@ class Shogi:
             getattr(self, name)[which] = getattr(source, name)[rows]
 
     def winning(self, which: Array) -> Array:
-        """Moves that leave the other side without a legal one, every move tried."""
+        """Mating moves, found by trying every legal move."""
         found = np.zeros((len(which), self.choices), np.bool_)
         for row, (index, colour) in enumerate(zip(which.tolist(), self.colours(which).tolist(), strict=True)):
             board = self.boards[index]
@@ -169,7 +169,7 @@ class Shogi:
         return found
 
     def captured(self, which: Array) -> Array:
-        """[N, choices] worth of what a legal move takes."""
+        """Value of the piece that each legal move captures [N, choices]."""
         found = np.zeros((len(which), self.choices), np.float32)
         rows, codes, numbers = self._numbered(which)
         taken = self._cells[which[rows], OURS[codes & _SQUARE]] % WHITE
@@ -177,24 +177,24 @@ class Shogi:
         return found
 
     def arrays(self, which: Array) -> tuple[Array, Array]:
-        """Boards [N, 81] and hands [N, 2, 7] as `planes` reads them."""
+        """Boards [N, 81] and hands [N, 2, 7], as `planes_of` takes them."""
         return self._cells[which], self._hands[which]
 
     def number(self, game: int, move: Move) -> int:
-        """Our number of rsshogi's move; −1 for what is no move."""
+        """Our number of an rsshogi move; −1 for an impossible one."""
         return int(self._table.number[self.colours(np.array([game]))[0], int(move)])
 
     def usi(self, game: int, number: int) -> str:
-        """A move by its name in USI."""
+        """A move's USI name."""
         return str(Move(int(self._table.move[self.colours(np.array([game]))[0], number])).to_usi())
 
     def colours(self, which: Array) -> Array:
-        """Who is to move [N]: 0 black, 1 white."""
+        """The side to move [N]: 0 black, 1 white."""
         found: Array = (self._made[which] + self._first_colour) % 2
         return found
 
     def _numbered(self, which: Array) -> tuple[Array, Array, Array]:
-        """Of all legal moves one after the other: the row in `which`, rsshogi's code, our number."""
+        """For all legal moves: the row in `which`, rsshogi's code, and our number."""
         lists = [self._legal[index] for index in which.tolist()]
         counts = np.fromiter(map(len, lists), np.int64, len(lists))
         codes = np.fromiter((int(move) for moves in lists for move in moves), np.int64, int(counts.sum()))
@@ -202,7 +202,7 @@ class Shogi:
         return rows, codes, self._table.number[self.colours(which)[rows], codes]
 
     def _mirror(self, which: Array, codes: Array, colours: Array) -> None:
-        """Makes the moves in the arrays too."""
+        """Applies the moves to the arrays."""
         target = OURS[codes & _SQUARE]
         drops = (codes & _DROP) != 0
         board, dropping = np.flatnonzero(~drops), np.flatnonzero(drops)
@@ -212,7 +212,7 @@ class Shogi:
             piece = self._cells[games, origin]
             taken = self._cells[games, target[board]] % WHITE
             took = taken > 0
-            # A king is never taken.
+            # A king is never captured.
             np.add.at(self._hands, (games[took], colour[took], _HAND_PLACE[taken[took]]), 1)
             self._cells[games, origin] = 0
             promotes = (codes[board] & _PROMOTES) != 0
@@ -225,7 +225,7 @@ class Shogi:
 
 
 def cells_of(board: Board) -> Array:
-    """uint8 [81] of a board as black sees it: piece types, 16 more for white's."""
+    """A board from black's view, uint8 [81]: piece types, plus 16 for white's."""
     state = board.to_position_state()
     found = np.zeros(81, np.uint8)
     found[OURS] = [int(piece) for piece in state.board]
@@ -233,7 +233,7 @@ def cells_of(board: Board) -> Array:
 
 
 def hands_of(board: Board) -> Array:
-    """uint8 [2, 7] in the order P L N S G B R."""
+    """Pieces in hand, uint8 [2, 7], in the order P L N S G B R."""
     from rsshogi.types import Color
 
     counts = [board.hand_counts(colour) for colour in (Color.BLACK, Color.WHITE)]

@@ -1,4 +1,4 @@
-"""Declaring a win when both kings have entered: the 27-point and the 24-point rule, which rsshogi does not have."""
+"""Declaration of a win in an impasse: the 27-point and the 24-point rule, which rsshogi lacks."""
 
 from typing import Literal, TypeAlias
 
@@ -10,14 +10,14 @@ from .board_planes import WHITE
 
 Rule: TypeAlias = Literal["none", "24", "27"]
 _KING = 8
-# By piece type: what a piece counts. Rooks and bishops, promoted or not, five, all others one, the king nothing.
+# Points by piece type: rooks and bishops, promoted or not, five; the king none; all others one.
 _POINTS: Array = np.array([0, 1, 1, 1, 1, 5, 5, 1, 0, 1, 1, 1, 1, 5, 5], np.int64)
 _HAND_POINTS: Array = np.array([1, 1, 1, 1, 1, 5, 5], np.int64)
 _LEAST_PIECES = 10
 
 
 def points_of(boards: Array, hands: Array, colours: Array) -> tuple[Array, Array]:
-    """Points [N] of the colours' pieces in the other's camp and in hand, and whether king and ten more are there."""
+    """Points [N] of the colours' pieces in the enemy camp and in hand, and whether the king and ten more are there."""
     seen = np.where((colours == 1)[:, None], boards[:, ::-1], boards)[:, :27].astype(np.int64)
     own = (seen > 0) & ((seen >= WHITE) == (colours == 1)[:, None])
     kinds = np.where(own, seen % WHITE, 0)
@@ -28,9 +28,9 @@ def points_of(boards: Array, hands: Array, colours: Array) -> tuple[Array, Array
 
 
 def declared(rule: Rule, boards: Array, hands: Array, colours: Array) -> tuple[Array, Array]:
-    """Whether the colours, which are to move and not in check, win or draw by declaring [N] each.
+    """Whether the colours, which are to move and not in check, win or draw by declaration, each [N].
 
-    27 points: black needs 28, white 27, and wins. 24 points: who has 31 wins, who has 24 draws.
+    27-point rule: black wins with 28 points, white with 27. 24-point rule: 31 points win, 24 draw.
     """
     points, entered = points_of(boards, hands, colours)
     if rule == "27":

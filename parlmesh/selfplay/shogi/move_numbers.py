@@ -1,9 +1,9 @@
-"""Moves as numbers, in two forms, each seen from the side that moves.
+"""Numbers moves, in two forms, both from the mover's view.
 
 `flat` has 13,527 = 81 · 80 · 2 + 81 · 7: from, to and promotion of every board move, then drops. `spatial` has 11,259 =
-81 · 139: for every square 64 slides, the same with promotion, four knight's moves and seven drops, so that a network's
-head can be a convolution. Squares count row by row from the upper left, which is 9a for black; white sees the board
-turned by half a circle. rsshogi's moves have sixteen bits: to, from or the dropped piece, dropped, promoted.
+81 · 139: for every square 64 slides, the same with promotion, four knight moves and seven drops, so that a network's
+head can be a convolution. Squares are numbered row by row from the upper left, which is 9a for black; white sees the
+board rotated by 180 degrees. rsshogi's moves have sixteen bits: to, from or the dropped piece, dropped, promoted.
 """
 
 from dataclasses import dataclass
@@ -20,22 +20,22 @@ SQUARES = 81
 FLAT, SPATIAL = 13_527, 11_259
 _BOARD_MOVES, _PER_SQUARE = 12_960, 139
 _PROMOTING, _KNIGHT, _DROPS = 64, 128, 132
-# Eight directions of a slide, as rows and columns: up is forward.
+# The eight slide directions as (row, column); up is forward.
 _DIRECTIONS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
-# In hand order P L N S G B R: rsshogi's piece types.
+# rsshogi's piece types in hand order P L N S G B R.
 HAND_TYPES = (1, 2, 3, 4, 7, 5, 6)
 _DROP_BIT, _PROMOTE_BIT = 1 << 14, 1 << 15
 _NONE = -1
 
-# rsshogi counts file by file from 1a; by its number, our square as black sees it.
+# Our square in black's view, by rsshogi's number, which counts file by file from 1a.
 OURS: Array = np.array([(index % 9) * 9 + 8 - index // 9 for index in range(SQUARES)])
 THEIRS: Array = np.argsort(OURS)
 
 
 @dataclass(frozen=True, slots=True)
 class MoveTable:
-    """`number` [2, 65536] of rsshogi's move by the colour that makes it, −1 for none; `move` [2, choices] is its
-    inverse, 0 for a number that no move has."""
+    """`number` [2, 65536] is our number of rsshogi's move by colour, −1 for none; `move` [2, choices] is the inverse, 0
+    for an unused number."""
 
     choices: int
     number: Array
@@ -44,7 +44,7 @@ class MoveTable:
 
 @lru_cache(maxsize=2)
 def move_table(form: Form) -> MoveTable:
-    """The table of a form; made once."""
+    """The cached table of a form."""
     choices = FLAT if form == "flat" else SPATIAL
     number, move = np.full((2, 1 << 16), _NONE, np.int32), np.zeros((2, choices), np.int32)
     for origin in range(SQUARES):
@@ -71,7 +71,7 @@ def _enter(number: Array, move: Array, found: int, origin: int, target: int, pro
 
 
 def _theirs(square: int, colour: int) -> int:
-    """rsshogi's number of a square that the colour sees as `square`."""
+    """rsshogi's number of the colour's `square`."""
     return int(THEIRS[80 - square if colour else square])
 
 

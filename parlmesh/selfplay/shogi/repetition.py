@@ -1,5 +1,5 @@
-"""Positions that come back. rsshogi looks only so many plies back, and calls a position better or worse before it calls
-it repeated, so that a fourth occurrence after a long way would go unseen."""
+"""Detects repeated positions. rsshogi only looks back a limited number of plies, and reports a position as better or
+worse before it reports it as repeated, so it would miss a fourth occurrence after a long time."""
 
 from typing import Self
 
@@ -9,18 +9,18 @@ _TIMES = 4
 
 
 class Past:
-    """Of one game: how often each position was there, and for how long either side has given nothing but checks."""
+    """The history of one game: how often each position occurred, and each side's current run of checks."""
 
     __slots__ = ("_checks", "_plies", "_seen")
 
     def __init__(self, position: int) -> None:
         self._seen = {position: (1, 0)}
         self._plies = 0
-        # By whose ply it was, odd or even: own moves in a row that gave check.
+        # Consecutive checking moves of each side, by the parity of its plies.
         self._checks = [0, 0]
 
     def add(self, position: int, *, check: bool) -> Verdict:
-        """What a move led to, for the side that made it: who checked for ever has lost."""
+        """The verdict of a move, for the side that made it; perpetual check loses."""
         self._plies = plies = self._plies + 1
         side = plies % 2
         self._checks[side] = self._checks[side] + 1 if check else 0
@@ -34,7 +34,7 @@ class Past:
         return Verdict.WON if self._checks[1 - side] >= moves else Verdict.DRAWN
 
     def copy(self) -> Self:
-        """For a search, which goes on from here."""
+        """A copy for a search that continues from here."""
         found = object.__new__(type(self))
         found._seen, found._plies, found._checks = self._seen.copy(), self._plies, self._checks.copy()
         return found

@@ -1,4 +1,4 @@
-"""The USI protocol, so that any shogi program can play against a policy: it reads lines and answers with lines."""
+"""The USI protocol, so that any shogi program can play against a policy: lines in, lines out."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,8 +19,8 @@ _MOST_SIMULATIONS = 10_000
 
 
 class UsiEngine:
-    """Plays the likeliest move of a policy, or with `Simulations` the best that it finds; with `Finisher` a mate in one
-    before all others."""
+    """Plays a policy's most likely move, or with `Simulations` the best found by search; with `Finisher`, a mate in one
+    comes first."""
 
     def __init__(self, player: Player, *, form: Form, name: str, simulations: int = 0) -> None:
         self._player, self._simulations = player, simulations
@@ -31,7 +31,7 @@ class UsiEngine:
         self._games = Shogi(1, form=form, max_plies=10_000, impasse="27")
 
     def answers(self, lines: Iterable[str]) -> Iterator[str]:
-        """What is said to each line, until `quit`."""
+        """The answers to each line, until `quit`."""
         for line in lines:
             word, _, rest = line.strip().partition(" ")
             if word == "quit":
@@ -57,7 +57,7 @@ class UsiEngine:
                 yield f"bestmove {self.best()}"
 
     def best(self) -> str:
-        """The move, `win` where a win can be declared, `resign` where nothing is legal."""
+        """The best move, `win` if a win can be declared, or `resign` without a legal move."""
         games = self._games
         legal = games.legal(_ONE)
         if not legal.any():
@@ -70,7 +70,7 @@ class UsiEngine:
         return games.usi(0, number)
 
     def _search(self, text: str) -> Iterator[str]:
-        """Nothing changes where so many simulations cannot be."""
+        """Sets the number of simulations; an invalid number changes nothing."""
         if not text.isdecimal() or int(text) > _MOST_SIMULATIONS:
             yield f"info string Simulations must lie in 0..{_MOST_SIMULATIONS}, got {text[:20]!r}"
             return
@@ -81,7 +81,7 @@ class UsiEngine:
 
 
 def position(text: str, form: Form) -> Shogi:
-    """The game that `position` describes: [startpos | sfen …] [moves …]; ValueError when it cannot be."""
+    """The game described by `position`: [startpos | sfen …] [moves …]; raises ValueError if invalid."""
     where, _, moves = text.partition("moves")
     where = where.strip()
     if where != "startpos" and not where.startswith("sfen "):

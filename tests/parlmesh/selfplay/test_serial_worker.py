@@ -33,7 +33,7 @@ def test_this_process_collects_follows_the_model_pauses_and_stops():
         manager.resume_workers()
         manager.reset_workers()
         assert {each.version for each in manager.collect_experiences(target=10)} == {2}
-        with pytest.raises(FailedPrecondition, match="started before"):
+        with pytest.raises(FailedPrecondition, match="already started"):
             manager.start_workers()
     with pytest.raises(FailedPrecondition):
         manager.collect_experiences()
