@@ -1,1 +1,1 @@
-"""A relay hands policies on within a site: fetched from the learner once, held by their digest."""
+"""A relay distributes policies within a site: it fetches each from the learner once and caches it by digest."""

@@ -16,7 +16,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     config = parse_arguments("relay", RelayConfig, argv, description="Hands policies on to the actors of one site.")
     require("parlmesh-relay", "relay", *SERVER)
     choose_engine()
-    # gRPC is imported after the arguments are known to be good, so that --help is instant.
+    # Import gRPC only after parsing the arguments, so that --help is instant.
     with kept_imports():
         from parlmesh.rpc import run_service
         from parlmesh.telemetry import configure_logging

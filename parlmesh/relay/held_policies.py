@@ -1,4 +1,4 @@
-"""The policies that are held, by digest: what was asked for the longest ago makes room. Knows nothing of gRPC."""
+"""Held policies by digest, evicted least recently requested first. Independent of gRPC."""
 
 from collections import OrderedDict
 
@@ -6,7 +6,7 @@ from parlmesh.distribution.policy_messages import Published
 
 
 class Shelf:
-    """At most `most_bytes`; the last policy stays whatever it weighs."""
+    """Holds at most `most_bytes`; the last policy stays, whatever its size."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -17,14 +17,14 @@ class Shelf:
         return len(self._held)
 
     def find(self, digest: bytes) -> Published | None:
-        """The policy, which counts as asked for now."""
+        """The policy, marked as just requested."""
         found = self._held.get(digest)
         if found is not None:
             self._held.move_to_end(digest)
         return found
 
     def put(self, published: Published) -> None:
-        """Holds a policy, and lets others go when there is too much."""
+        """Adds a policy, and evicts others beyond the limit."""
         digest = published.blob.digest
         if digest in self._held:
             return
@@ -35,11 +35,11 @@ class Shelf:
             self.size_bytes -= len(gone.blob.data)
 
     def version(self, run_id: str, run_uid: str, version: int) -> Published | None:
-        """A version of a run, as the base of a delta; None when it is not here or the run is not known for sure."""
+        """A version of a run, as the base of a delta; None if it is not held or `run_uid` is empty."""
         return next((each for each in self._of(run_id, run_uid) if each.blob.version == version), None)
 
     def newest(self, run_id: str, run_uid: str) -> Published | None:
-        """The newest version of a run that is here."""
+        """The newest held version of a run."""
         return max(self._of(run_id, run_uid), key=lambda each: each.blob.version, default=None)
 
     def _of(self, run_id: str, run_uid: str) -> list[Published]:

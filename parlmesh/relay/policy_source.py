@@ -1,4 +1,4 @@
-"""Policies for the readers of a site: from the shelf, or from the learner once for all who wait for the same one."""
+"""Policies for a site's readers: from the shelf, or fetched from the learner once for all waiting readers."""
 
 import asyncio
 import time
@@ -39,16 +39,16 @@ class Source:
         self._turns = asyncio.Semaphore(config.limits.fetches)
 
     async def get(self, request: GetPolicyRequest) -> Published:
-        """The version that a reader names by its digest."""
+        """The version that a reader requests by digest."""
         if len(request.digest) != _DIGEST_BYTES or not request.version:
-            text = f"a relay is asked for a version by its digest of {_DIGEST_BYTES} bytes; here are version"
+            text = f"a request to a relay needs a version and its digest of {_DIGEST_BYTES} bytes; got version"
             raise InvalidInput(f"{text} {request.version} and {len(request.digest)} bytes", reason="POLICY_DIGEST")
         held = self._shelf.find(request.digest)
         if held is not None:
             metrics.REQUESTS.labels("held").inc()
             return _named(held, request)
         try:
-            # For all who wait: it goes on when this reader leaves.
+            # Shared by all waiting readers: it continues when this one leaves.
             found = await asyncio.shield(self._fetching(request))
         except FleetError:
             metrics.REQUESTS.labels("failed").inc()
@@ -57,11 +57,11 @@ class Source:
         return _named(found, request)
 
     def base(self, request: GetPolicyRequest) -> Published | None:
-        """What a delta for this reader may be applied to."""
+        """The version that a delta for this reader may be based on."""
         return self._shelf.version(request.run_id, request.run_uid, request.have_version)
 
     async def close(self) -> None:
-        """Fetches nothing more."""
+        """Cancels all fetches."""
         fetches = list(self._fetches.values())
         for fetch in fetches:
             fetch.cancel()
@@ -81,7 +81,7 @@ class Source:
 
     def _fetched(self, digest: bytes, done: "asyncio.Task[Published]") -> None:
         del self._fetches[digest]
-        # Whoever waited has been told; when all have left, nobody asks.
+        # Waiting readers get the error themselves; log it in case all have left.
         error = None if done.cancelled() else done.exception()
         if error is not None:
             log.warning("fetch_failed", digest=digest.hex(), error=str(error))
@@ -120,7 +120,7 @@ class Source:
 
 
 def _named(found: Published, request: GetPolicyRequest) -> Published:
-    """The same weights as the version that this reader knows them by."""
+    """The same weights under the reader's run and version."""
     blob = found.blob
     if (blob.run_id, blob.version, blob.run_uid) == (request.run_id, request.version, request.run_uid):
         return found

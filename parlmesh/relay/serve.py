@@ -1,4 +1,4 @@
-"""The life of a relay process: serve, look at the learner, drain."""
+"""The lifecycle of a relay process: serve, check the learner, drain."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ log = get_logger("parlmesh.relay")
 
 
 async def serve(config: RelayConfig, stop: asyncio.Event) -> None:
-    """Serves until `stop`; says SERVING while the learner does."""
+    """Serves until `stop`; reports SERVING while the learner does."""
     log.info("configured", config=effective(config))
     channel = open_channel(config.learner, config.security, max_message_bytes=config.limits.message_bytes)
     source = Source(policy_stub(channel), config)
@@ -45,7 +45,7 @@ async def serve(config: RelayConfig, stop: asyncio.Event) -> None:
 
 
 async def _follow_health(channel: grpc.aio.Channel, server: FleetServer, seconds: float, stop: asyncio.Event) -> None:
-    """What is held is handed on all the same; whoever looks for a relay learns that this one gets nothing new."""
+    """Mirrors the learner's health. Held policies are still served; the status tells that no new ones arrive."""
     stub: Any = health_pb2_grpc.HealthStub(channel)
     said: bool | None = None
     while not stop.is_set():

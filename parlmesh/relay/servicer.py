@@ -21,7 +21,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class RelayServicer(PolicyServiceServicer):
-    """PolicyService, as far as a relay has it."""
+    """The part of PolicyService that a relay implements."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -31,13 +31,13 @@ class RelayServicer(PolicyServiceServicer):
     async def GetPolicy(  # type: ignore[override]
         self, request: pb.GetPolicyRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """Messages that are serialised already."""
+        """Yields serialised messages."""
         published = await self._source.get(request)
         if request.have_version == request.version:
             yield pb.GetPolicyResponse(header=policy_header(published), not_modified=True).SerializeToString()
             return
         size = len(published.blob.data)
-        # Whoever waits for a place must not keep alive what has made room for others.
+        # While waiting for a place, do not keep an evicted policy alive.
         del published
         async with self._downloads.place(size):
             published, base = await self._source.get(request), self._source.base(request)
@@ -49,12 +49,12 @@ class RelayServicer(PolicyServiceServicer):
     async def WatchPolicy(  # type: ignore[override]
         self, request: pb.WatchPolicyRequest, context: Context
     ) -> AsyncIterator[bytes]:
-        """The learner alone says what is new: a relay need not be trusted."""
-        raise FailedPrecondition("a relay announces nothing: watch the learner", reason="RELAY")
+        """Refused: only the learner announces versions, so a relay need not be trusted."""
+        raise FailedPrecondition("a relay does not announce versions; watch the learner", reason="RELAY")
         yield b""
 
     @property
     def service(self) -> Service:
-        """To be served."""
+        """The service to register."""
         methods = ("GetPolicy", "WatchPolicy")
         return service_of(pb.DESCRIPTOR, "PolicyService", self, writes_encoded=methods)

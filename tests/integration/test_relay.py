@@ -249,7 +249,7 @@ async def test_a_relay_says_what_it_does_not_do():
         error = await refused(stub.GetPolicy(GetPolicyRequest(run_id="run"), timeout=WAIT))
         assert (error.reason, "32 bytes" in error.message) == ("POLICY_DIGEST", True)
         error = await refused(stub.WatchPolicy(WatchPolicyRequest(run_id="run"), timeout=WAIT))
-        assert error.message == "a relay announces nothing: watch the learner"
+        assert error.message == "a relay does not announce versions; watch the learner"
         # The learner compares before it sends anything.
         other = GetPolicyRequest(run_id="run", version=1, digest=bytes(32))
         error = await refused(stub.GetPolicy(other, timeout=WAIT))
