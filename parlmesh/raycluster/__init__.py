@@ -1,1 +1,1 @@
-"""A fleet inside a Ray cluster: Ray places its processes and starts them again, parlmesh does the rest."""
+"""A fleet inside a Ray cluster: Ray places and restarts its processes, parlmesh does the rest."""

@@ -1,4 +1,4 @@
-"""An authority for one fleet in a Ray cluster, and a certificate for each of its processes."""
+"""A certificate authority for one fleet in a Ray cluster, and a certificate for each of its processes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,9 +16,9 @@ _DAYS = 90
 
 
 def write_secrets(folder: Path, config: "RayFleetConfig", hosts: Sequence[str]) -> dict[str, dict[str, bytes]]:
-    """The files of each process; the authority and the operator's token stay in the folder, here.
+    """Creates the files of each process; the authority and the operator's token stay in the local folder.
 
-    The servers' certificates stand for every node that is there now, since Ray may place them on any.
+    The servers' certificates are valid for every current node, since Ray may place them on any.
     """
     require_extra()
     if not (folder / "ca.key").exists():
@@ -36,6 +36,6 @@ def write_secrets(folder: Path, config: "RayFleetConfig", hosts: Sequence[str]) 
 
 
 def _files(folder: Path, name: str, *, tokens: bool) -> dict[str, bytes]:
-    """A process's own key and nobody else's."""
+    """The files of one process, with only its own key."""
     names = ["ca.crt", f"{name}.crt", f"{name}.key", *(["tokens.yaml"] if tokens else [])]
     return {file: (folder / file).read_bytes() for file in names}

@@ -1,4 +1,4 @@
-"""A fleet in a Ray cluster: what is placed where, found again by its name, and ended. The one place that knows Ray."""
+"""Places a fleet in a Ray cluster, finds it by name, and ends it. The only module that uses Ray."""
 
 import contextlib
 import re
@@ -21,41 +21,41 @@ _STOP_SECONDS = 60.0
 
 
 class RayFleetConfig(Config):
-    """A fleet in a Ray cluster."""
+    """Settings of a fleet in a Ray cluster."""
 
     name: str = Field(default="parlmesh", pattern=r"^[a-z][a-z0-9-]{0,62}$")
-    """Name of the fleet in the cluster; several have several names."""
+    """Name of the fleet in the cluster; each fleet needs its own."""
     actors: int = Field(default=2, ge=1, le=10_000)
-    """Actors, spread over the nodes."""
+    """Number of actors, spread over the nodes."""
     slots: int = Field(default=1, ge=1, le=1_024)
-    """Tasks that one actor runs at once; it asks Ray for as many CPUs."""
+    """Tasks that one actor runs at once; it requests as many CPUs from Ray."""
     server_cpus: float = Field(default=1.0, ge=0.0)
-    """CPUs that scheduler and learner ask Ray for, together and on one node."""
+    """CPUs that scheduler and learner together request from Ray, on one node."""
     learner_gpus: float = Field(default=0.0, ge=0.0)
-    """GPUs of the learner."""
+    """GPUs for the learner."""
     folder: str = ""
-    """Folder for journal, runs and logs, seen by every node; empty = on the node, and gone with it."""
+    """Folder for journal, runs and logs, visible to every node; empty = local to the node, and lost with it."""
     secure: bool = True
-    """TLS and identities by an authority of this fleet alone."""
+    """Use TLS and identities from the fleet's own certificate authority."""
     ready_seconds: float = Field(default=120.0, gt=0.0)
-    """Longest wait for Ray to place the fleet and for it to serve."""
+    """Longest wait for Ray to place the fleet and for the fleet to serve."""
     run_id: str = Field(default="run", min_length=1, max_length=100)
     """Name of the run."""
     training: dict[str, Any] = Field(default_factory=dict)
     """The learner's `training` section."""
     learner: dict[str, Any] = Field(default_factory=dict)
-    """Other keys of the learner."""
+    """Other settings of the learner."""
     actor: dict[str, Any] = Field(default_factory=dict)
-    """Keys of every actor."""
+    """Settings of every actor."""
     scheduler: dict[str, Any] = Field(default_factory=dict)
-    """Keys of the scheduler."""
+    """Settings of the scheduler."""
 
 
 @contextlib.contextmanager
 def connected(address: str) -> Iterator[Any]:
-    """Ray, connected to a cluster; it takes RAY_AUTH_MODE and RAY_AUTH_TOKEN from the environment itself.
+    """Connects Ray to a cluster; Ray reads RAY_AUTH_MODE and RAY_AUTH_TOKEN from the environment.
 
-    What Ray says meanwhile goes to standard error: standard output is the command's.
+    Ray's output goes to standard error, because standard output belongs to the command.
     """
     require("parlmesh ray", "ray", "ray")
     with contextlib.redirect_stdout(sys.stderr):
@@ -72,7 +72,7 @@ def connected(address: str) -> Iterator[Any]:
 
 
 def parts(config: RayFleetConfig, secrets: Mapping[str, Mapping[str, bytes]]) -> list[Part]:
-    """Scheduler, learner and actors; `secrets` are the files of each."""
+    """Scheduler, learner and actors; `secrets` holds the files of each."""
 
     def part(name: str, service: str, settings: Mapping[str, Any], **peers: str) -> Part:
         files = dict(secrets.get(name, {}))
@@ -97,7 +97,7 @@ def parts(config: RayFleetConfig, secrets: Mapping[str, Mapping[str, bytes]]) ->
 
 
 def up(ray: Any, config: RayFleetConfig, secrets: Mapping[str, Mapping[str, bytes]]) -> dict[str, str]:
-    """Places the fleet and returns the addresses of its servers; nothing is left when that fails."""
+    """Places the fleet and returns its servers' addresses; removes everything if that fails."""
     from ray.util import get_placement_group, placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -106,7 +106,7 @@ def up(ray: Any, config: RayFleetConfig, secrets: Mapping[str, Mapping[str, byte
     except ValueError:
         pass
     else:
-        raise AlreadyExists(f"a fleet {config.name!r} is in this cluster; end it by: parlmesh ray down {config.name}")
+        raise AlreadyExists(f"a fleet {config.name!r} is in this cluster; end it with: parlmesh ray down {config.name}")
     servers = {"CPU": max(config.server_cpus, 0.01)} | ({"GPU": config.learner_gpus} if config.learner_gpus else {})
     bundles = [servers, *({"CPU": float(config.slots)} for _ in range(config.actors))]
     group = placement_group(bundles, strategy="SPREAD", name=config.name, lifetime="detached")
@@ -152,13 +152,13 @@ def _serving(ray: Any, config: RayFleetConfig) -> dict[str, str]:
 
 
 def down(ray: Any, name: str) -> int:
-    """Ends the learner, then the actors, then the scheduler; how many processes there were."""
+    """Ends the learner, then the actors, then the scheduler; returns the number of processes."""
     from ray.util import get_placement_group, remove_placement_group
 
     found = _hosts(ray, name)
     order = sorted(found, key=lambda each: (each.endswith("-scheduler"), not each.endswith("-learner"), each))
     for each in order:
-        # On a node that is gone there is nothing to end; elsewhere the process ends with its keeper.
+        # On a lost node there is nothing to end; elsewhere the process ends with its keeper.
         with contextlib.suppress(ray.exceptions.RayError, ray.exceptions.GetTimeoutError):
             ray.get(found[each].stop.remote(), timeout=_STOP_SECONDS)
         ray.kill(found[each])
@@ -171,7 +171,7 @@ def down(ray: Any, name: str) -> int:
 
 
 def standings(ray: Any, name: str) -> list[dict[str, Any]]:
-    """Of every process, as far as its keeper answers."""
+    """The state of every process, as reported by its keeper."""
     answers = []
     for each, host in sorted(_hosts(ray, name).items()):
         try:
@@ -183,12 +183,12 @@ def standings(ray: Any, name: str) -> list[dict[str, Any]]:
 
 
 def node_addresses(ray: Any) -> Sequence[str]:
-    """Of all nodes that are there now: servers may come to any of them."""
+    """Addresses of all current nodes: servers may run on any of them."""
     return sorted({node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]})
 
 
 def find(ray: Any, name: str) -> str:
-    """The address of a part; empty while it has none."""
+    """The address of a part; empty if it has none yet."""
     try:
         host = ray.get_actor(name, namespace=NAMESPACE)
         address: str = ray.get(host.address.remote(), timeout=_CALL_SECONDS)
@@ -198,14 +198,14 @@ def find(ray: Any, name: str) -> str:
 
 
 def _hosts(ray: Any, name: str) -> dict[str, Any]:
-    """The keepers of a fleet by their names."""
+    """The keepers of a fleet, by name."""
     names = [each["name"] for each in ray.util.list_named_actors(all_namespaces=True) if each["namespace"] == NAMESPACE]
     parts = [each for each in names if re.fullmatch(rf"{re.escape(name)}-(scheduler|learner|actor-\d+)", each)]
     return {each: ray.get_actor(each, namespace=NAMESPACE) for each in parts}
 
 
 class RayHost(Host):
-    """A keeper as Ray makes it: it knows its node and finds the others by their names."""
+    """A keeper created by Ray: it knows its node and finds the others by name."""
 
     def __init__(self, part: Part) -> None:
         import ray
@@ -214,5 +214,5 @@ class RayHost(Host):
         self._node_id = ray.get_runtime_context().get_node_id()
 
     def standing(self) -> dict[str, Any]:
-        """With Ray's name of the node: several may have one address."""
+        """The state with Ray's node id: several nodes may share an address."""
         return {**super().standing(), "node_id": self._node_id}

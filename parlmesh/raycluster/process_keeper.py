@@ -1,7 +1,7 @@
-"""What Ray places: the keeper of one process of a fleet. Ray's own words stay in `fleet`.
+"""The keeper of one process of a fleet, which Ray places. Ray's own API stays in `fleet`.
 
-Ray starts a keeper again elsewhere when its node is lost, by its constructor alone; so everything begins there, and
-where the others are is asked for again and again.
+When a node is lost, Ray recreates the keeper elsewhere with only its constructor. So everything starts there, and the
+keeper looks up the other parts' addresses repeatedly.
 """
 
 import os
@@ -26,11 +26,11 @@ from parlmesh.processes.child_process import (
 from parlmesh.processes.process_exit import Process
 
 _LOOK_SECONDS = 0.5
-# Between two questions where the others are, once that is known: there may be thousands of keepers.
+# Time between lookups of the other parts once they are known: there may be thousands of keepers.
 _PEERS_SECONDS = 5.0
 _FIRST_DELAY_SECONDS, _LONGEST_DELAY_SECONDS = 0.5, 30.0
 _GRACE_SECONDS = 15.0
-# Ray's own key to the cluster is none of a fleet's business.
+# The fleet must not see Ray's credentials for the cluster.
 _WITHHELD = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 
@@ -41,16 +41,16 @@ class Part:
     name: str
     service: str
     settings: Mapping[str, Any]
-    # Settings that hold the address of another part, by its name.
+    # Settings to fill with another part's address: setting to part name.
     peers: Mapping[str, str] = field(default_factory=dict)
-    # Certificates and tokens, by file name; written where only this process reads them.
+    # Certificates and tokens, by file name; written so that only this process can read them.
     files: Mapping[str, bytes] = field(default_factory=dict)
-    # Where its files are kept; empty = a folder that goes with the node.
+    # Folder for its files; empty = a temporary folder on the node.
     folder: str = ""
 
 
 class Host:
-    """Keeps one process alive. `find` gives the address of another part, empty while nobody knows it."""
+    """Keeps one process alive. `find` returns the address of another part, empty while unknown."""
 
     def __init__(self, part: Part, address: str, find: Callable[[str], str]) -> None:
         self._part, self._address, self._find = part, address, find
@@ -65,11 +65,11 @@ class Host:
         self._keeper.start()
 
     def address(self) -> str:
-        """Where the process serves; empty while it does not."""
+        """The address where the process serves; empty while it does not."""
         return f"{self._address}:{self._port}" if self._port else ""
 
     def standing(self) -> dict[str, Any]:
-        """For people."""
+        """The state, for display."""
         process = self._process
         return {
             "name": self._part.name,
@@ -81,7 +81,7 @@ class Host:
         }
 
     def stop(self) -> None:
-        """Ends the process, gracefully while the grace lasts; returns when it has ended."""
+        """Ends the process, gracefully within the grace period; returns once it has ended."""
         self._stopping.set()
         self._keeper.join()
 
@@ -112,7 +112,7 @@ class Host:
         self._end()
 
     def _settings(self) -> dict[str, Any] | None:
-        """None while another part has no address."""
+        """The settings with the peers' addresses; None while one is unknown."""
         found: dict[str, Any] = {}
         for key, peer in self._part.peers.items():
             address = self._find(peer)
@@ -140,7 +140,7 @@ class Host:
         write_settings(file_, merged(merged(settings, ports), secured))
         self._offset = log_size(self._log)
         environment = {name: value for name, value in os.environ.items() if name not in _WITHHELD}
-        # The time decides between two lives of an actor, wherever they are.
+        # The start time orders an actor's incarnations, on whatever node they run.
         more = [f"incarnation={time.time_ns() // 1_000_000}"] if self._part.service == "actor" else []
         self._process = spawn(service_command(self._part.service, file_, *more), self._log, environment)
         self._starts += 1
