@@ -1,6 +1,6 @@
-"""Fan a function of your own out over a fleet, and take the outcomes as they come.
+"""Fan your own function out over a fleet, and process outcomes as they arrive.
 
-python examples/fan_out.py              on a fleet of this machine
+python examples/fan_out.py              on a fleet on this machine
 python examples/fan_out.py HOST:50051   on yours, whose actors have --set handlers.primes=fan_out:Primes
 """
 
@@ -12,7 +12,7 @@ from parlmesh.client import PARLController, TaskRequest
 
 
 class Primes:
-    """Counts the primes of a range; the class is what actors install, `kind` is what tasks name."""
+    """Counts the primes in a range; actors install the class, and tasks refer to its `kind`."""
 
     kind = "primes"
     runs_in = "process"

@@ -1,4 +1,4 @@
-"""Learn from data that never leaves its nodes: each has its own, only updates travel, and a median joins them.
+"""Learn from data that never leaves its nodes: each node sends only updates, which are aggregated by their median.
 
 python examples/federate.py
 """
@@ -9,7 +9,7 @@ import tempfile
 
 
 def main() -> None:
-    """Sixteen nodes that two actor processes stand for; on real ones the command is `parlmesh federation start`."""
+    """Simulates sixteen nodes with two actor processes; with real nodes, use `parlmesh federation start`."""
     command = [sys.executable, "-m", "parlmesh.cli", "federation", "simulate", "--nodes", "16", "--rounds", "3"]
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([*command, "--set", "rule.name=median", "--dir", folder], check=True)  # noqa: S603  # our own

@@ -1,4 +1,4 @@
-"""Watch the nodes of a fleet and act on what is wrong with them: one cycle of the MAPE-K loop, as a dry run.
+"""Monitor the nodes of a fleet and act on problems: one cycle of the MAPE-K loop, as a dry run.
 
 python examples/heal_a_mesh.py
 """
@@ -15,7 +15,7 @@ from parlmesh.mapek.loop import MapekLoop
 
 async def main() -> None:
     async with PARLController() as controller:
-        # Each actor stands for a node of its own; on a real fleet every node has an actor with the plug-in.
+        # Each actor simulates its own node; in a real fleet, every node has an actor with the plug-in.
         await controller.initialize(3, actor={"plugins": ["parlmesh.mapek.plugin:plugin"], "virtual_nodes": 1})
         with tempfile.TemporaryDirectory() as folder:
             config = MapekConfig(knowledge=Path(folder) / "mapek.sqlite", dry_run=True)

@@ -1,4 +1,4 @@
-"""Tasks that wait for others, with priorities: two measurements, a report after both, and something urgent in between.
+"""Tasks with dependencies and priorities: two measurements, a report after both, and an urgent task in between.
 
 python examples/pipeline.py
 """

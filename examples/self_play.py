@@ -1,4 +1,4 @@
-"""Train a player of Connect Four against its own past selves, a few steps of it.
+"""Train a Connect Four player against its own past selves, for a few steps.
 
 python examples/self_play.py [STEPS]
 """
@@ -9,7 +9,7 @@ import tempfile
 
 
 def main() -> None:
-    """The preset has the opponents' shares, the network and the league; without --steps it trains to strength."""
+    """The preset sets the opponents' shares, the network and the league; without --steps it trains to full strength."""
     steps = sys.argv[1] if len(sys.argv) > 1 else "4096"
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--plain", "--free-ports", "--no-dashboard", "--no-goal"]
     with tempfile.TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from parlmesh.policies import load_policy
 
 
 def train(folder: Path) -> Path:
-    """A fleet of this machine, until the goal or the budget is reached."""
+    """Runs a fleet on this machine until it reaches the goal or the step budget."""
     command = [sys.executable, "-m", "parlmesh.cli", "up", "--plain", "--free-ports", "--no-dashboard"]
     command += ["--run-id", "first", "--runs-dir", str(folder), "--steps", "60000"]
     subprocess.run(command, check=True)  # noqa: S603  # our own program
@@ -24,7 +24,7 @@ def train(folder: Path) -> Path:
 
 
 def act(model: Path) -> float:
-    """One episode, greedily."""
+    """Plays one greedy episode."""
     policy = load_policy(model.read_bytes())
     world = gymnasium.make("CartPole-v1")
     observation, _ = world.reset(seed=1)

@@ -1,9 +1,9 @@
-"""A Hugging Face causal model as the orchestrator of a live job, its sub-agents behind an OpenAI-compatible server.
+"""A Hugging Face causal model as the orchestrator of a live job, with sub-agents behind an OpenAI-compatible server.
 
 PARLMESH_CHAT_URL=http://127.0.0.1:8000/v1 PARLMESH_CHAT_MODEL=my-model \\
     python examples/orchestration/language_model.py FOLDER "Find out who won each of the last ten finals."
 
-FOLDER holds a causal model that writes tool calls (Qwen, Hermes, …) and its tokenizer; nothing is downloaded.
+FOLDER contains a causal model that writes tool calls (Qwen, Hermes, …) and its tokenizer; nothing is downloaded.
 """
 
 import asyncio

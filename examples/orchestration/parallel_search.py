@@ -1,4 +1,4 @@
-"""An orchestrator on a fleet of its own: plans, sends sub-agents out side by side, gathers, merges, and reports.
+"""An orchestrator on its own fleet: plans, runs sub-agents in parallel, gathers, merges, and reports.
 
 python examples/orchestration/parallel_search.py
 """

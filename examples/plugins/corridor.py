@@ -12,7 +12,7 @@ from parlmesh.plugins import Plugin
 
 
 class Corridor(gymnasium.Env[np.ndarray, np.int64]):
-    """Every step costs a little, the end is worth one."""
+    """Every step costs a little; reaching the end earns 1."""
 
     def __init__(self, length: int = 8) -> None:
         self._length, self._place = length, 0

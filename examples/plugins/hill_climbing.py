@@ -1,4 +1,4 @@
-"""An algorithm: changes all weights of a linear policy at random and keeps what scores at least as well.
+"""An algorithm: changes all weights of a linear policy at random and keeps changes that score at least as well.
 
 parlmesh up --plugin examples/plugins/hill_climbing.py:plugin --set training.algorithm=hill_climbing \\
     --set training.max_policy_lag=0 --set training.custom.noise=0.5
@@ -18,11 +18,11 @@ from parlmesh.types import Array, EnvironmentSpec, Fragment
 
 
 class HillClimbing:
-    """A trainer: updates from whole fragments, a policy to publish, all of its state for checkpoints."""
+    """A trainer: updates from whole fragments, a policy to publish, and its whole state for checkpoints."""
 
     def __init__(self, policy: PolicySpec, _: EnvironmentSpec, settings: Mapping[str, float], rng: Generator) -> None:
         self._policy, self._rng, self._noise = replace(policy, hidden=()), rng, settings.get("noise", 0.5)
-        # Row by row the bias and the weights of an output.
+        # One row per output: its bias, then its weights.
         self._best = self._trial = np.zeros((policy.action.outputs, 1 + policy.observation_size), np.float32)
         self._score = -np.inf
 

@@ -1,4 +1,4 @@
-"""A policy network: hidden layers that add to what they get. The specification travels, both sides build it.
+"""A policy network with residual hidden layers. Learner and actors build it from the same specification.
 
 parlmesh up --plugin examples/plugins/residual.py:plugin --set training.network=residual --set training.hidden=[64,64]
 """
@@ -11,7 +11,7 @@ from parlmesh.policies import PolicySpec
 
 
 class Residual(nn.Module):
-    """Features [B, size] to outputs [B, outputs] and values [B]."""
+    """Maps features [B, size] to outputs [B, outputs] and values [B]."""
 
     def __init__(self, spec: PolicySpec) -> None:
         super().__init__()

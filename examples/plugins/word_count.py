@@ -20,7 +20,7 @@ class WordCount:
     def run(self, parameters: dict[str, Any], tensors: dict[str, Any], context: Any) -> dict[str, Any]:
         texts = parameters.get("texts")
         if not isinstance(texts, list):
-            # The task can never work, so it is not tried again.
+            # InvalidInput is not retried: the task can never work.
             raise InvalidInput(f"word_count needs texts, a list, got {texts!r}")
         counts: Counter[str] = Counter()
         for text in texts:
