@@ -29,11 +29,11 @@ class PutBlobRequest(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """Of the first message: "blob:WRITER.LIFE.DIGEST", the writer as in BlobTerms, the life chosen by the caller, the
-    digest XXH3-128 of all bytes in hexadecimal.
+    """First message only: "blob:WRITER.LIFE.DIGEST". WRITER is BlobTerms.writer, LIFE is chosen by the caller, DIGEST is
+    the XXH3-128 of all bytes in hexadecimal.
     """
     size_bytes: _builtins.int
-    """Of the first message."""
+    """First message only."""
     data: _builtins.bytes
     """At most 1 MiB."""
     def __init__(
@@ -78,7 +78,7 @@ class GetBlobRequest(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     task_id: _builtins.str
-    """A task that has it as an argument or in its result; empty for a blob of the caller's own."""
+    """A task that has the blob as an argument or in its result; empty for the caller's own blob."""
     def __init__(
         self,
         *,
@@ -123,10 +123,12 @@ class HoldBlobsRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     SECONDS_FIELD_NUMBER: _builtins.int
     seconds: _builtins.int
-    """How long from now; 0 = they may go as soon as no unfinished task needs them. At most 3,600."""
+    """How long from now; 0 = delete them as soon as no unfinished task needs them. At most 3,600."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """At most 10,000. Those that are unknown, or not of the caller and not results of its tasks, are passed over."""
+        """At most 10,000. Unknown blobs are skipped, and so are blobs that neither belong to the caller nor are results of
+        its tasks.
+        """
 
     def __init__(
         self,
@@ -144,13 +146,13 @@ Global___HoldBlobsRequest: _TypeAlias = HoldBlobsRequest  # noqa: Y015
 
 @_typing.final
 class HoldBlobsResponse(_message.Message):
-    """What is held."""
+    """How many blobs are held."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HELD_FIELD_NUMBER: _builtins.int
     held: _builtins.int
-    """How many were known."""
+    """Blobs that were known."""
     def __init__(
         self,
         *,
@@ -166,7 +168,7 @@ Global___HoldBlobsResponse: _TypeAlias = HoldBlobsResponse  # noqa: Y015
 
 @_typing.final
 class BlobTerms(_message.Message):
-    """How blobs are kept, told to everyone who connects. An array of a task that is kept so is a Tensor with its name."""
+    """How blobs are kept; sent to every client and actor that connects. A task refers to a blob by a Tensor with its name."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -177,15 +179,15 @@ class BlobTerms(_message.Message):
     LARGEST_BYTES_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     folder: _builtins.str
-    """On the scheduler's host. Empty = the scheduler keeps none."""
+    """Folder on the scheduler's host. Empty = the scheduler keeps no blobs."""
     proof: _builtins.str
-    """What the file ".proof" in the folder holds. Who reads the same there shares the folder: it writes and reads blobs as
-    files, and sends nothing.
+    """Content of the file ".proof" in the folder. A process that reads the same content there shares the folder: it
+    writes and reads blobs as files and sends nothing.
     """
     writer: _builtins.str
-    """Who the caller is in the names of the blobs it writes."""
+    """The WRITER part of the names of the caller's blobs."""
     least_bytes: _builtins.int
-    """Arrays of fewer bytes travel inside messages."""
+    """Smaller arrays travel inside messages."""
     largest_bytes: _builtins.int
     """Larger blobs are refused."""
     @_builtins.property

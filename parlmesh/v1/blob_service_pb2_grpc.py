@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class BlobServiceStub:
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     def __init__(self, channel):
@@ -54,28 +54,28 @@ class BlobServiceStub:
 
 
 class BlobServiceServicer:
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     def PutBlob(self, request_iterator, context):
-        """The first message names the blob, all of them together hold its bytes. Refused unless they have the digest of the
-        name; kept for the lease that BlobTerms names, or as long as an unfinished task needs it.
+        """The first message names the blob; all messages together hold its bytes. Refused unless the bytes match the digest
+        in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetBlob(self, request, context):
-        """Its bytes in order. NOT_FOUND unless the named task, which the caller may see or run, has it as an argument or
-        result, or the caller itself put it.
+        """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
+        see or run and that has the blob as an argument or in its result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def HoldBlobs(self, request, context):
-        """Keeps blobs of the caller for some longer, or gives them up.
+        """Keeps the caller's blobs for longer, or releases them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,8 +108,8 @@ def add_BlobServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class BlobService:
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     @staticmethod

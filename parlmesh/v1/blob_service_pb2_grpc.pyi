@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class BlobServiceStub:
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     @_typing.overload
@@ -36,37 +36,37 @@ class BlobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> BlobServiceAsyncStub: ...
     PutBlob: _grpc.StreamUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]
-    """The first message names the blob, all of them together hold its bytes. Refused unless they have the digest of the
-    name; kept for the lease that BlobTerms names, or as long as an unfinished task needs it.
+    """The first message names the blob; all messages together hold its bytes. Refused unless the bytes match the digest
+    in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
     """
     GetBlob: _grpc.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]
-    """Its bytes in order. NOT_FOUND unless the named task, which the caller may see or run, has it as an argument or
-    result, or the caller itself put it.
+    """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
+    see or run and that has the blob as an argument or in its result.
     """
     HoldBlobs: _grpc.UnaryUnaryMultiCallable[_blob_service_pb2.HoldBlobsRequest, _blob_service_pb2.HoldBlobsResponse]
-    """Keeps blobs of the caller for some longer, or gives them up."""
+    """Keeps the caller's blobs for longer, or releases them."""
 
 @_typing.type_check_only
 class BlobServiceAsyncStub(BlobServiceStub):
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutBlob: _aio.StreamUnaryMultiCallable[_blob_service_pb2.PutBlobRequest, _blob_service_pb2.PutBlobResponse]  # type: ignore[assignment]
-    """The first message names the blob, all of them together hold its bytes. Refused unless they have the digest of the
-    name; kept for the lease that BlobTerms names, or as long as an unfinished task needs it.
+    """The first message names the blob; all messages together hold its bytes. Refused unless the bytes match the digest
+    in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
     """
     GetBlob: _aio.UnaryStreamMultiCallable[_blob_service_pb2.GetBlobRequest, _blob_service_pb2.GetBlobResponse]  # type: ignore[assignment]
-    """Its bytes in order. NOT_FOUND unless the named task, which the caller may see or run, has it as an argument or
-    result, or the caller itself put it.
+    """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
+    see or run and that has the blob as an argument or in its result.
     """
     HoldBlobs: _aio.UnaryUnaryMultiCallable[_blob_service_pb2.HoldBlobsRequest, _blob_service_pb2.HoldBlobsResponse]  # type: ignore[assignment]
-    """Keeps blobs of the caller for some longer, or gives them up."""
+    """Keeps the caller's blobs for longer, or releases them."""
 
 class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Keeps large arrays beside tasks, so that each travels once per host, and none through the journal. Processes on the
-    scheduler's host use its folder instead, see BlobTerms.
+    """Keeps large arrays beside tasks, so that each travels once per host and none goes through the journal. Processes on
+    the scheduler's host use its folder instead, see BlobTerms.
     """
 
     @_abc_1.abstractmethod
@@ -75,8 +75,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_blob_service_pb2.PutBlobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.PutBlobResponse, _abc.Awaitable[_blob_service_pb2.PutBlobResponse]]:
-        """The first message names the blob, all of them together hold its bytes. Refused unless they have the digest of the
-        name; kept for the lease that BlobTerms names, or as long as an unfinished task needs it.
+        """The first message names the blob; all messages together hold its bytes. Refused unless the bytes match the digest
+        in the name. The blob is kept for BlobTerms.lease, or for as long as an unfinished task needs it.
         """
 
     @_abc_1.abstractmethod
@@ -85,8 +85,8 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _blob_service_pb2.GetBlobRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_blob_service_pb2.GetBlobResponse], _abc.AsyncIterator[_blob_service_pb2.GetBlobResponse]]:
-        """Its bytes in order. NOT_FOUND unless the named task, which the caller may see or run, has it as an argument or
-        result, or the caller itself put it.
+        """Sends the bytes of a blob in order. NOT_FOUND unless the caller put the blob itself, or names a task that it may
+        see or run and that has the blob as an argument or in its result.
         """
 
     @_abc_1.abstractmethod
@@ -95,6 +95,6 @@ class BlobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _blob_service_pb2.HoldBlobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_blob_service_pb2.HoldBlobsResponse, _abc.Awaitable[_blob_service_pb2.HoldBlobsResponse]]:
-        """Keeps blobs of the caller for some longer, or gives them up."""
+        """Keeps the caller's blobs for longer, or releases them."""
 
 def add_BlobServiceServicer_to_server(servicer: BlobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

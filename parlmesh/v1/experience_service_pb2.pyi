@@ -48,15 +48,15 @@ class Trajectory(_message.Message):
     sequence: _builtins.int
     """1 for the first trajectory of an incarnation, whatever its run; grows by one."""
     policy_version: _builtins.int
-    """Version that chose the actions."""
+    """Policy version that chose the actions."""
     task_id: _builtins.str
-    """Task that asked for it; empty when none did."""
+    """Task that asked for it; empty if none did."""
     collect_seconds: _builtins.float
     """Time spent stepping environments and choosing actions."""
     waited_seconds: _builtins.float
-    """Time before that in which the slot waited for a task, a policy or receipts."""
+    """Time before that, which the slot spent waiting for a task, a policy or receipts."""
     run_uid: _builtins.str
-    """PolicyHeader.run_uid of the policy that chose the actions; empty = not known."""
+    """PolicyHeader.run_uid of the policy that chose the actions; empty = unknown."""
     @_builtins.property
     def columns(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
         """Named columns, each once:
@@ -85,7 +85,7 @@ class Trajectory(_message.Message):
     def episode_steps(self) -> _tensor_pb2.Tensor: ...
     @_builtins.property
     def collect_time(self) -> _timestamp_pb2.Timestamp:
-        """When the last step had been taken, by the actor's clock."""
+        """When the last step was done, by the actor's clock."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class UploadTrajectoriesRequest(_message.Message):
     TRAJECTORY_FIELD_NUMBER: _builtins.int
     RECEIPTS_TOGETHER_FIELD_NUMBER: _builtins.int
     receipts_together: _builtins.bool
-    """The sender reads `also_accepted`, so fewer receipts are enough."""
+    """The sender reads `also_accepted`, so the learner may send fewer receipts."""
     @_builtins.property
     def trajectory(self) -> Global___Trajectory: ...
     def __init__(
@@ -165,7 +165,7 @@ Global___UploadTrajectoriesRequest: _TypeAlias = UploadTrajectoriesRequest  # no
 
 @_typing.final
 class UploadTrajectoriesResponse(_message.Message):
-    """The receipt of one trajectory, and of accepted ones before it."""
+    """The receipt of one trajectory, and of earlier ones that were accepted."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -176,9 +176,9 @@ class UploadTrajectoriesResponse(_message.Message):
     ALSO_ACCEPTED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     policy_version: _builtins.int
-    """The run's newest version, so that an actor learns of it without asking; 0 when the run does not train here."""
+    """The run's newest policy version, so that actors need not ask for it; 0 when the run does not train here."""
     credits: _builtins.int
-    """How many more trajectories of the run the learner has room for."""
+    """How many more trajectories of this run the learner has room for."""
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK, or why it was refused: INVALID_ARGUMENT (shape, dtype, length, not finite, out of range), RESOURCE_EXHAUSTED

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ExperienceServiceStub:
-    """Takes in what the actors saw.
+    """Takes trajectories from actors.
     """
 
     def __init__(self, channel):
@@ -43,13 +43,14 @@ class ExperienceServiceStub:
 
 
 class ExperienceServiceServicer:
-    """Takes in what the actors saw.
+    """Takes trajectories from actors.
     """
 
     def UploadTrajectories(self, request_iterator, context):
-        """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
-        those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
-        have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
+        """One trajectory per request and one receipt per trajectory, in the same order, unless `receipts_together` merges the
+        receipts of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client
+        may have several trajectories in flight. When a stream breaks, it sends those without a receipt again; each is
+        counted once.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -72,7 +73,7 @@ def add_ExperienceServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ExperienceService:
-    """Takes in what the actors saw.
+    """Takes trajectories from actors.
     """
 
     @staticmethod

@@ -27,31 +27,33 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ExperienceServiceStub:
-    """Takes in what the actors saw."""
+    """Takes trajectories from actors."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ExperienceServiceAsyncStub: ...
     UploadTrajectories: _grpc.StreamStreamMultiCallable[_experience_service_pb2.UploadTrajectoriesRequest, _experience_service_pb2.UploadTrajectoriesResponse]
-    """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
-    those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
-    have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
+    """One trajectory per request and one receipt per trajectory, in the same order, unless `receipts_together` merges the
+    receipts of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client
+    may have several trajectories in flight. When a stream breaks, it sends those without a receipt again; each is
+    counted once.
     """
 
 @_typing.type_check_only
 class ExperienceServiceAsyncStub(ExperienceServiceStub):
-    """Takes in what the actors saw."""
+    """Takes trajectories from actors."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     UploadTrajectories: _aio.StreamStreamMultiCallable[_experience_service_pb2.UploadTrajectoriesRequest, _experience_service_pb2.UploadTrajectoriesResponse]  # type: ignore[assignment]
-    """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
-    those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
-    have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
+    """One trajectory per request and one receipt per trajectory, in the same order, unless `receipts_together` merges the
+    receipts of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client
+    may have several trajectories in flight. When a stream breaks, it sends those without a receipt again; each is
+    counted once.
     """
 
 class ExperienceServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Takes in what the actors saw."""
+    """Takes trajectories from actors."""
 
     @_abc_1.abstractmethod
     def UploadTrajectories(
@@ -59,9 +61,10 @@ class ExperienceServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_experience_service_pb2.UploadTrajectoriesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_experience_service_pb2.UploadTrajectoriesResponse], _abc.AsyncIterator[_experience_service_pb2.UploadTrajectoriesResponse]]:
-        """One trajectory per request, and one receipt per trajectory in the same order, unless `receipts_together` joins
-        those of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client may
-        have several trajectories in flight; those without a receipt when a stream breaks are sent again and counted once.
+        """One trajectory per request and one receipt per trajectory, in the same order, unless `receipts_together` merges the
+        receipts of accepted ones. A refused trajectory leaves the stream open: its receipt carries the status. A client
+        may have several trajectories in flight. When a stream breaks, it sends those without a receipt again; each is
+        counted once.
         """
 
 def add_ExperienceServiceServicer_to_server(servicer: ExperienceServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

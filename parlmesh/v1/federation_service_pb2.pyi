@@ -132,7 +132,7 @@ class Federation(_message.Message):
     """Rounds that made a new version."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
-        """All of it, defaults included."""
+        """The full configuration, defaults included."""
 
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
@@ -175,18 +175,18 @@ class UpdateRecord(_message.Message):
     node_weight: _builtins.float
     """Share of the aggregate, given by the server; 0 when refused."""
     samples: _builtins.int
-    """As the node says."""
+    """Samples as the node reports them."""
     norm: _builtins.float
     """Euclidean norm of the update."""
     refusal: _builtins.str
-    """Empty = accepted; otherwise the stable word for the refusal, NO_ANSWER and TASK_FAILED among them."""
+    """Empty = accepted; otherwise the stable reason of the refusal, e.g. NO_ANSWER or TASK_FAILED."""
     counted_samples: _builtins.int
-    """Samples that the server counts; they determine the node weight."""
+    """Samples that the server counts for the node weight."""
     message: _builtins.str
     """One sentence on the refusal. Cut at 200 characters."""
     @_builtins.property
     def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Words for what was done to an accepted update: SAMPLES_CAPPED, NORM_CLIPPED."""
+        """How an accepted update was changed: SAMPLES_CAPPED, NORM_CLIPPED."""
 
     def __init__(
         self,
@@ -229,13 +229,13 @@ class Round(_message.Message):
     state: Global___RoundState.ValueType
     base_version: _builtins.int
     seconds: _builtins.float
-    """From its start to its end; 0 before the end."""
+    """From its start to its end; 0 while it runs."""
     policy_version: _builtins.int
-    """Version that the round produced; 0 when there is none."""
+    """Version that the round produced; 0 if it produced none."""
     digest: _builtins.str
     """SHA-256 of that model's file, in hexadecimal digits."""
     unlisted_updates: _builtins.int
-    """Updates and refusals that are not in the list, because the list was full or the round was long ago."""
+    """Updates and refusals that are not in the list, because the list was full or the round is old."""
     reason: _builtins.str
     """One sentence on why it was abandoned; empty otherwise."""
     @_builtins.property
@@ -423,7 +423,7 @@ class ListRoundsRequest(_message.Message):
     federation_id: _builtins.str
     """Empty = the one started last."""
     page_size: _builtins.int
-    """0 = 100; at most 1,000, and more are read as that. A page is shorter when its rounds are large."""
+    """0 = 100; at most 1,000, larger values are read as that. A page is shorter when its rounds are large."""
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     def __init__(
@@ -538,23 +538,21 @@ class UpdateHeader(_message.Message):
     nonce: _builtins.bytes
     """From the task that asked for the update."""
     samples: _builtins.int
-    """Samples the node trained on; the server caps what it counts."""
+    """Samples the node trained on; the server may count fewer."""
     digest: _builtins.bytes
-    """Over the data of all chunks: 16 bytes are XXH3-128, 32 are SHA-256."""
+    """Digest of the data of all chunks: 16 bytes = XXH3-128, 32 bytes = SHA-256."""
     size_bytes: _builtins.int
     """Length of the data of all chunks."""
     encoding: Global___UpdateEncoding.ValueType
     schema_digest: _builtins.bytes
-    """Instead of `tensors`: SHA-256 of the model's schema, as the model's file has it."""
+    """Instead of `tensors`: SHA-256 of the model's schema, as stored in the model's file."""
     @_builtins.property
     def metrics(self) -> _struct_pb2.Struct:
-        """Numbers by name; what is no number is left out. At most 64."""
+        """Numbers by name; other values are ignored. At most 64."""
 
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
-        """Names, types and shapes of the tensors in the chunks' data, in the order of their names, without data. At most
-        10,000.
-        """
+        """Names, types and shapes of the tensors in the chunks' data, sorted by name, without data. At most 10,000."""
 
     def __init__(
         self,
@@ -595,7 +593,7 @@ class SubmitUpdateRequest(_message.Message):
     def header(self) -> Global___UpdateHeader: ...
     @_builtins.property
     def tensors(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Tensor]:
-        """For calls by hand: their data is read before that of `data`."""
+        """For calls by hand: read before `data`."""
 
     def __init__(
         self,
@@ -635,7 +633,7 @@ Global___SubmitUpdateResponse: _TypeAlias = SubmitUpdateResponse  # noqa: Y015
 
 @_typing.final
 class SubmitUpdatesRequest(_message.Message):
-    """Parts of updates in the order of the stream. One with a header begins the next update, those without continue it."""
+    """Parts of updates, in order. A part with a header starts the next update; parts without one continue it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -735,7 +733,7 @@ Global___GetFederatedModelRequest: _TypeAlias = GetFederatedModelRequest  # noqa
 
 @_typing.final
 class ModelHeader(_message.Message):
-    """What is known of one version."""
+    """Describes one version."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -751,7 +749,7 @@ class ModelHeader(_message.Message):
     size_bytes: _builtins.int
     """Length of the whole file, which is in the safetensors format."""
     checksum: _builtins.bytes
-    """XXH3-128 of the whole file: a quick check that it arrived as it was sent."""
+    """XXH3-128 of the whole file: a quick check that it arrived intact."""
     def __init__(
         self,
         *,
@@ -807,10 +805,10 @@ class WatchFederatedModelRequest(_message.Message):
     federation_id: _builtins.str
     """Empty = the one started last."""
     have_version: _builtins.int
-    """Newest version that the caller has or is fetching; only later ones are sent."""
+    """Newest version that the caller has or is fetching; only newer ones are sent."""
     @_builtins.property
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Nodes of the caller's actors; a virtual node is named by its host."""
+        """Nodes of the caller's actors; name a virtual node by its host."""
 
     def __init__(
         self,
@@ -829,7 +827,7 @@ Global___WatchFederatedModelRequest: _TypeAlias = WatchFederatedModelRequest  # 
 
 @_typing.final
 class WatchFederatedModelResponse(_message.Message):
-    """One chunk of a version. The first has a header; the data up to the next header, joined, is the file."""
+    """One chunk of a version. The first carries the header; the data of all chunks up to the next header is the file."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -87,8 +87,8 @@ class FederationServiceServicer:
     """
 
     def StartFederation(self, request, context):
-        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
-        and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+        """Starts rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+        and configuration give the same federation, the same id with another configuration gives ALREADY_EXISTS.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -116,14 +116,14 @@ class FederationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StopFederation(self, request, context):
-        """Ends it after the current round, or at once while it waits for something outside, such as room on the disk.
+        """Ends it after the current round, or at once while it waits for something external, such as free disk space.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SubmitUpdate(self, request_iterator, context):
-        """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
+        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
         node in the same round is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -131,23 +131,23 @@ class FederationServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubmitUpdates(self, request_iterator, context):
-        """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
-        refused one does not end the stream.
+        """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
+        and a refused update does not end the stream.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetFederatedModel(self, request, context):
-        """A version of the model, in chunks: what nodes train from, and what a federation is for.
+        """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchFederatedModel(self, request, context):
-        """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
-        version replaced before it was sent is skipped. Ends with the federation.
+        """Sends each version that the named nodes are asked to train or evaluate, when they are asked. Versions that were
+        replaced before they were sent are skipped. Ends with the federation.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

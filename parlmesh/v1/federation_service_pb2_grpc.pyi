@@ -34,8 +34,8 @@ class FederationServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> FederationServiceAsyncStub: ...
     StartFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StartFederationRequest, _federation_service_pb2.StartFederationResponse]
-    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
-    and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+    """Starts rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+    and configuration give the same federation, the same id with another configuration gives ALREADY_EXISTS.
     """
     GetFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]
     """One federation as it stands."""
@@ -44,20 +44,20 @@ class FederationServiceStub:
     ListRounds: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]
     """Rounds, the current one included, newest first."""
     StopFederation: _grpc.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]
-    """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
+    """Ends it after the current round, or at once while it waits for something external, such as free disk space."""
     SubmitUpdate: _grpc.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]
-    """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
+    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
     node in the same round is refused.
     """
     SubmitUpdates: _grpc.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]
-    """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
-    refused one does not end the stream.
+    """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
+    and a refused update does not end the stream.
     """
     GetFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]
-    """A version of the model, in chunks: what nodes train from, and what a federation is for."""
+    """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation."""
     WatchFederatedModel: _grpc.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]
-    """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
-    version replaced before it was sent is skipped. Ends with the federation.
+    """Sends each version that the named nodes are asked to train or evaluate, when they are asked. Versions that were
+    replaced before they were sent are skipped. Ends with the federation.
     """
 
 @_typing.type_check_only
@@ -66,8 +66,8 @@ class FederationServiceAsyncStub(FederationServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     StartFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StartFederationRequest, _federation_service_pb2.StartFederationResponse]  # type: ignore[assignment]
-    """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
-    and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+    """Starts rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+    and configuration give the same federation, the same id with another configuration gives ALREADY_EXISTS.
     """
     GetFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.GetFederationRequest, _federation_service_pb2.GetFederationResponse]  # type: ignore[assignment]
     """One federation as it stands."""
@@ -76,20 +76,20 @@ class FederationServiceAsyncStub(FederationServiceStub):
     ListRounds: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.ListRoundsRequest, _federation_service_pb2.ListRoundsResponse]  # type: ignore[assignment]
     """Rounds, the current one included, newest first."""
     StopFederation: _aio.UnaryUnaryMultiCallable[_federation_service_pb2.StopFederationRequest, _federation_service_pb2.StopFederationResponse]  # type: ignore[assignment]
-    """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
+    """Ends it after the current round, or at once while it waits for something external, such as free disk space."""
     SubmitUpdate: _aio.StreamUnaryMultiCallable[_federation_service_pb2.SubmitUpdateRequest, _federation_service_pb2.SubmitUpdateResponse]  # type: ignore[assignment]
-    """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
+    """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
     node in the same round is refused.
     """
     SubmitUpdates: _aio.StreamStreamMultiCallable[_federation_service_pb2.SubmitUpdatesRequest, _federation_service_pb2.SubmitUpdatesResponse]  # type: ignore[assignment]
-    """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
-    refused one does not end the stream.
+    """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
+    and a refused update does not end the stream.
     """
     GetFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.GetFederatedModelRequest, _federation_service_pb2.GetFederatedModelResponse]  # type: ignore[assignment]
-    """A version of the model, in chunks: what nodes train from, and what a federation is for."""
+    """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation."""
     WatchFederatedModel: _aio.UnaryStreamMultiCallable[_federation_service_pb2.WatchFederatedModelRequest, _federation_service_pb2.WatchFederatedModelResponse]  # type: ignore[assignment]
-    """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
-    version replaced before it was sent is skipped. Ends with the federation.
+    """Sends each version that the named nodes are asked to train or evaluate, when they are asked. Versions that were
+    replaced before they were sent are skipped. Ends with the federation.
     """
 
 class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -101,8 +101,8 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.StartFederationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.StartFederationResponse, _abc.Awaitable[_federation_service_pb2.StartFederationResponse]]:
-        """Begins rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
-        and configuration are the same federation, the same id with another configuration is ALREADY_EXISTS.
+        """Starts rounds as configured; INVALID_ARGUMENT names an impossible setting. Safe to retry with an id: the same id
+        and configuration give the same federation, the same id with another configuration gives ALREADY_EXISTS.
         """
 
     @_abc_1.abstractmethod
@@ -135,7 +135,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.StopFederationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.StopFederationResponse, _abc.Awaitable[_federation_service_pb2.StopFederationResponse]]:
-        """Ends it after the current round, or at once while it waits for something outside, such as room on the disk."""
+        """Ends it after the current round, or at once while it waits for something external, such as free disk space."""
 
     @_abc_1.abstractmethod
     def SubmitUpdate(
@@ -143,7 +143,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_federation_service_pb2.SubmitUpdateRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_federation_service_pb2.SubmitUpdateResponse, _abc.Awaitable[_federation_service_pb2.SubmitUpdateResponse]]:
-        """A node's update, in chunks. Safe to retry: the same update is counted once, a different one from the same
+        """Takes a node's update, in chunks. Safe to retry: the same update is counted once; a different one from the same
         node in the same round is refused.
         """
 
@@ -153,8 +153,8 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_federation_service_pb2.SubmitUpdatesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.SubmitUpdatesResponse], _abc.AsyncIterator[_federation_service_pb2.SubmitUpdatesResponse]]:
-        """The updates of one process, one after another, on a stream that stays open. Each is answered in its turn, and a
-        refused one does not end the stream.
+        """Takes the updates of one process, one after another, on a stream that stays open. Receipts come in the same order,
+        and a refused update does not end the stream.
         """
 
     @_abc_1.abstractmethod
@@ -163,7 +163,7 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.GetFederatedModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.GetFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.GetFederatedModelResponse]]:
-        """A version of the model, in chunks: what nodes train from, and what a federation is for."""
+        """Sends a version of the model, in chunks: the base that nodes train from, and the product of the federation."""
 
     @_abc_1.abstractmethod
     def WatchFederatedModel(
@@ -171,8 +171,8 @@ class FederationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _federation_service_pb2.WatchFederatedModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_federation_service_pb2.WatchFederatedModelResponse], _abc.AsyncIterator[_federation_service_pb2.WatchFederatedModelResponse]]:
-        """The versions that the named nodes are asked to train or evaluate, sent when they are asked; one that a newer
-        version replaced before it was sent is skipped. Ends with the federation.
+        """Sends each version that the named nodes are asked to train or evaluate, when they are asked. Versions that were
+        replaced before they were sent are skipped. Ends with the federation.
         """
 
 def add_FederationServiceServicer_to_server(servicer: FederationServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

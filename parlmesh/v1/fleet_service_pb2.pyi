@@ -33,7 +33,7 @@ class Lease(_message.Message):
     ATTEMPT_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     lease_id: _builtins.int
-    """Every lease has a higher one than all before it: the fencing token."""
+    """The fencing token: higher than that of every earlier lease."""
     attempt: _builtins.int
     """1 for the first attempt."""
     def __init__(
@@ -93,20 +93,18 @@ class Hello(_message.Message):
     lower one is refused. At most 256 characters.
     """
     incarnation: _builtins.int
-    """Higher at every start of this actor; unless the operator gives one, it is the time of the start in nanoseconds
-    since 1970.
-    """
+    """Higher at every start of this actor. Unless the operator sets it, it is the start time in nanoseconds since 1970."""
     slots: _builtins.int
     """How many tasks it runs at once. At most 10,000."""
     message_bytes: _builtins.int
-    """Largest message it takes, in bytes; a task that does not fit is not given to it. 0 = unknown."""
+    """Largest message it accepts, in bytes; it is not given tasks that do not fit. 0 = unknown."""
     metrics_port: _builtins.int
-    """Port of its metrics page, on the host from which it connects; 0 = it has none that others reach. A port that
-    cannot be counts as 0.
+    """Port of its metrics page, on the host it connects from; 0 = none that others can reach. An impossible port counts
+    as 0.
     """
     @_builtins.property
     def kinds(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Handler kinds it can run, together with the labels in 16 KiB. At most 256."""
+        """Kinds it can run; kinds and labels together may take 16 KiB. At most 256."""
 
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
@@ -141,7 +139,7 @@ Global___Hello: _TypeAlias = Hello  # noqa: Y015
 
 @_typing.final
 class Heartbeat(_message.Message):
-    """Sent at the interval that `welcome` names, whatever the handlers do."""
+    """Sent at the interval in `welcome`, no matter what the handlers do."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -152,13 +150,13 @@ class Heartbeat(_message.Message):
     """Newest policy version it acts with; 0 = none."""
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
-        """Leases it holds, those that wait for a slot included; each is renewed. A lease the scheduler no longer knows
-        comes back in `revoked`. At most 100,000.
+        """Leases it holds, including those that wait for a slot; each is renewed. A lease the scheduler no longer knows comes
+        back in `revoked`. At most 100,000.
         """
 
     @_builtins.property
     def waiting_lease_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Those of `leases` whose handlers have left their slots and only wait for an answer: another may run in each."""
+        """Those of `leases` whose handlers have left their slots and only wait for an answer: another task may use the slot."""
 
     def __init__(
         self,
@@ -225,16 +223,16 @@ class ConnectRequest(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     credits: _builtins.int
-    """How many more assignments it will take, on top of those granted before. An assignment uses one, and the actor
-    may grant it again when the assignment has ended or was revoked. A new stream starts with none. Cut at 100,000.
+    """How many more assignments it accepts, on top of earlier credits. An assignment uses one; the actor may grant it
+    again once the assignment has ended or was revoked. A new stream starts with none. Cut at 100,000.
     """
     leaving: _builtins.bool
-    """The actor takes no more and leaves once its running tasks have ended."""
+    """The actor takes no more tasks and leaves once its running tasks have ended."""
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskResult]:
-        """Sent again after a broken stream until acknowledged."""
+        """Sent again on every new stream until acknowledged."""
 
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
@@ -268,16 +266,16 @@ class Welcome(_message.Message):
     NEWEST_INCARNATION_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     message_bytes: _builtins.int
-    """Largest message the scheduler takes, in bytes; a result that does not fit is a failure. 0 = unknown."""
+    """Largest message the scheduler accepts, in bytes; a result that does not fit becomes a failure. 0 = unknown."""
     newest_incarnation: _builtins.int
-    """Highest incarnation known of this actor id, this one included. An actor below it, because its clock went back,
-    connects again with a higher one, so that what it sends is not taken for what an earlier start sent.
+    """Highest known incarnation of this actor id, including this one. An actor below it, because its clock went back,
+    connects again with a higher one, so that its messages are not mistaken for those of an earlier start.
     """
     @_builtins.property
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """A lease that is not renewed for this long is given away."""
+        """A lease that is not renewed for this long expires, and its task goes to another actor."""
 
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:
@@ -307,7 +305,7 @@ Global___Welcome: _TypeAlias = Welcome  # noqa: Y015
 
 @_typing.final
 class TaskInput(_message.Message):
-    """What another task answered, for the handler of a task that depends on it."""
+    """The result of a task, for the handler of a task that depends on it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -316,10 +314,10 @@ class TaskInput(_message.Message):
     MISSING_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
     missing: _builtins.str
-    """Why there is none, in a sentence."""
+    """One sentence on why there is no result."""
     @_builtins.property
     def result(self) -> _task_pb2.Payload:
-        """Unset when there is none to send."""
+        """Unset when there is no result to send."""
 
     def __init__(
         self,
@@ -356,7 +354,7 @@ class Assignment(_message.Message):
     def payload(self) -> _task_pb2.Payload: ...
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """The attempt is stopped when it runs longer; unset = no limit."""
+        """An attempt that runs longer is stopped; unset = no limit."""
 
     @_builtins.property
     def inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskInput]:

@@ -33,7 +33,7 @@ class QueryMetricsRequest(_message.Message):
     """Empty = the learner's only run; INVALID_ARGUMENT when there are several."""
     first_step: _builtins.int
     last_step: _builtins.int
-    """The last one included; 0 = to the end."""
+    """Inclusive; 0 = to the end."""
     max_points: _builtins.int
     """Per series; 0 = 1,000, at most 10,000."""
     @_builtins.property

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class MetricsServiceStub:
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start.
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start.
     """
 
     def __init__(self, channel):
@@ -43,11 +43,11 @@ class MetricsServiceStub:
 
 
 class MetricsServiceServicer:
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start.
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start.
     """
 
     def QueryMetrics(self, request, context):
-        """Points of the chosen series in a range of steps, thinned evenly to `max_points`.
+        """Returns the chosen series over a range of steps, thinned evenly to `max_points`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -70,7 +70,7 @@ def add_MetricsServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MetricsService:
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start.
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start.
     """
 
     @staticmethod

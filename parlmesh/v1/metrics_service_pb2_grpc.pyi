@@ -27,25 +27,25 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class MetricsServiceStub:
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start."""
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> MetricsServiceAsyncStub: ...
     QueryMetrics: _grpc.UnaryUnaryMultiCallable[_metrics_service_pb2.QueryMetricsRequest, _metrics_service_pb2.QueryMetricsResponse]
-    """Points of the chosen series in a range of steps, thinned evenly to `max_points`."""
+    """Returns the chosen series over a range of steps, thinned evenly to `max_points`."""
 
 @_typing.type_check_only
 class MetricsServiceAsyncStub(MetricsServiceStub):
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start."""
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     QueryMetrics: _aio.UnaryUnaryMultiCallable[_metrics_service_pb2.QueryMetricsRequest, _metrics_service_pb2.QueryMetricsResponse]  # type: ignore[assignment]
-    """Points of the chosen series in a range of steps, thinned evenly to `max_points`."""
+    """Returns the chosen series over a range of steps, thinned evenly to `max_points`."""
 
 class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Training curves by run. Prometheus shows the fleet now; this shows a run from its start."""
+    """Training curves of runs. Prometheus shows the fleet as it is now; this shows a run from its start."""
 
     @_abc_1.abstractmethod
     def QueryMetrics(
@@ -53,6 +53,6 @@ class MetricsServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _metrics_service_pb2.QueryMetricsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_metrics_service_pb2.QueryMetricsResponse, _abc.Awaitable[_metrics_service_pb2.QueryMetricsResponse]]:
-        """Points of the chosen series in a range of steps, thinned evenly to `max_points`."""
+        """Returns the chosen series over a range of steps, thinned evenly to `max_points`."""
 
 def add_MetricsServiceServicer_to_server(servicer: MetricsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

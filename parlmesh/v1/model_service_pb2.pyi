@@ -32,7 +32,7 @@ class _ModelFormatEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelForm
     MODEL_FORMAT_SAFETENSORS: _ModelFormat.ValueType  # 1
     """Weights by name; the metadata holds the policy's specification as JSON."""
     MODEL_FORMAT_TORCHSCRIPT: _ModelFormat.ValueType  # 2
-    """Not supported, since torch has given it up: INVALID_ARGUMENT."""
+    """Not supported, because torch has deprecated it: INVALID_ARGUMENT."""
     MODEL_FORMAT_ONNX: _ModelFormat.ValueType  # 3
     """One graph from the raw observation to the greedy action, observation statistics included."""
 
@@ -44,14 +44,14 @@ MODEL_FORMAT_UNSPECIFIED: ModelFormat.ValueType  # 0
 MODEL_FORMAT_SAFETENSORS: ModelFormat.ValueType  # 1
 """Weights by name; the metadata holds the policy's specification as JSON."""
 MODEL_FORMAT_TORCHSCRIPT: ModelFormat.ValueType  # 2
-"""Not supported, since torch has given it up: INVALID_ARGUMENT."""
+"""Not supported, because torch has deprecated it: INVALID_ARGUMENT."""
 MODEL_FORMAT_ONNX: ModelFormat.ValueType  # 3
 """One graph from the raw observation to the greedy action, observation statistics included."""
 Global___ModelFormat: _TypeAlias = ModelFormat  # noqa: Y015
 
 @_typing.final
 class Model(_message.Message):
-    """A kept policy."""
+    """A saved policy."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -72,7 +72,7 @@ class Model(_message.Message):
     def create_time(self) -> _timestamp_pb2.Timestamp: ...
     @_builtins.property
     def metadata(self) -> _struct_pb2.Struct:
-        """Environment, algorithm, network, seed, steps, and evaluation_return where it was evaluated."""
+        """Environment, algorithm, network, seed, steps, and evaluation_return if the model was evaluated."""
 
     def __init__(
         self,

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class ModelServiceStub:
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     def __init__(self, channel):
@@ -64,26 +64,26 @@ class ModelServiceStub:
 
 
 class ModelServiceServicer:
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     def ListModels(self, request, context):
-        """Newest first.
+        """Lists models, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """What is known of one model; NOT_FOUND when there is no such model.
+        """Describes one model; NOT_FOUND when it does not exist.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PromoteModel(self, request, context):
-        """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback.
+        """Makes a version the default of GetModel and ExportModel; promoting an older version is a rollback.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,7 +97,7 @@ class ModelServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ExportModel(self, request, context):
-        """The model in another system's format, in chunks.
+        """Sends the model in the requested format, in chunks.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -140,8 +140,8 @@ def add_ModelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ModelService:
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     @staticmethod

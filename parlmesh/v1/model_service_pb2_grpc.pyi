@@ -27,8 +27,8 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ModelServiceStub:
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     @_typing.overload
@@ -36,37 +36,37 @@ class ModelServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]
-    """Newest first."""
+    """Lists models, newest first."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]
-    """What is known of one model; NOT_FOUND when there is no such model."""
+    """Describes one model; NOT_FOUND when it does not exist."""
     PromoteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]
-    """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
+    """Makes a version the default of GetModel and ExportModel; promoting an older version is a rollback."""
     DeleteModel: _grpc.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]
     """Deletes one model; FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _grpc.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]
-    """The model in another system's format, in chunks."""
+    """Sends the model in the requested format, in chunks."""
 
 @_typing.type_check_only
 class ModelServiceAsyncStub(ModelServiceStub):
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_model_service_pb2.ListModelsRequest, _model_service_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """Newest first."""
+    """Lists models, newest first."""
     GetModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.GetModelRequest, _model_service_pb2.GetModelResponse]  # type: ignore[assignment]
-    """What is known of one model; NOT_FOUND when there is no such model."""
+    """Describes one model; NOT_FOUND when it does not exist."""
     PromoteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.PromoteModelRequest, _model_service_pb2.PromoteModelResponse]  # type: ignore[assignment]
-    """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
+    """Makes a version the default of GetModel and ExportModel; promoting an older version is a rollback."""
     DeleteModel: _aio.UnaryUnaryMultiCallable[_model_service_pb2.DeleteModelRequest, _model_service_pb2.DeleteModelResponse]  # type: ignore[assignment]
     """Deletes one model; FAILED_PRECONDITION when the version is promoted."""
     ExportModel: _aio.UnaryStreamMultiCallable[_model_service_pb2.ExportModelRequest, _model_service_pb2.ExportModelResponse]  # type: ignore[assignment]
-    """The model in another system's format, in chunks."""
+    """Sends the model in the requested format, in chunks."""
 
 class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
-    """The policies kept for use: of every run those that were evaluated, and the one it ended with. The newest few of a
-    run, its best and the promoted one are kept.
+    """Models: the policies of a run that were evaluated, and the one it ended with. The learner keeps the newest few of
+    each run, its best and the promoted one.
     """
 
     @_abc_1.abstractmethod
@@ -75,7 +75,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.ListModelsResponse, _abc.Awaitable[_model_service_pb2.ListModelsResponse]]:
-        """Newest first."""
+        """Lists models, newest first."""
 
     @_abc_1.abstractmethod
     def GetModel(
@@ -83,7 +83,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.GetModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.GetModelResponse, _abc.Awaitable[_model_service_pb2.GetModelResponse]]:
-        """What is known of one model; NOT_FOUND when there is no such model."""
+        """Describes one model; NOT_FOUND when it does not exist."""
 
     @_abc_1.abstractmethod
     def PromoteModel(
@@ -91,7 +91,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.PromoteModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_model_service_pb2.PromoteModelResponse, _abc.Awaitable[_model_service_pb2.PromoteModelResponse]]:
-        """Makes a version the one that GetModel and ExportModel use when none is named; promoting an older one is a rollback."""
+        """Makes a version the default of GetModel and ExportModel; promoting an older version is a rollback."""
 
     @_abc_1.abstractmethod
     def DeleteModel(
@@ -107,6 +107,6 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _model_service_pb2.ExportModelRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_model_service_pb2.ExportModelResponse], _abc.AsyncIterator[_model_service_pb2.ExportModelResponse]]:
-        """The model in another system's format, in chunks."""
+        """Sends the model in the requested format, in chunks."""
 
 def add_ModelServiceServicer_to_server(servicer: ModelServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

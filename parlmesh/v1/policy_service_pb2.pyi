@@ -31,15 +31,15 @@ class _PolicyEncodingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy
     POLICY_ENCODING_ZSTD: _PolicyEncoding.ValueType  # 2
     """The same, compressed with zstd."""
     POLICY_ENCODING_BFLOAT16: _PolicyEncoding.ValueType  # 3
-    """A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
+    """A safetensors file with F32 rounded to the nearest BF16: lossy."""
     POLICY_ENCODING_DELTA: _PolicyEncoding.ValueType  # 4
     """The bytes XORed with those of `base_version`, reordered to the first bytes of all 4-byte words, then the second
-    ones and so on, any rest unchanged, and compressed with zstd. ZSTD comes instead when the base is no longer kept or
-    of another size.
+    bytes and so on, with any rest unchanged, and compressed with zstd. The learner sends ZSTD instead when the base is
+    no longer kept or has another size.
     """
 
 class PolicyEncoding(_PolicyEncoding, metaclass=_PolicyEncodingEnumTypeWrapper):
-    """How the weights travel. All but BFLOAT16 give back the same bytes."""
+    """How the weights travel. All encodings but BFLOAT16 are lossless."""
 
 POLICY_ENCODING_UNSPECIFIED: PolicyEncoding.ValueType  # 0
 """Read as SAFETENSORS."""
@@ -48,17 +48,17 @@ POLICY_ENCODING_SAFETENSORS: PolicyEncoding.ValueType  # 1
 POLICY_ENCODING_ZSTD: PolicyEncoding.ValueType  # 2
 """The same, compressed with zstd."""
 POLICY_ENCODING_BFLOAT16: PolicyEncoding.ValueType  # 3
-"""A safetensors file with BF16 where F32 was, rounded to the nearest: lossy."""
+"""A safetensors file with F32 rounded to the nearest BF16: lossy."""
 POLICY_ENCODING_DELTA: PolicyEncoding.ValueType  # 4
 """The bytes XORed with those of `base_version`, reordered to the first bytes of all 4-byte words, then the second
-ones and so on, any rest unchanged, and compressed with zstd. ZSTD comes instead when the base is no longer kept or
-of another size.
+bytes and so on, with any rest unchanged, and compressed with zstd. The learner sends ZSTD instead when the base is
+no longer kept or has another size.
 """
 Global___PolicyEncoding: _TypeAlias = PolicyEncoding  # noqa: Y015
 
 @_typing.final
 class PolicyHeader(_message.Message):
-    """What is known of one version."""
+    """Describes one version."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -74,22 +74,20 @@ class PolicyHeader(_message.Message):
     RUN_UID_FIELD_NUMBER: _builtins.int
     run_id: _builtins.str
     version: _builtins.int
-    """1 for the first policy of a run; grows by one with every update, and by more after the learner restarted."""
+    """1 for the first policy of a run; grows by one with every update, and by more after a restart of the learner."""
     digest: _builtins.bytes
     """SHA-256 of the whole blob after decoding."""
     size_bytes: _builtins.int
     """Length of the whole blob after decoding."""
     encoding: Global___PolicyEncoding.ValueType
     encoded_bytes: _builtins.int
-    """Bytes that are sent, over all chunks; 0 when only the header is."""
+    """Bytes sent in all chunks together; 0 when only the header is sent."""
     base_version: _builtins.int
-    """With DELTA: the version that it is applied to."""
+    """With DELTA: the version to apply it to."""
     source_digest: _builtins.bytes
-    """With BFLOAT16: SHA-256 of the blob before it was rounded, as WatchPolicy announces it."""
+    """With BFLOAT16: SHA-256 of the blob before rounding, as WatchPolicy announces it."""
     run_uid: _builtins.str
-    """Tells a run from an earlier one of the same id: versions of two uids have nothing to do with each other.
-    Empty = not known.
-    """
+    """Distinguishes a run from an earlier one with the same id: versions of two uids are unrelated. Empty = unknown."""
     @_builtins.property
     def publish_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -133,16 +131,16 @@ class GetPolicyRequest(_message.Message):
     have_version: _builtins.int
     """Version the caller holds; 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
-    """How the caller would like it; the header says how it comes."""
+    """The encoding the caller prefers; the header says which one is used."""
     version: _builtins.int
     """Exactly this version; 0 = the newest. NOT_FOUND when it is no longer kept."""
     run_uid: _builtins.str
-    """The run that both versions belong to; empty = the current one of that id. When it is another, `have_version` counts
-    as 0 and `version` is NOT_FOUND.
+    """The run that both versions belong to; empty = the current run with that id. If it is another run, `have_version`
+    counts as 0 and `version` is NOT_FOUND.
     """
     digest: _builtins.bytes
-    """With `version`: its SHA-256 as the learner announces it; NOT_FOUND when the version has another. Empty = not checked.
-    A relay holds policies by it and needs it.
+    """With `version`: its SHA-256 as the learner announces it; NOT_FOUND when the version has another. Empty = not
+    checked. Relays require it, because they store policies by digest.
     """
     def __init__(
         self,
@@ -208,11 +206,11 @@ class WatchPolicyRequest(_message.Message):
     with_policy: _builtins.bool
     """Send the weights too."""
     have_version: _builtins.int
-    """With `with_policy`: the version the caller holds, which is announced without its weights; 0 = none."""
+    """With `with_policy`: the version the caller holds; it is announced without weights. 0 = none."""
     encoding: Global___PolicyEncoding.ValueType
     """With `with_policy`: as in GetPolicyRequest. The base of a delta is the version sent before it."""
     run_uid: _builtins.str
-    """The run that `have_version` belongs to; empty = the current one of that id."""
+    """The run that `have_version` belongs to; empty = the current run with that id."""
     def __init__(
         self,
         *,
@@ -239,7 +237,7 @@ class WatchPolicyResponse(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """At most 1 MiB. It has the number of GetPolicyResponse.data, so that one serialisation serves both."""
+    """At most 1 MiB. Has the same number as GetPolicyResponse.data, so that one serialisation serves both."""
     @_builtins.property
     def header(self) -> Global___PolicyHeader: ...
     def __init__(

@@ -52,16 +52,16 @@ class PolicyServiceServicer:
     """
 
     def GetPolicy(self, request, context):
-        """A policy of a run, in chunks, or a single message that says that the caller has it already.
-        FAILED_PRECONDITION when the run has no policy yet.
+        """Sends a policy of a run in chunks, or a single message if the caller already has it. FAILED_PRECONDITION when the
+        run has no policy yet.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchPolicy(self, request, context):
-        """Announces every new version, the current one first. Versions that were replaced between two messages are skipped.
-        With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to many readers.
+        """Announces every new version, starting with the current one. Versions that were replaced between two messages are
+        skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -34,12 +34,12 @@ class PolicyServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> PolicyServiceAsyncStub: ...
     GetPolicy: _grpc.UnaryStreamMultiCallable[_policy_service_pb2.GetPolicyRequest, _policy_service_pb2.GetPolicyResponse]
-    """A policy of a run, in chunks, or a single message that says that the caller has it already.
-    FAILED_PRECONDITION when the run has no policy yet.
+    """Sends a policy of a run in chunks, or a single message if the caller already has it. FAILED_PRECONDITION when the
+    run has no policy yet.
     """
     WatchPolicy: _grpc.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]
-    """Announces every new version, the current one first. Versions that were replaced between two messages are skipped.
-    With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to many readers.
+    """Announces every new version, starting with the current one. Versions that were replaced between two messages are
+    skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
     """
 
 @_typing.type_check_only
@@ -48,12 +48,12 @@ class PolicyServiceAsyncStub(PolicyServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetPolicy: _aio.UnaryStreamMultiCallable[_policy_service_pb2.GetPolicyRequest, _policy_service_pb2.GetPolicyResponse]  # type: ignore[assignment]
-    """A policy of a run, in chunks, or a single message that says that the caller has it already.
-    FAILED_PRECONDITION when the run has no policy yet.
+    """Sends a policy of a run in chunks, or a single message if the caller already has it. FAILED_PRECONDITION when the
+    run has no policy yet.
     """
     WatchPolicy: _aio.UnaryStreamMultiCallable[_policy_service_pb2.WatchPolicyRequest, _policy_service_pb2.WatchPolicyResponse]  # type: ignore[assignment]
-    """Announces every new version, the current one first. Versions that were replaced between two messages are skipped.
-    With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to many readers.
+    """Announces every new version, starting with the current one. Versions that were replaced between two messages are
+    skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
     """
 
 class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -65,8 +65,8 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_service_pb2.GetPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_policy_service_pb2.GetPolicyResponse], _abc.AsyncIterator[_policy_service_pb2.GetPolicyResponse]]:
-        """A policy of a run, in chunks, or a single message that says that the caller has it already.
-        FAILED_PRECONDITION when the run has no policy yet.
+        """Sends a policy of a run in chunks, or a single message if the caller already has it. FAILED_PRECONDITION when the
+        run has no policy yet.
         """
 
     @_abc_1.abstractmethod
@@ -75,8 +75,8 @@ class PolicyServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _policy_service_pb2.WatchPolicyRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_policy_service_pb2.WatchPolicyResponse], _abc.AsyncIterator[_policy_service_pb2.WatchPolicyResponse]]:
-        """Announces every new version, the current one first. Versions that were replaced between two messages are skipped.
-        With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to many readers.
+        """Announces every new version, starting with the current one. Versions that were replaced between two messages are
+        skipped. With `with_policy` the weights follow, in chunks as in GetPolicy: the fastest way to reach many readers.
         """
 
 def add_PolicyServiceServicer_to_server(servicer: PolicyServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

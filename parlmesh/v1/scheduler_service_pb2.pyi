@@ -38,11 +38,11 @@ class _ActorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorState
     ACTOR_STATE_DRAINING: _ActorState.ValueType  # 3
     """Finishes what it runs, then leaves."""
     ACTOR_STATE_LOST: _ActorState.ValueType  # 4
-    """Its stream is gone, or its heartbeats stopped. Its leases wait for it: leases.reconnect_seconds after the stream
-    broke, or until they expire; then they are given away.
+    """Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
+    broke, or until they expire; then its tasks go to other actors.
     """
     ACTOR_STATE_QUARANTINED: _ActorState.ValueType  # 5
-    """Its node gave bad answers, or an operator put it there: it gets nothing until the quarantine ends."""
+    """Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
 
 class ActorState(_ActorState, metaclass=_ActorStateEnumTypeWrapper):
     """What an actor is doing."""
@@ -55,11 +55,11 @@ ACTOR_STATE_PAUSED: ActorState.ValueType  # 2
 ACTOR_STATE_DRAINING: ActorState.ValueType  # 3
 """Finishes what it runs, then leaves."""
 ACTOR_STATE_LOST: ActorState.ValueType  # 4
-"""Its stream is gone, or its heartbeats stopped. Its leases wait for it: leases.reconnect_seconds after the stream
-broke, or until they expire; then they are given away.
+"""Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
+broke, or until they expire; then its tasks go to other actors.
 """
 ACTOR_STATE_QUARANTINED: ActorState.ValueType  # 5
-"""Its node gave bad answers, or an operator put it there: it gets nothing until the quarantine ends."""
+"""Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
 Global___ActorState: _TypeAlias = ActorState  # noqa: Y015
 
 class _ActorCommand:
@@ -73,14 +73,14 @@ class _ActorCommandEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorCom
     ACTOR_COMMAND_RESUME: _ActorCommand.ValueType  # 2
     """Ends a pause and a quarantine."""
     ACTOR_COMMAND_RESET: _ActorCommand.ValueType  # 3
-    """Drops its environments, caches and tasks and goes on with none; the tasks are queued again. Ends a quarantine."""
+    """Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine."""
     ACTOR_COMMAND_DRAIN: _ActorCommand.ValueType  # 4
     ACTOR_COMMAND_QUARANTINE: _ActorCommand.ValueType  # 5
-    """Takes everything back from the actors' nodes and gives them nothing for strikes.quarantine_seconds; RESUME and
-    RESET end it.
+    """Takes all tasks back from the actors' nodes and gives them none for strikes.quarantine_seconds; RESUME and RESET
+    end it.
     """
     ACTOR_COMMAND_STRIKE: _ActorCommand.ValueType  # 6
-    """Counts one bad answer against the actors' nodes; strikes.limit of them put a node in quarantine."""
+    """Gives the actors' nodes a strike each; strikes.limit of them put a node in quarantine."""
 
 class ActorCommand(_ActorCommand, metaclass=_ActorCommandEnumTypeWrapper):
     """What to do with chosen actors."""
@@ -90,14 +90,14 @@ ACTOR_COMMAND_PAUSE: ActorCommand.ValueType  # 1
 ACTOR_COMMAND_RESUME: ActorCommand.ValueType  # 2
 """Ends a pause and a quarantine."""
 ACTOR_COMMAND_RESET: ActorCommand.ValueType  # 3
-"""Drops its environments, caches and tasks and goes on with none; the tasks are queued again. Ends a quarantine."""
+"""Drops its environments, caches and tasks and starts afresh; the tasks are queued again. Ends a quarantine."""
 ACTOR_COMMAND_DRAIN: ActorCommand.ValueType  # 4
 ACTOR_COMMAND_QUARANTINE: ActorCommand.ValueType  # 5
-"""Takes everything back from the actors' nodes and gives them nothing for strikes.quarantine_seconds; RESUME and
-RESET end it.
+"""Takes all tasks back from the actors' nodes and gives them none for strikes.quarantine_seconds; RESUME and RESET
+end it.
 """
 ACTOR_COMMAND_STRIKE: ActorCommand.ValueType  # 6
-"""Counts one bad answer against the actors' nodes; strikes.limit of them put a node in quarantine."""
+"""Gives the actors' nodes a strike each; strikes.limit of them put a node in quarantine."""
 Global___ActorCommand: _TypeAlias = ActorCommand  # noqa: Y015
 
 @_typing.final
@@ -158,11 +158,11 @@ class SubmitTaskStreamRequest(_message.Message):
     FOLLOW_FIELD_NUMBER: _builtins.int
     PATIENT_FIELD_NUMBER: _builtins.int
     follow: _builtins.str
-    """Sends the outcomes of this submitter's tasks over this stream: none after this request's receipt is missed.
-    Once per stream; empty changes nothing.
+    """Sends the outcomes of this submitter's tasks over this stream; none after this request's receipt is missed. May be
+    set once per stream; empty changes nothing.
     """
     patient: _builtins.bool
-    """Nobody waits for the receipt: when the request is accepted it may come a few milliseconds later, with the next
+    """Nobody waits for the receipt, so if the request is accepted it may come a few milliseconds later, with the next
     outcomes.
     """
     @_builtins.property
@@ -186,7 +186,7 @@ Global___SubmitTaskStreamRequest: _TypeAlias = SubmitTaskStreamRequest  # noqa: 
 
 @_typing.final
 class SubmitTaskStreamResponse(_message.Message):
-    """What became of requests, in their order, and of tasks."""
+    """Receipts of requests, in order, and outcomes of tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -199,11 +199,11 @@ class SubmitTaskStreamResponse(_message.Message):
 
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]:
-        """Outcomes of the submitter that is followed, each once per stream."""
+        """Outcomes of the followed submitter, each once per stream."""
 
     @_builtins.property
     def terms(self) -> Global___StreamTerms:
-        """Sent with the receipt of the request that begins to follow a submitter."""
+        """Sent with the receipt of the request that sets `follow`."""
 
     def __init__(
         self,
@@ -231,12 +231,11 @@ class StreamTerms(_message.Message):
     MESSAGE_BYTES_FIELD_NUMBER: _builtins.int
     BLOBS_FIELD_NUMBER: _builtins.int
     memory_id: _builtins.int
-    """Identifies the scheduler's memory. When it changes, everything accepted before is forgotten. While it stays the
-    same, a task that was accepted and is no longer known has ended, and its outcome was kept for as long as promised.
-    0 = unknown.
+    """Identifies the scheduler's memory. If it changes, everything accepted before is lost. While it stays the same, an
+    accepted task that is no longer known has ended, and its outcome was kept for as long as promised. 0 = unknown.
     """
     message_bytes: _builtins.int
-    """Largest message the server takes, in bytes."""
+    """Largest message the server accepts, in bytes."""
     @_builtins.property
     def remembers(self) -> _duration_pb2.Duration:
         """Tasks that ended within this time are still known."""
@@ -324,7 +323,7 @@ class ListTasksRequest(_message.Message):
     page_token: _builtins.str
     """From the last answer; empty = the first page."""
     task_id_prefix: _builtins.str
-    """Only ids that begin so, as those of a job do; empty = all."""
+    """Only ids with this prefix, such as those of one job; empty = all."""
     @_builtins.property
     def states(self) -> _containers.RepeatedScalarFieldContainer[_task_pb2.TaskState.ValueType]:
         """Only these states; empty = all."""
@@ -416,7 +415,7 @@ class WatchTasksResponse(_message.Message):
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Outcome]: ...
     @_builtins.property
     def unknown_task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of the request that are unknown and not followed, when it asked to skip them."""
+        """Unknown ids of the request; only with `skip_unknown`."""
 
     def __init__(
         self,
@@ -503,7 +502,7 @@ Global___ExplainTaskRequest: _TypeAlias = ExplainTaskRequest  # noqa: Y015
 
 @_typing.final
 class ExplainTaskResponse(_message.Message):
-    """Why it waits, runs or ended."""
+    """Why the task waits, runs or ended."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -525,7 +524,7 @@ Global___ExplainTaskResponse: _TypeAlias = ExplainTaskResponse  # noqa: Y015
 
 @_typing.final
 class GetStatisticsRequest(_message.Message):
-    """Asks for the numbers."""
+    """Asks for the statistics."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -542,7 +541,7 @@ Global___GetStatisticsRequest: _TypeAlias = GetStatisticsRequest  # noqa: Y015
 
 @_typing.final
 class GetStatisticsResponse(_message.Message):
-    """The numbers."""
+    """The statistics."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -591,7 +590,7 @@ class GetStatisticsResponse(_message.Message):
     failed_tasks: _builtins.int
     """Ended FAILED or QUARANTINED."""
     avg_task_latency_ms: _builtins.float
-    """Submit to outcome, mean over the last minute."""
+    """From submit to outcome, mean over the last minute."""
     throughput_tps: _builtins.float
     """Outcomes per second over the last minute, or since the start when that is shorter."""
     policy_update_time_ms: _builtins.float
@@ -599,19 +598,19 @@ class GetStatisticsResponse(_message.Message):
     it; the newest sample, 0 before the first.
     """
     worker_utilization: _builtins.float
-    """Busy share of all READY slots, 0 to 1."""
+    """Busy share of the slots of all READY actors, 0 to 1."""
     ready_workers: _builtins.int
     waiting_tasks: _builtins.int
     cancelled_tasks: _builtins.int
     retried_tasks: _builtins.int
-    """Attempts that were followed by another, after a failure or the loss of an actor."""
+    """Attempts that were followed by another one, after a failure or the loss of an actor."""
     stale_results: _builtins.int
-    """Results refused because their lease no longer stood or their node was in quarantine."""
+    """Results refused because their lease was no longer valid or their node was in quarantine."""
     oldest_queued_seconds: _builtins.float
-    """How long ago the task that is queued longest was submitted; 0 when none is."""
+    """How long ago the oldest queued task was submitted; 0 when none is queued."""
     @_builtins.property
     def queued_by_priority(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
-        """Of the queued tasks, by priority: "background", "low", "normal", "high", "critical"."""
+        """Queued tasks by priority: "background", "low", "normal", "high", "critical"."""
 
     def __init__(
         self,
@@ -687,15 +686,15 @@ class Actor(_message.Message):
     state: Global___ActorState.ValueType
     slots: _builtins.int
     running_tasks: _builtins.int
-    """Leases it holds, those that wait for a slot included."""
+    """Leases it holds, including those that wait for a slot."""
     completed_tasks: _builtins.int
     failed_tasks: _builtins.int
     incarnation: _builtins.int
-    """Tells the starts of an actor apart; a later start has a higher one. See Hello.incarnation."""
+    """Distinguishes the starts of an actor; a later start has a higher number. See Hello.incarnation."""
     policy_version: _builtins.int
     """Newest policy version it acts with, as its last heartbeat says; 0 = none."""
     strikes: _builtins.int
-    """Bad answers of its node that are remembered."""
+    """Strikes of its node that still count."""
     quarantine_reason: _builtins.str
     """Why its node is in quarantine; empty when it is not."""
     @_builtins.property
@@ -708,11 +707,11 @@ class Actor(_message.Message):
 
     @_builtins.property
     def last_heartbeat_time(self) -> _timestamp_pb2.Timestamp:
-        """When its last message came."""
+        """When its last message arrived."""
 
     @_builtins.property
     def quarantine_end_time(self) -> _timestamp_pb2.Timestamp:
-        """When the quarantine ends by itself."""
+        """When the quarantine ends on its own."""
 
     def __init__(
         self,
@@ -811,10 +810,10 @@ class UpdateActorsRequest(_message.Message):
     NODE_IDS_FIELD_NUMBER: _builtins.int
     command: Global___ActorCommand.ValueType
     reason: _builtins.str
-    """QUARANTINE and STRIKE need it: why, in a sentence. Cut at 500 characters."""
+    """Why, in one sentence; required for QUARANTINE and STRIKE. Cut at 500 characters."""
     @_builtins.property
     def actor_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """NOT_FOUND when one is unknown, and then none is changed. At most 10,000 per request, nodes included."""
+        """If one is unknown, the answer is NOT_FOUND and none is changed. At most 10,000 per request, nodes included."""
 
     @_builtins.property
     def node_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -838,7 +837,7 @@ Global___UpdateActorsRequest: _TypeAlias = UpdateActorsRequest  # noqa: Y015
 
 @_typing.final
 class UpdateActorsResponse(_message.Message):
-    """The commanded actors, as many as fit into one answer."""
+    """The changed actors, as many as fit into one answer."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -908,9 +907,9 @@ class GetTraceRequest(_message.Message):
     seconds: _builtins.int
     """How far back; 0 = 60, at most 3,600. When there are too many tasks, only the newest are shown."""
     max_attempts: _builtins.int
-    """Only so many of the newest; 0 = 20,000, which is also the most."""
+    """Only this many of the newest; 0 = 20,000, which is also the maximum."""
     task_id_prefix: _builtins.str
-    """Only of tasks whose ids begin so; empty = all."""
+    """Only tasks whose ids have this prefix; empty = all."""
     def __init__(
         self,
         *,

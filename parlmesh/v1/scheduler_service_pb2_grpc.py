@@ -110,78 +110,77 @@ class SchedulerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def SubmitTaskStream(self, request_iterator, context):
-        """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-        one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
-        over the same stream until the client closes its side.
+        """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
+        gets one receipt, in order. A refused request leaves the stream open. If the client follows a submitter, its
+        outcomes come over the same stream until the client closes its side.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTask(self, request, context):
-        """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
-        one answer with the result.
+        """Returns one task; NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it
+        does not fit into one answer together with the result.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTasks(self, request, context):
-        """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only.
+        """Lists tasks, newest first; a caller that belongs to a namespace sees only the tasks of that namespace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTasks(self, request, context):
-        """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
-        follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
-        in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
+        """Sends outcomes as they come, each once per stream, existing ones first. With ids, it ends when every id has its
+        outcome; without ids, it follows one submitter until the client leaves. The initial metadata is sent once the watch
+        is in place: no later outcome is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def CancelTasks(self, request, context):
-        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
-        when an id is unknown, and then nothing is cancelled.
+        """Cancels unfinished tasks; running ones are stopped on their actor. Finished tasks are left alone. If an id is
+        unknown, the answer is NOT_FOUND and nothing is cancelled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ExplainTask(self, request, context):
-        """One sentence that says why a task is where it is.
+        """Says in one sentence why a task is in its current state.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetStatistics(self, request, context):
-        """What there is now, counts since the scheduler started, and rates of the last minute.
+        """Current numbers, counts since the scheduler started, and rates over the last minute.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListActors(self, request, context):
-        """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds).
+        """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateActors(self, request, context):
-        """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
-        against them.
+        """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RebalanceTasks(self, request, context):
-        """Takes back assignments that have not started and queues them again: all of them from paused, draining and
-        quarantined actors, and from READY ones as many as other actors have free slots for.
+        """Takes back assignments that have not started and queues them again: all of those on paused, draining and
+        quarantined actors, and from READY actors as many as other actors have free slots for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

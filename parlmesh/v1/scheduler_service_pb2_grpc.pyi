@@ -38,38 +38,36 @@ class SchedulerServiceStub:
     RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
     """
     SubmitTaskStream: _grpc.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]
-    """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-    one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
-    over the same stream until the client closes its side.
+    """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
+    gets one receipt, in order. A refused request leaves the stream open. If the client follows a submitter, its
+    outcomes come over the same stream until the client closes its side.
     """
     GetTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]
-    """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
-    one answer with the result.
+    """Returns one task; NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it
+    does not fit into one answer together with the result.
     """
     ListTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]
-    """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
+    """Lists tasks, newest first; a caller that belongs to a namespace sees only the tasks of that namespace."""
     WatchTasks: _grpc.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]
-    """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
-    follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
-    in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
+    """Sends outcomes as they come, each once per stream, existing ones first. With ids, it ends when every id has its
+    outcome; without ids, it follows one submitter until the client leaves. The initial metadata is sent once the watch
+    is in place: no later outcome is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
     """
     CancelTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]
-    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
-    when an id is unknown, and then nothing is cancelled.
+    """Cancels unfinished tasks; running ones are stopped on their actor. Finished tasks are left alone. If an id is
+    unknown, the answer is NOT_FOUND and nothing is cancelled.
     """
     ExplainTask: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainTaskRequest, _scheduler_service_pb2.ExplainTaskResponse]
-    """One sentence that says why a task is where it is."""
+    """Says in one sentence why a task is in its current state."""
     GetStatistics: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]
-    """What there is now, counts since the scheduler started, and rates of the last minute."""
+    """Current numbers, counts since the scheduler started, and rates over the last minute."""
     ListActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]
-    """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
+    """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
     UpdateActors: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]
-    """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
-    against them.
-    """
+    """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike."""
     RebalanceTasks: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]
-    """Takes back assignments that have not started and queues them again: all of them from paused, draining and
-    quarantined actors, and from READY ones as many as other actors have free slots for.
+    """Takes back assignments that have not started and queues them again: all of those on paused, draining and
+    quarantined actors, and from READY actors as many as other actors have free slots for.
     """
     GetTrace: _grpc.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]
     """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
@@ -84,38 +82,36 @@ class SchedulerServiceAsyncStub(SchedulerServiceStub):
     RESOURCE_EXHAUSTED with RetryInfo when the queue is full.
     """
     SubmitTaskStream: _aio.StreamStreamMultiCallable[_scheduler_service_pb2.SubmitTaskStreamRequest, _scheduler_service_pb2.SubmitTaskStreamResponse]  # type: ignore[assignment]
-    """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-    one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
-    over the same stream until the client closes its side.
+    """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
+    gets one receipt, in order. A refused request leaves the stream open. If the client follows a submitter, its
+    outcomes come over the same stream until the client closes its side.
     """
     GetTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTaskRequest, _scheduler_service_pb2.GetTaskResponse]  # type: ignore[assignment]
-    """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
-    one answer with the result.
+    """Returns one task; NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it
+    does not fit into one answer together with the result.
     """
     ListTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListTasksRequest, _scheduler_service_pb2.ListTasksResponse]  # type: ignore[assignment]
-    """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
+    """Lists tasks, newest first; a caller that belongs to a namespace sees only the tasks of that namespace."""
     WatchTasks: _aio.UnaryStreamMultiCallable[_scheduler_service_pb2.WatchTasksRequest, _scheduler_service_pb2.WatchTasksResponse]  # type: ignore[assignment]
-    """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
-    follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
-    in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
+    """Sends outcomes as they come, each once per stream, existing ones first. With ids, it ends when every id has its
+    outcome; without ids, it follows one submitter until the client leaves. The initial metadata is sent once the watch
+    is in place: no later outcome is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
     """
     CancelTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.CancelTasksRequest, _scheduler_service_pb2.CancelTasksResponse]  # type: ignore[assignment]
-    """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
-    when an id is unknown, and then nothing is cancelled.
+    """Cancels unfinished tasks; running ones are stopped on their actor. Finished tasks are left alone. If an id is
+    unknown, the answer is NOT_FOUND and nothing is cancelled.
     """
     ExplainTask: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ExplainTaskRequest, _scheduler_service_pb2.ExplainTaskResponse]  # type: ignore[assignment]
-    """One sentence that says why a task is where it is."""
+    """Says in one sentence why a task is in its current state."""
     GetStatistics: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetStatisticsRequest, _scheduler_service_pb2.GetStatisticsResponse]  # type: ignore[assignment]
-    """What there is now, counts since the scheduler started, and rates of the last minute."""
+    """Current numbers, counts since the scheduler started, and rates over the last minute."""
     ListActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.ListActorsRequest, _scheduler_service_pb2.ListActorsResponse]  # type: ignore[assignment]
-    """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
+    """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
     UpdateActors: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.UpdateActorsRequest, _scheduler_service_pb2.UpdateActorsResponse]  # type: ignore[assignment]
-    """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
-    against them.
-    """
+    """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike."""
     RebalanceTasks: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.RebalanceTasksRequest, _scheduler_service_pb2.RebalanceTasksResponse]  # type: ignore[assignment]
-    """Takes back assignments that have not started and queues them again: all of them from paused, draining and
-    quarantined actors, and from READY ones as many as other actors have free slots for.
+    """Takes back assignments that have not started and queues them again: all of those on paused, draining and
+    quarantined actors, and from READY actors as many as other actors have free slots for.
     """
     GetTrace: _aio.UnaryUnaryMultiCallable[_scheduler_service_pb2.GetTraceRequest, _scheduler_service_pb2.GetTraceResponse]  # type: ignore[assignment]
     """Chrome trace-event JSON of the attempts that ended in a time window; opens in Perfetto."""
@@ -139,9 +135,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_scheduler_service_pb2.SubmitTaskStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.SubmitTaskStreamResponse], _abc.AsyncIterator[_scheduler_service_pb2.SubmitTaskStreamResponse]]:
-        """SubmitTasks for those who submit often: every message is a request of its own, accepted or refused whole, and has
-        one receipt, in order. A refused request leaves the stream open. The outcomes of a submitter that is followed come
-        over the same stream until the client closes its side.
+        """SubmitTasks for clients that submit often: every message is a separate request, accepted or refused as a whole, and
+        gets one receipt, in order. A refused request leaves the stream open. If the client follows a submitter, its
+        outcomes come over the same stream until the client closes its side.
         """
 
     @_abc_1.abstractmethod
@@ -150,8 +146,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetTaskResponse, _abc.Awaitable[_scheduler_service_pb2.GetTaskResponse]]:
-        """NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it does not fit into
-        one answer with the result.
+        """Returns one task; NOT_FOUND when the id is unknown or the task ended too long ago. The payload is left out when it
+        does not fit into one answer together with the result.
         """
 
     @_abc_1.abstractmethod
@@ -160,7 +156,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListTasksResponse, _abc.Awaitable[_scheduler_service_pb2.ListTasksResponse]]:
-        """Newest first; a caller that belongs to a namespace sees the tasks of that namespace only."""
+        """Lists tasks, newest first; a caller that belongs to a namespace sees only the tasks of that namespace."""
 
     @_abc_1.abstractmethod
     def WatchTasks(
@@ -168,9 +164,9 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.WatchTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_scheduler_service_pb2.WatchTasksResponse], _abc.AsyncIterator[_scheduler_service_pb2.WatchTasksResponse]]:
-        """Outcomes as they come, each once per stream, those already final first. Ends when every named id has been answered;
-        follows one submitter until the client leaves when no id is named. The initial metadata is sent once the watch is
-        in place: no outcome after it is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
+        """Sends outcomes as they come, each once per stream, existing ones first. With ids, it ends when every id has its
+        outcome; without ids, it follows one submitter until the client leaves. The initial metadata is sent once the watch
+        is in place: no later outcome is missed. RESOURCE_EXHAUSTED ends the stream of a client that reads too slowly.
         """
 
     @_abc_1.abstractmethod
@@ -179,8 +175,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.CancelTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.CancelTasksResponse, _abc.Awaitable[_scheduler_service_pb2.CancelTasksResponse]]:
-        """Unfinished tasks end CANCELLED; running ones are stopped on their actor. Finished ones are left alone. NOT_FOUND
-        when an id is unknown, and then nothing is cancelled.
+        """Cancels unfinished tasks; running ones are stopped on their actor. Finished tasks are left alone. If an id is
+        unknown, the answer is NOT_FOUND and nothing is cancelled.
         """
 
     @_abc_1.abstractmethod
@@ -189,7 +185,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ExplainTaskRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ExplainTaskResponse, _abc.Awaitable[_scheduler_service_pb2.ExplainTaskResponse]]:
-        """One sentence that says why a task is where it is."""
+        """Says in one sentence why a task is in its current state."""
 
     @_abc_1.abstractmethod
     def GetStatistics(
@@ -197,7 +193,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.GetStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.GetStatisticsResponse, _abc.Awaitable[_scheduler_service_pb2.GetStatisticsResponse]]:
-        """What there is now, counts since the scheduler started, and rates of the last minute."""
+        """Current numbers, counts since the scheduler started, and rates over the last minute."""
 
     @_abc_1.abstractmethod
     def ListActors(
@@ -205,7 +201,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.ListActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.ListActorsResponse, _abc.Awaitable[_scheduler_service_pb2.ListActorsResponse]]:
-        """Actors known to the scheduler, lost ones included for some minutes (retention.actor_seconds)."""
+        """Actors known to the scheduler; lost ones stay listed for some minutes (retention.actor_seconds)."""
 
     @_abc_1.abstractmethod
     def UpdateActors(
@@ -213,9 +209,7 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.UpdateActorsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.UpdateActorsResponse, _abc.Awaitable[_scheduler_service_pb2.UpdateActorsResponse]]:
-        """Pauses, resumes, resets or drains the chosen actors, or puts their nodes in quarantine or counts a bad answer
-        against them.
-        """
+        """Pauses, resumes, resets or drains the chosen actors, puts their nodes in quarantine, or gives their nodes a strike."""
 
     @_abc_1.abstractmethod
     def RebalanceTasks(
@@ -223,8 +217,8 @@ class SchedulerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _scheduler_service_pb2.RebalanceTasksRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_scheduler_service_pb2.RebalanceTasksResponse, _abc.Awaitable[_scheduler_service_pb2.RebalanceTasksResponse]]:
-        """Takes back assignments that have not started and queues them again: all of them from paused, draining and
-        quarantined actors, and from READY ones as many as other actors have free slots for.
+        """Takes back assignments that have not started and queues them again: all of those on paused, draining and
+        quarantined actors, and from READY actors as many as other actors have free slots for.
         """
 
     @_abc_1.abstractmethod

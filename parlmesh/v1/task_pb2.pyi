@@ -38,7 +38,7 @@ class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.Val
     PRIORITY_CRITICAL: _Priority.ValueType  # 5
 
 class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
-    """How urgent a task is. A task that waits is raised slowly, so nothing starves."""
+    """How urgent a task is. The priority of a waiting task rises slowly, so nothing starves."""
 
 PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
 """Read as NORMAL."""
@@ -66,7 +66,7 @@ class _TaskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TaskState.V
     TASK_STATE_FAILED: _TaskState.ValueType  # 5
     TASK_STATE_CANCELLED: _TaskState.ValueType  # 6
     TASK_STATE_QUARANTINED: _TaskState.ValueType  # 7
-    """Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); never given out again."""
+    """Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); it is not run again."""
 
 class TaskState(_TaskState, metaclass=_TaskStateEnumTypeWrapper):
     """Where a task is in its life. The last four are final."""
@@ -82,7 +82,7 @@ TASK_STATE_SUCCEEDED: TaskState.ValueType  # 4
 TASK_STATE_FAILED: TaskState.ValueType  # 5
 TASK_STATE_CANCELLED: TaskState.ValueType  # 6
 TASK_STATE_QUARANTINED: TaskState.ValueType  # 7
-"""Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); never given out again."""
+"""Lost too many actors while they ran it (retries.quarantine_losses of the scheduler); it is not run again."""
 Global___TaskState: _TypeAlias = TaskState  # noqa: Y015
 
 @_typing.final
@@ -149,8 +149,9 @@ class Placement(_message.Message):
     """Only on this node. At most 128 characters."""
     @_builtins.property
     def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """Every pair must be among the actor's labels. A name that begins with "attested/" asks for what the scheduler's
-        operator says of the node, whatever its actors claim. At most 64 labels, names and values of 128 bytes each.
+        """Every pair must be among the actor's labels. A name that begins with "attested/" is matched against what the
+        scheduler's operator set for the node, whatever its actors claim. At most 64 labels, names and values of 128 bytes
+        each.
         """
 
     def __init__(
@@ -184,9 +185,9 @@ class TaskSpec(_message.Message):
     MAX_ATTEMPTS_FIELD_NUMBER: _builtins.int
     SUBMITTER_FIELD_NUMBER: _builtins.int
     task_id: _builtins.str
-    """Chosen by the submitter, or left empty for the scheduler to choose. Submitting a known id again
-    changes nothing and answers with the same id, so a retry after a lost answer is safe; ALREADY_EXISTS when it is
-    known outside the caller's namespace. At most 256 characters.
+    """Chosen by the submitter, or left empty for the scheduler to choose. Submitting a known id again changes nothing and
+    returns the same id, so a retry after a lost answer is safe; ALREADY_EXISTS when the id is known outside the
+    caller's namespace. At most 256 characters.
     """
     kind: _builtins.str
     """Name of a handler that the actors' operator installed, e.g. "rollout" or "echo". At most 128 bytes."""
@@ -203,8 +204,8 @@ class TaskSpec(_message.Message):
     def payload(self) -> Global___Payload: ...
     @_builtins.property
     def dependencies(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Ids of tasks that must succeed first: known tasks or members of the same request. A parameter {"$result": ID} of
-        one of them stands for what that task answered; it goes from actor to actor.
+        """Ids of tasks that must succeed first: known tasks or tasks of the same request. A parameter {"$result": ID} stands
+        for the result of one of them, which goes from actor to actor.
         """
 
     @_builtins.property
@@ -215,7 +216,7 @@ class TaskSpec(_message.Message):
 
     @_builtins.property
     def run_timeout(self) -> _duration_pb2.Duration:
-        """Longest run of one attempt, up to 30 days; unset = the scheduler's default. A namespace may be given less."""
+        """Longest run of one attempt, up to 30 days; unset = the scheduler's default. A namespace may have a lower limit."""
 
     def __init__(
         self,
@@ -249,13 +250,13 @@ class Failure(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     RETRYABLE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
-    """Stable word for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST, DEPENDENCY_FAILED,
-    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, RESULT_MISSING, CANCELLED, UNREADABLE_RECORD, or a word that the handler chose.
-    Cut at 128 characters.
+    """Stable reason for programs: HANDLER_ERROR, INVALID_PARAMETERS, DEADLINE_EXCEEDED, ACTOR_LOST, DEPENDENCY_FAILED,
+    QUEUE_TIMEOUT, UNKNOWN_KIND, INVALID_RESULT, RESULT_MISSING, CANCELLED, UNREADABLE_RECORD, or one that the handler
+    chose. Cut at 128 characters.
     """
     message: _builtins.str
-    """One sentence for people. Any lines below it are the frames of the handler's code that raised it: file, line and
-    source, outermost first. Cut at 4,096 characters.
+    """One sentence for people. Any lines below it are the frames of the handler's code: file, line and source, outermost
+    first. Cut at 4,096 characters.
     """
     retryable: _builtins.bool
     """Whether another attempt could help."""
@@ -291,8 +292,8 @@ class Outcome(_message.Message):
     task_id: _builtins.str
     state: Global___TaskState.ValueType
     attempts: _builtins.int
-    """Attempts made, the last included. A lease that was taken back is no attempt: one that had not started, or one of an
-    actor that left, was reset or was put in quarantine.
+    """Attempts made, including the last. A lease that was taken back is not an attempt: one that had not started, or one
+    of an actor that left, was reset or was put in quarantine.
     """
     actor_id: _builtins.str
     """Actor that held the last lease; empty when there was none."""
@@ -310,7 +311,7 @@ class Outcome(_message.Message):
 
     @_builtins.property
     def ran(self) -> _duration_pb2.Duration:
-        """Time in the handler, as the last result to arrive says; 0 when none arrived."""
+        """Time in the handler, as reported by the last result; 0 when no result arrived."""
 
     def __init__(
         self,

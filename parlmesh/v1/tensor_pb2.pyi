@@ -70,10 +70,10 @@ class Tensor(_message.Message):
     dtype: Global___DataType.ValueType
     data: _builtins.bytes
     blob: _builtins.str
-    """Name of the blob that holds the elements instead, `data` being empty; of arguments and results of tasks only."""
+    """Name of the blob that holds the elements; `data` is empty then. Only in arguments and results of tasks."""
     padding: _builtins.bytes
-    """Means nothing. A sender may put bytes here, before `data`, so that the elements begin at a multiple of 8 bytes of
-    the message, where a receiver can use them without a copy.
+    """Ignored. A sender may put bytes here, before `data`, to align the elements to a multiple of 8 bytes in the message,
+    so that a receiver can use them without a copy.
     """
     @_builtins.property
     def shape(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

@@ -104,12 +104,12 @@ class TrainingProgress(_message.Message):
     steps: _builtins.int
     """Environment steps trained on."""
     step_budget: _builtins.int
-    """The run ends here at the latest."""
+    """The run ends after this many steps at the latest."""
     policy_version: _builtins.int
     steps_per_second: _builtins.float
     """Environment steps trained on per second, over the last seconds of training."""
     episode_return: _builtins.float
-    """Mean return of the last 100 episodes; unset before the first has ended."""
+    """Mean return of the last 100 episodes; unset before the first episode ends."""
     evaluation_return: _builtins.float
     """Mean return of the last deterministic evaluation; unset before the first."""
     goal_return: _builtins.float
@@ -121,21 +121,21 @@ class TrainingProgress(_message.Message):
     queued_trajectories: _builtins.int
     received_trajectories: _builtins.int
     elapsed_seconds: _builtins.float
-    """Seconds of training so far, pauses left out."""
+    """Seconds of training so far, not counting pauses."""
     episodes: _builtins.int
     learner_idle_ratio: _builtins.float
-    """Share of the last seconds in which the learner waited for experience."""
+    """Share of the last seconds that the learner spent waiting for experience."""
     actor_idle_ratio: _builtins.float
-    """Share in which the actors waited for tasks, policies or receipts."""
+    """Share that the actors spent waiting for tasks, policies or receipts."""
     failed_rollouts: _builtins.int
     """Rollouts and evaluations that ended in a failure."""
     failed_evaluations: _builtins.int
     last_failure: _builtins.str
-    """One sentence on the last of them; empty when there was none."""
+    """One sentence on the last failure; empty when there was none."""
     last_failure_traceback: _builtins.str
     """Its traceback, where the actor sent one."""
     evaluations: _builtins.int
-    """Evaluations whose result was taken in."""
+    """Evaluations whose results were counted."""
     checkpoint_version: _builtins.int
     """Policy version of the newest checkpoint on disk; 0 before the first."""
     @_builtins.property
@@ -208,9 +208,9 @@ class Training(_message.Message):
     reason: _builtins.str
     """One sentence on why it ended."""
     run_uid: _builtins.str
-    """Tells it from an earlier run of the same id; empty before it is started."""
+    """Distinguishes the run from an earlier one with the same id; empty before it is started."""
     obstacle: _builtins.str
-    """Why a running run makes no progress now; it goes on by itself when that is over. Empty when it does progress."""
+    """Why a running run makes no progress; it continues on its own once the obstacle is gone. Empty while it progresses."""
     @_builtins.property
     def configuration(self) -> _struct_pb2.Struct:
         """The learner's `training` configuration for this run, defaults included."""
@@ -251,7 +251,7 @@ Global___Training: _TypeAlias = Training  # noqa: Y015
 
 @_typing.final
 class TrainingResult(_message.Message):
-    """What a run left behind."""
+    """What a run produced."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class TrainingServiceStub:
-    """Runs: each trains one policy from a beginning to an end.
+    """Runs: each trains one policy from its first version to its end.
     """
 
     def __init__(self, channel):
@@ -78,7 +78,7 @@ class TrainingServiceStub:
 
 
 class TrainingServiceServicer:
-    """Runs: each trains one policy from a beginning to an end.
+    """Runs: each trains one policy from its first version to its end.
     """
 
     def CreateTraining(self, request, context):
@@ -89,28 +89,28 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def StartTraining(self, request, context):
-        """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
+        """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PauseTraining(self, request, context):
-        """Stops collecting and training until resumed, with a checkpoint; the policy stays served.
+        """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeTraining(self, request, context):
-        """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
+        """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def StopTraining(self, request, context):
-        """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is.
+        """Ends a run after the current update and writes a checkpoint. Does nothing to a run that has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,14 +124,14 @@ class TrainingServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListTrainings(self, request, context):
-        """Every run this learner knows, newest first.
+        """Lists all runs of this learner, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTraining(self, request, context):
-        """The run whenever it changes, at most ten times a second; ends when the run has ended.
+        """Sends the run whenever it changes, at most ten times a second; ends when the run has ended.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -189,7 +189,7 @@ def add_TrainingServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class TrainingService:
-    """Runs: each trains one policy from a beginning to an end.
+    """Runs: each trains one policy from its first version to its end.
     """
 
     @staticmethod

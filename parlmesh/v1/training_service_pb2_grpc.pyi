@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class TrainingServiceStub:
-    """Runs: each trains one policy from a beginning to an end."""
+    """Runs: each trains one policy from its first version to its end."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -36,44 +36,44 @@ class TrainingServiceStub:
     CreateTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.CreateTrainingRequest, _training_service_pb2.CreateTrainingResponse]
     """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs."""
     StartTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]
-    """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+    """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]
-    """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
+    """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
     ResumeTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]
-    """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+    """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]
-    """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
+    """Ends a run after the current update and writes a checkpoint. Does nothing to a run that has ended."""
     GetTraining: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingRequest, _training_service_pb2.GetTrainingResponse]
     """One run as it stands."""
     ListTrainings: _grpc.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingsRequest, _training_service_pb2.ListTrainingsResponse]
-    """Every run this learner knows, newest first."""
+    """Lists all runs of this learner, newest first."""
     WatchTraining: _grpc.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.WatchTrainingResponse]
-    """The run whenever it changes, at most ten times a second; ends when the run has ended."""
+    """Sends the run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 @_typing.type_check_only
 class TrainingServiceAsyncStub(TrainingServiceStub):
-    """Runs: each trains one policy from a beginning to an end."""
+    """Runs: each trains one policy from its first version to its end."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.CreateTrainingRequest, _training_service_pb2.CreateTrainingResponse]  # type: ignore[assignment]
     """Creates a run, which waits to be started. RESOURCE_EXHAUSTED past the learner's max_runs."""
     StartTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StartTrainingRequest, _training_service_pb2.StartTrainingResponse]  # type: ignore[assignment]
-    """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+    """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     PauseTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.PauseTrainingRequest, _training_service_pb2.PauseTrainingResponse]  # type: ignore[assignment]
-    """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
+    """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
     ResumeTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ResumeTrainingRequest, _training_service_pb2.ResumeTrainingResponse]  # type: ignore[assignment]
-    """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+    """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
     StopTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.StopTrainingRequest, _training_service_pb2.StopTrainingResponse]  # type: ignore[assignment]
-    """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
+    """Ends a run after the current update and writes a checkpoint. Does nothing to a run that has ended."""
     GetTraining: _aio.UnaryUnaryMultiCallable[_training_service_pb2.GetTrainingRequest, _training_service_pb2.GetTrainingResponse]  # type: ignore[assignment]
     """One run as it stands."""
     ListTrainings: _aio.UnaryUnaryMultiCallable[_training_service_pb2.ListTrainingsRequest, _training_service_pb2.ListTrainingsResponse]  # type: ignore[assignment]
-    """Every run this learner knows, newest first."""
+    """Lists all runs of this learner, newest first."""
     WatchTraining: _aio.UnaryStreamMultiCallable[_training_service_pb2.WatchTrainingRequest, _training_service_pb2.WatchTrainingResponse]  # type: ignore[assignment]
-    """The run whenever it changes, at most ten times a second; ends when the run has ended."""
+    """Sends the run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Runs: each trains one policy from a beginning to an end."""
+    """Runs: each trains one policy from its first version to its end."""
 
     @_abc_1.abstractmethod
     def CreateTraining(
@@ -89,7 +89,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.StartTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.StartTrainingResponse, _abc.Awaitable[_training_service_pb2.StartTrainingResponse]]:
-        """Begins a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+        """Starts a created run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
 
     @_abc_1.abstractmethod
     def PauseTraining(
@@ -97,7 +97,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.PauseTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.PauseTrainingResponse, _abc.Awaitable[_training_service_pb2.PauseTrainingResponse]]:
-        """Stops collecting and training until resumed, with a checkpoint; the policy stays served."""
+        """Writes a checkpoint, then stops collecting and training until resumed; the policy is still served."""
 
     @_abc_1.abstractmethod
     def ResumeTraining(
@@ -105,7 +105,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ResumeTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ResumeTrainingResponse, _abc.Awaitable[_training_service_pb2.ResumeTrainingResponse]]:
-        """Goes on with a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
+        """Continues a paused run. RESOURCE_EXHAUSTED past the learner's max_running_runs."""
 
     @_abc_1.abstractmethod
     def StopTraining(
@@ -113,7 +113,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.StopTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.StopTrainingResponse, _abc.Awaitable[_training_service_pb2.StopTrainingResponse]]:
-        """Ends a run after the current update, with a checkpoint. A run that has ended stays as it is."""
+        """Ends a run after the current update and writes a checkpoint. Does nothing to a run that has ended."""
 
     @_abc_1.abstractmethod
     def GetTraining(
@@ -129,7 +129,7 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.ListTrainingsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_training_service_pb2.ListTrainingsResponse, _abc.Awaitable[_training_service_pb2.ListTrainingsResponse]]:
-        """Every run this learner knows, newest first."""
+        """Lists all runs of this learner, newest first."""
 
     @_abc_1.abstractmethod
     def WatchTraining(
@@ -137,6 +137,6 @@ class TrainingServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _training_service_pb2.WatchTrainingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_training_service_pb2.WatchTrainingResponse], _abc.AsyncIterator[_training_service_pb2.WatchTrainingResponse]]:
-        """The run whenever it changes, at most ten times a second; ends when the run has ended."""
+        """Sends the run whenever it changes, at most ten times a second; ends when the run has ended."""
 
 def add_TrainingServiceServicer_to_server(servicer: TrainingServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
