@@ -1,6 +1,6 @@
-"""parlmesh: train and run policies over a fleet of mesh nodes. Importing it changes nothing in the process.
+"""parlmesh: trains policies and runs tasks on a fleet of mesh nodes. Importing it has no side effects.
 
-What a program starts with is here by name, and imported when it is first used: `parlmesh.train`,
+The entry points are attributes of this package and are imported on first use: `parlmesh.train`,
 `parlmesh.load_policy`, `parlmesh.task`, `parlmesh.fleet` and `parlmesh.Priority`.
 """
 

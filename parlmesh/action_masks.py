@@ -1,20 +1,20 @@
-"""Masks of actions as bits: of thousands of choices a few dozen are allowed, and eight of them fit in a byte."""
+"""Action masks packed as bits, eight choices per byte, for environments with thousands of choices."""
 
 import numpy as np
 
 from parlmesh.types import Array
 
-# Fewer choices are not worth the work.
+# Packing is not worth the work for fewer choices.
 _LEAST_PACKED = 256
 
 
 def packed_width(choices: int) -> int:
-    """Bytes of a mask that travels packed; 0 when a mask of so many choices travels as it is."""
+    """Bytes of a packed mask; 0 when a mask with this many choices is not packed."""
     return -(-choices // 8) if choices >= _LEAST_PACKED else 0
 
 
 def pack_mask(mask: Array) -> Array:
-    """bool [..., choices] as uint8 [..., bytes], where that is how it travels."""
+    """Packs bool [..., choices] into uint8 [..., bytes], or returns the mask unchanged when it has few choices."""
     return np.packbits(mask, axis=-1) if packed_width(mask.shape[-1]) else mask
 
 

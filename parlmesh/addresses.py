@@ -1,4 +1,4 @@
-"""Hosts of addresses, and whether they leave this machine. Resolves no name."""
+"""Parses addresses and tells whether they stay on this machine. Does not resolve names."""
 
 import ipaddress
 
@@ -9,12 +9,12 @@ def join_address(host: str, port: int) -> str:
 
 
 def split_addresses(addresses: str) -> list[str]:
-    """Each of a list with commas; the text itself where there is no comma."""
+    """Splits a comma-separated list of addresses."""
     return [each.strip() for each in addresses.split(",")]
 
 
 def host_of(address: str) -> str:
-    """The host a channel's address names; empty for a unix socket."""
+    """The host in a channel's address; empty for a unix socket."""
     if address.startswith(("unix:", "unix-abstract:")):
         return ""
     for scheme in ("dns:", "ipv4:", "ipv6:"):
@@ -26,7 +26,7 @@ def host_of(address: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host (or, empty, the unix socket) never leaves this machine."""
+    """Whether traffic to the host stays on this machine; an empty host is a unix socket."""
     if host in ("", "localhost"):
         return True
     try:

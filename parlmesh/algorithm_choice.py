@@ -1,4 +1,4 @@
-"""The trainer that a configuration asks for: the one place that knows which algorithms and backends there are."""
+"""Builds the trainer that a configuration asks for. Only this module knows every algorithm and backend."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -28,19 +28,19 @@ from parlmesh.types import EnvironmentSpec
 
 log = get_logger("parlmesh.trainers")
 
-# Minibatches are small: more threads wait for each other.
+# Minibatches are small, so more threads would only wait for each other.
 _MOST_THREADS = 4
-# What bears experience that is so many versions old, and whatever is older.
+# Targets by lag limit: index = the largest lag, in versions, that they tolerate; the last tolerates any lag.
 _BY_AGE = ("gae", "weighted", "vtrace")
 
 CONTINUOUS = ("sac", "td3")
 ALGORITHMS = ("ppo", "dqn", *CONTINUOUS, "q_learning")
-# Those whose gradients several processes can share.
+# Algorithms whose gradients several ranks can share.
 RANKED = ("ppo", "dqn", "sac")
 
 
 def policy_for(config: TrainingConfig, environment: EnvironmentSpec) -> PolicySpec:
-    """The policy of a training in its environment."""
+    """The policy that a run trains in its environment."""
     kind, name = str(environment.action.kind), config.environment.id
     if config.algorithm in ("dqn", "q_learning") and kind != "discrete":
         raise ConfigError(f"training.algorithm {config.algorithm} needs discrete actions; those of {name} are {kind}")
@@ -85,7 +85,7 @@ def _check_search(config: TrainingConfig, environment: EnvironmentSpec) -> None:
 
 
 def check_algorithm(config: TrainingConfig, plugins: Mapping[str, Algorithm]) -> None:
-    """ConfigError when nobody brings the algorithm, or a plug-in takes the name of another."""
+    """Raises ConfigError when the algorithm is unknown, or when a plug-in reuses the name of a built-in one."""
     for name in plugins:
         if name in ALGORITHMS:
             raise ConfigError(f"a plugin brings the algorithm {name!r}, which exists already; choose another name")
@@ -103,8 +103,8 @@ def trainer_for(
     max_policy_lag: int | None = None,
     ranked: Callable[[Any], Any] = lambda model: model,
 ) -> Trainer:
-    """A trainer at its first update; the seed decides its weights. A serial run has no lag, whatever its limit is.
-    `ranked` may put something before the model that has other processes compute its gradients."""
+    """A new trainer whose initial weights come from the seed. A serial run has no lag, whatever its limit is.
+    `ranked` may wrap the model so that other processes compute part of its gradients."""
     check_algorithm(config, plugins)
     rng = np.random.default_rng(config.seed)
     if config.algorithm in plugins:
@@ -123,7 +123,7 @@ def trainer_for(
 
 
 def model_for(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generator, max_policy_lag: int) -> Any:
-    """The model in training; draws its weights first of all."""
+    """The model to train; draws its weights before anything else uses `rng`."""
     if config.algorithm in CONTINUOUS:
         return _continuous(config, _continuous_settings(config, max_policy_lag), policy, rng)
     if config.algorithm == "dqn":
@@ -133,10 +133,10 @@ def model_for(config: TrainingConfig, policy: PolicySpec, rng: np.random.Generat
 
 
 def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
-    """With the targets that the lag limit asks for: GAE takes every step for one of the policy that it trains."""
+    """Chooses the targets by the lag limit: GAE treats every step as one of the current policy."""
     settings = config.ppo
     if config.search.simulations or settings.targets == "auto":
-        # What search found does not age as chosen steps do: nothing is weighed by who acted.
+        # Search targets do not age like chosen steps do, so nothing is weighted by the behaviour policy.
         age = 0 if config.search.simulations else max_policy_lag
         settings = settings.model_copy(update={"targets": _BY_AGE[min(age, len(_BY_AGE) - 1)]})
     threads = settings.torch_threads or torch_threads(max_policy_lag, _cores())
@@ -144,7 +144,7 @@ def _ppo_settings(config: TrainingConfig, max_policy_lag: int) -> PpoConfig:
 
 
 def torch_threads(max_policy_lag: int, cores: int) -> int:
-    """One where a run repeats itself: sums over several threads differ by their number."""
+    """One thread for a reproducible run: sums differ with the number of threads."""
     return min(_MOST_THREADS, cores) if max_policy_lag else 1
 
 
@@ -161,7 +161,7 @@ def _checked(name: str, trainer: Trainer) -> Trainer:
 
 def _model(config: TrainingConfig, settings: PpoConfig, policy: PolicySpec, rng: np.random.Generator) -> Model:
     if _needs_torch(config):
-        # torch is slow to import, so only its users wait for it.
+        # torch is slow to import, so only runs that need it import it.
         from parlmesh.training.torch_device import torch_device
         from parlmesh.training.torch_model import TorchModel
 
@@ -214,7 +214,7 @@ def _needs_torch(config: TrainingConfig) -> bool:
 
 
 def check_device(config: TrainingConfig) -> None:
-    """ConfigError when the training asks for a device that is not there."""
+    """Raises ConfigError when the run asks for a device that this machine does not have."""
     if config.algorithm in ("ppo", "dqn", *CONTINUOUS) and _needs_torch(config):
         from parlmesh.training.torch_device import torch_device
 

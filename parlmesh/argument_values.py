@@ -1,6 +1,6 @@
-"""Python values as a JSON object with arrays beside it, and back. What goes in comes out, types included.
+"""Converts Python values to a JSON object with arrays beside it, and back. Values and types survive the round trip.
 
-Only the order of a dict's keys is not kept: JSON objects have none.
+Only the order of a dict's keys is lost, since JSON objects have none.
 """
 
 import asyncio
@@ -17,31 +17,31 @@ from parlmesh.types import Array
 
 RESULT = "$result"
 _TENSOR, _TUPLE, _BYTES, _ITEMS, _FLOAT, _INT = "$tensor", "$tuple", "$bytes", "$items", "$float", "$int"
-# JSON's numbers travel as doubles: beyond this they are not exact, and 4.0 would come back as 4.
+# JSON numbers travel as doubles: integers beyond this are not exact, and 4.0 would come back as 4.
 _EXACT = 1 << 53
 _LONGEST_NUMBER = 4300
 _DEEPEST = 64
 
 Arguments: TypeAlias = tuple[dict[str, Any], dict[str, Array]]
-"""A JSON object, and the arrays beside it."""
+"""A JSON object and the arrays beside it."""
 
 
 def pack(value: dict[str, Any], what: str) -> Arguments:
-    """The object and its arrays; InvalidInput says which part of `what` cannot be sent.
+    """The object and its arrays. InvalidInput names the part of `what` that cannot be sent.
 
-    The future of a task stands for what the task will answer.
+    A task's future stands for the result of that task.
     """
     tensors: dict[str, Array] = {}
     return {name: _packed(part, tensors, f"{what}: {name}", 0) for name, part in value.items()}, tensors
 
 
 def unpack(value: dict[str, Any], tensors: dict[str, Array]) -> dict[str, Any]:
-    """The inverse of `pack`; InvalidInput when it is the inverse of nothing."""
+    """The inverse of `pack`; raises InvalidInput for values that `pack` never makes."""
     return {name: _unpacked(part, tensors) for name, part in value.items()}
 
 
 def results_in(value: Any) -> list[str]:
-    """Ids of the tasks whose results a JSON value names."""
+    """Ids of the tasks whose results a JSON value refers to."""
     if isinstance(value, list):
         return [found for part in value for found in results_in(part)]
     if not isinstance(value, dict):
@@ -52,9 +52,9 @@ def results_in(value: Any) -> list[str]:
 
 
 def with_results(parameters: dict[str, Any], tensors: dict[str, Array], results: Mapping[str, Arguments]) -> Arguments:
-    """The parameters with results in their places: the value of a function, or all that another handler answered.
+    """The parameters with every result filled in: a function's return value, or another handler's whole result.
 
-    Their arrays are called TASK_ID/NAME.
+    Arrays of the results are named TASK_ID/NAME.
     """
     joined = dict(tensors)
     for task_id, (_, arrays) in results.items():

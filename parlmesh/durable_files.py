@@ -1,4 +1,4 @@
-"""Files that are on disk when the call returns, and whole after a crash at any moment."""
+"""Writes files that are on disk when the call returns and intact after a crash at any moment."""
 
 import contextlib
 import os
@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PRIVATE = 0o600
-"""Readable by the owner alone."""
+"""Readable and writable by the owner only."""
 
 
 def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """The old content or the new one, never anything between. `mode` is that of a new file, before the umask."""
+    """Replaces a file atomically: readers see the old content or the new. `mode` applies before the umask."""
     partial = path.with_name(f".{path.name}.partial")
     with partial_path(partial):
         write_synced(partial, data, mode=mode)
@@ -20,7 +20,7 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Writes a new file and waits for the disk. It must not be there: nobody's link is written through."""
+    """Writes a new file and waits for the disk. Fails if the path exists, so it never writes through a link."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         write_all(descriptor, data)
@@ -30,14 +30,14 @@ def write_synced(path: Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Goes on after a short write; OSError when nothing more can be written."""
+    """Writes everything, continuing after short writes; raises OSError when the disk takes no more."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
 
 
 def sync_folder(folder: Path) -> None:
-    """Names that were made or changed in it survive a power cut."""
+    """Makes files created or renamed in the folder survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -47,7 +47,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def partial_path(path: Path) -> Iterator[None]:
-    """Free at the start, and again when something goes wrong: what is left of a full disk must not fill it."""
+    """Removes the path first, and again on failure: a partial file must not keep a full disk full."""
     remove(path)
     try:
         yield
@@ -58,7 +58,7 @@ def partial_path(path: Path) -> Iterator[None]:
 
 
 def remove(path: Path) -> None:
-    """A file, a folder with all in it, or a link, of which only the link; nothing when there is none."""
+    """Removes a file, a folder with its contents, or a link but not its target. A missing path is fine."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

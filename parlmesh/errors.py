@@ -1,12 +1,12 @@
-"""What can go wrong, in the fleet's own words. Knows no gRPC: `parlmesh.rpc.error_statuses` maps these to statuses."""
+"""The exceptions of parlmesh. They know nothing of gRPC: `parlmesh.rpc.error_statuses` maps them to statuses."""
 
 from typing import ClassVar
 
 
 class FleetError(Exception):
-    """An error with a sentence for people and a stable word for programs.
+    """An error with a sentence for people and a stable reason for programs.
 
-    `metadata` names the values of the sentence; it travels in google.rpc.ErrorInfo.
+    `metadata` holds the values the sentence mentions, by name; it travels in google.rpc.ErrorInfo.
     """
 
     default_reason: ClassVar[str] = "INTERNAL"
@@ -25,25 +25,25 @@ class InvalidInput(FleetError):
 
 
 class NotFound(FleetError):
-    """No such thing, or it was forgotten."""
+    """It does not exist, or is no longer kept."""
 
     default_reason = "NOT_FOUND"
 
 
 class AlreadyExists(FleetError):
-    """The name is taken by something else."""
+    """The name is already taken."""
 
     default_reason = "ALREADY_EXISTS"
 
 
 class FailedPrecondition(FleetError):
-    """Right in itself, but not in the present state."""
+    """The request is valid but not allowed in the current state."""
 
     default_reason = "FAILED_PRECONDITION"
 
 
 class ResourceExhausted(FleetError):
-    """A limit is reached; `retry_after_seconds` says when another try may succeed, 0 that none will."""
+    """A limit is reached. `retry_after_seconds` says when a retry may succeed; 0 = a retry will not help."""
 
     default_reason = "RESOURCE_EXHAUSTED"
 
@@ -59,7 +59,7 @@ class Unauthenticated(FleetError):
 
 
 class PermissionDenied(FleetError):
-    """The caller is known and may not do this."""
+    """The caller is known but may not do this."""
 
     default_reason = "PERMISSION_DENIED"
 
@@ -71,12 +71,12 @@ class Unavailable(FleetError):
 
 
 class DeadlineExceeded(FleetError):
-    """It took longer than allowed."""
+    """The operation took longer than allowed."""
 
     default_reason = "DEADLINE_EXCEEDED"
 
 
 class ConfigError(FleetError):
-    """A configuration that cannot be used; found before anything is started."""
+    """The configuration cannot be used; raised before anything starts."""
 
     default_reason = "CONFIG"

@@ -1,6 +1,6 @@
-"""An exception of someone's code as text: a sentence, and below it the frames where it was raised, theirs first.
+"""An exception from user code as text: a sentence, and below it the frames that raised it, the user's own first.
 
-The text travels in `Failure.message`: its first line is for everyone, the rest for the author of the code. Frames have
+The text travels in `Failure.message`: its first line is for everyone, the rest for the author of the code. Frames show
 file, line and source, never values.
 """
 
@@ -39,17 +39,17 @@ def sentence(error: BaseException) -> str:
 
 
 def cut(text: str, limit: int = LONGEST_SENTENCE) -> str:
-    """The text, or as much of it as there is room for."""
+    """Truncates the text to the limit."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def tell(error: BaseException) -> str:
-    """The sentence and where it was raised."""
+    """The sentence, and the frames that raised it."""
     return with_frames(sentence(error), error)
 
 
 def with_frames(first_line: str, error: BaseException | None) -> str:
-    """A sentence about an exception, and where that was raised."""
+    """A given first line, and the frames of the exception and its causes."""
     lines = [first_line]
     for depth in range(_MOST_CAUSES):
         if error is None:
@@ -62,7 +62,7 @@ def with_frames(first_line: str, error: BaseException | None) -> str:
 
 
 def telling_frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
-    """Frames of the user's own code, outermost first; else those of libraries, else the last ones."""
+    """Frames of user code, outermost first; else frames of libraries, else the innermost frames."""
     frames = traceback.extract_tb(error.__traceback__)
     foreign = [frame for frame in frames if not frame.filename.startswith(_OWN)]
     theirs = [frame for frame in foreign if not frame.filename.startswith(_LIBRARIES) and frame.filename[:1] != "<"]
@@ -72,13 +72,13 @@ def telling_frames(error: BaseException) -> Sequence[traceback.FrameSummary]:
 
 
 def place(error: BaseException) -> str:
-    """File and line of someone's own code, the innermost; empty when none of it took part."""
+    """File and line of the innermost frame of user code; empty when there is none."""
     frames = [frame for frame in telling_frames(error) if not frame.filename.startswith((*_OWN, *_LIBRARIES))]
     return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
 
 
 def sentence_at(error: BaseException) -> str:
-    """The exception in one line, with the place in someone's own code where there is one."""
+    """The exception in one line, with the place in user code if there is one."""
     where = place(error)
     return f"{sentence(error)} ({where})" if where else sentence(error)
 
@@ -89,12 +89,12 @@ def first_line(text: str) -> str:
 
 
 def frames_of(text: str) -> str:
-    """What is below the sentence; empty when nothing is."""
+    """The lines below the sentence; may be empty."""
     return text.partition("\n")[2]
 
 
 def told_in_one_line(text: str, limit: int) -> str:
-    """A text with frames as its sentence and the outermost place, where there is room for the whole place."""
+    """The first line of a text, with the place of its outermost frame if that fits."""
     frame = _FRAME.search(text)
     where = f" ({frame[1]}:{frame[2]})" if frame is not None else ""
     if len(where) > limit // 2:

@@ -1,7 +1,7 @@
-"""Plain functions as task handlers: `@parlmesh.task` on a function, and a fleet runs it by its name.
+"""Plain functions as task handlers: decorate a function with `@parlmesh.task`, and a fleet runs it by name.
 
-Code is never shipped. The function's module is on the node, and the node's operator names it (`--tasks module`); a
-fleet of your own imports what this program has decorated.
+Code is never shipped. The function's module must be on the node, and the node's operator must name it (`--tasks
+module`); a fleet that the program itself starts imports the functions the program has decorated.
 """
 
 import copy
@@ -26,7 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 IMPORTING = "PARLMESH_IMPORTING"
-"""Set while an actor imports a program for its functions: the program must not start a fleet of its own."""
+"""Set while an actor imports a program for its functions: the program must not start another fleet."""
 MAIN = "__parlmesh_main__"
 _LARGEST_ARGUMENTS = 1000
 _LONGEST_KIND = 128
@@ -36,11 +36,11 @@ _registered: dict[str, "FunctionTask[Any, Any]"] = {}
 
 
 class EndOfImport(BaseException):
-    """Raised where an imported program would start its work: all functions above are known by then."""
+    """Ends the import of a program where it would start its work; the functions above that line are already known."""
 
 
 class CallOptions(TypedDict, total=False):
-    """How calls of a function are scheduled; what is left out is the scheduler's default."""
+    """How calls of a function are scheduled; omitted options take the scheduler's default."""
 
     priority: int
     queue_timeout: float
@@ -49,13 +49,13 @@ class CallOptions(TypedDict, total=False):
     """Longest run of one attempt, in seconds."""
     max_attempts: int
     node_id: str
-    """Only on this node."""
+    """Run only on this node."""
     labels: Mapping[str, str]
-    """Only on actors that have all of them."""
+    """Run only on actors that have all of these labels."""
 
 
 class FunctionTask(Generic[P, R]):
-    """A function that fleets know by its kind. Called, it runs here; submitted, on an actor."""
+    """A function that a fleet knows by its kind. Calling it runs it here; submitting it runs it on an actor."""
 
     def __init__(self, function: Callable[P, R], kind: str, runs_in: RunsIn) -> None:
         functools.update_wrapper(self, function)
@@ -72,7 +72,7 @@ class FunctionTask(Generic[P, R]):
         return f"<parlmesh task {self.kind}>"
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
-        """The same function, its calls scheduled so: `fleet.submit(double.options(priority=Priority.HIGH), 3)`."""
+        """A copy that schedules its calls this way: `fleet.submit(double.options(priority=Priority.HIGH), 3)`."""
         unknown = sorted(set(options) - set(CallOptions.__annotations__))
         if unknown:
             raise InvalidInput(
@@ -84,7 +84,7 @@ class FunctionTask(Generic[P, R]):
         return made
 
     def arguments(self, *args: Any, **kwargs: Any) -> Arguments:
-        """Parameters and tensors of one call; InvalidInput when the function would not take them."""
+        """Parameters and tensors of one call; raises InvalidInput when they do not fit the function's signature."""
         try:
             self._signature.bind(*args, **kwargs)
         except TypeError as error:
@@ -93,7 +93,7 @@ class FunctionTask(Generic[P, R]):
         return pack(given, self.kind)
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Any:
-        """As a handler: {args, kwargs} in, {value} out."""
+        """Runs the function as a handler: {args, kwargs} in, {value} out."""
         args, kwargs = _arguments(self.kind, unpack(parameters, tensors))
         answer = self.function(*args, **kwargs)
         return _awaited(self.kind, answer) if isinstance(answer, Awaitable) else _result(self.kind, answer)
@@ -104,10 +104,10 @@ def task(function: Callable[P, R], /) -> FunctionTask[P, R]: ...
 @overload
 def task(*, kind: str = "", runs_in: str = "") -> Callable[[Callable[P, R]], FunctionTask[P, R]]: ...
 def task(function: Callable[P, R] | None = None, /, *, kind: str = "", runs_in: str = "") -> Any:
-    """Makes a function one that fleets can run: `@parlmesh.task`, or with a kind and a place of its own.
+    """Lets a fleet run a function: `@parlmesh.task`, or `@parlmesh.task(kind=..., runs_in=...)`.
 
-    Arguments and the return value are what JSON holds, numpy arrays, and lists, tuples and dicts of these. A plain
-    function runs in a thread of its slot (`runs_in="process"`: in a process of its own), an `async def` on the loop.
+    Arguments and return values may be JSON values, bytes, numpy arrays, and lists, tuples and dicts of these. A plain
+    function runs in its slot's thread (with `runs_in="process"` in its own process), an `async def` on the event loop.
     """
     if function is None:
         return functools.partial(_decorated, kind=kind, runs_in=runs_in)
@@ -135,24 +135,24 @@ def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> Function
 
 
 def sources() -> tuple[str, ...]:
-    """What an actor must import to know every function that was decorated so far: modules, and the program's file."""
+    """The modules and program files an actor must import to know every function decorated so far."""
     found = {_source(each): None for each in _registered.values()}
     return tuple(found)
 
 
 def load_tasks(names: Iterable[str]) -> dict[str, "FunctionTask[Any, Any]"]:
-    """The decorated functions of modules, or of programs by their files, by kind; ConfigError names what has none."""
+    """Decorated functions of modules or program files, by kind; raises ConfigError for a source that has none."""
     found: dict[str, FunctionTask[Any, Any]] = {}
     for name in names:
         brought = _functions(_imported(name))
         if not brought:
-            raise ConfigError(f"tasks has {name!r}, in which no function is decorated with @parlmesh.task")
+            raise ConfigError(f"tasks has {name!r}, which has no function decorated with @parlmesh.task")
         found |= brought
     return found
 
 
 def source_of(handler: Handler) -> str:
-    """How another process finds a handler: its class, or the function and where it is defined."""
+    """How another process finds a handler: its class, or a function's kind and the module or file that defines it."""
     if isinstance(handler, FunctionTask):
         return f"{handler.kind}@{_source(handler)}"
     return f"{type(handler).__module__}:{type(handler).__qualname__}"
@@ -169,7 +169,7 @@ def handler_at(source: str) -> Handler:
 
 
 def stop_import() -> None:
-    """Ends the import of a program at its first call that needs a fleet. Does nothing otherwise."""
+    """Ends the import of a program at its first call that needs a fleet; does nothing outside such an import."""
     if os.environ.get(IMPORTING) and _importing:
         raise EndOfImport
 
@@ -188,7 +188,7 @@ def _imported(name: str) -> ModuleType:
 
 
 def _program(file: Path) -> ModuleType:
-    """A script, imported up to the first call that starts a fleet: it needs no `if __name__ == "__main__":`."""
+    """Imports a script up to the first call that starts a fleet, so it needs no `if __name__ == "__main__":`."""
     if not file.is_file():
         raise ConfigError(f"tasks has {str(file)!r}, and there is no such file")
     spec = importlib.util.spec_from_file_location(MAIN, file)
@@ -211,7 +211,7 @@ def _program(file: Path) -> ModuleType:
 
 
 def _module_name(module: str) -> str:
-    """The same in the program and where it is imported: its file's name, or the name it was started by."""
+    """A name that is the same in the running program and where it is imported: its file's stem or its module name."""
     if module not in ("__main__", MAIN):
         return module
     main = sys.modules[module]

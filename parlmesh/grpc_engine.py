@@ -1,15 +1,15 @@
-"""Which of gRPC's two I/O engines serves this process, and what gRPC does of its own accord.
+"""Chooses one of gRPC's two I/O engines for this process, and turns off gRPC's logging and fork handlers.
 
-gRPC hands every read from the thread of its event engine to a pool, and from there to the completion queue; the older
-path reads in the thread that waits for the queue, which takes a message there and back in two thirds of the time
-(decision 0010). gRPC reads the variable once, when it is imported, and it holds for the whole process: so the binaries
-choose, and a program that uses the SDK chooses for itself (decision 0024).
+gRPC's event engine hands every read from its own thread to a pool, and from there to the completion queue. The older
+path reads in the thread that waits for the queue, which cuts a round trip to two thirds (decision 0010). gRPC reads the
+variable once, on import, for the whole process: so the binaries choose, and a program that uses the SDK chooses for
+itself (decision 0024).
 
-gRPC writes lines of its own to stderr, among them one for every refused handshake and one for every call with too many
-headers: whoever reaches the port could fill a disk with them. Nothing counts or limits them, so they are off.
+gRPC writes its own lines to stderr, among them one per refused handshake and one per call with too many headers.
+Nothing counts or limits these lines, so anyone who reaches the port could fill a disk with them; they are off.
 
-gRPC also prepares every fork to go on as a second process, in handlers that can wait for ever. The binaries fork only
-to start programs, through uvloop: an actor that started a slot's process hung in them, and with it its event loop.
+gRPC also runs handlers at every fork that can block forever. The binaries fork only to start programs, through uvloop:
+an actor that started a slot's process hung in these handlers, and its event loop with it.
 """
 
 import os
@@ -25,10 +25,10 @@ NO_HANDLERS = "0"
 
 
 def choose_engine(environment: MutableMapping[str, str] = os.environ) -> bool:
-    """Takes the quicker, quiet path, unless the variables are set; False when gRPC is imported and it is too late.
+    """Sets the variables that are unset; returns False when gRPC is already imported, which is too late.
 
-    Call it before anything imports grpc, `parlmesh.client` included. Another environment than this process's own is
-    one for a child.
+    Call it before anything imports grpc, `parlmesh.client` included. Pass another environment to prepare it for a child
+    process.
     """
     environment.setdefault(VARIABLE, OLDER_PATH)
     environment.setdefault(LINES_VARIABLE, NO_LINES)

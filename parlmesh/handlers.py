@@ -1,4 +1,4 @@
-"""What a handler is: the code an operator installed under a kind. Knows nothing of gRPC or of leases."""
+"""The handler interface: code that an operator installs for a kind. Knows nothing of gRPC or leases."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,18 +12,18 @@ class RunsIn(StrEnum):
     """Where a handler's `run` is called."""
 
     INLINE = "inline"
-    """On the event loop, at once: a plain function that returns within microseconds. Takes no slot."""
+    """On the event loop, immediately: a plain function that returns within microseconds. Takes no slot."""
     LOOP = "loop"
     """On the event loop: `async def`."""
     THREAD = "thread"
-    """In the slot's own thread: a plain function that asks `context.cancelled` now and then."""
+    """In the slot's thread: a plain function that checks `context.cancelled` regularly."""
     PROCESS = "process"
-    """In a process of the slot's own, which is killed to stop it: a plain function."""
+    """In the slot's own process, which is killed to stop the attempt: a plain function."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a handler answers: a JSON object and named arrays."""
+    """What a handler returns: a JSON object and named arrays."""
 
     parameters: Mapping[str, Any] = field(default_factory=dict)
     tensors: Mapping[str, Array] = field(default_factory=dict)
@@ -34,13 +34,13 @@ EMPTY = Result()
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The rest of an attempt that only waits. Awaited on the event loop, while the slot goes on with the next task."""
+    """The rest of an attempt that only waits. The event loop awaits it while the slot runs the next task."""
 
     wait: Callable[[], Awaitable[Result | Mapping[str, Any]]]
 
 
 class Cancelled(Exception):
-    """Raised by `context.check()` when nobody waits for the result any more."""
+    """Raised by `context.check()` when nobody waits for the result anymore."""
 
 
 class HandlerError(Exception):
@@ -75,19 +75,20 @@ class Context:
 class Handler(Protocol):
     """Runs the tasks of one kind. `run` is `async def` where `runs_in` is "loop", a plain function elsewhere.
 
-    It answers a Result, or a dict that becomes the result's parameters; in a thread also a Tail. InvalidInput says
-    that the parameters can never work. Any other exception fails the task, with the frames of the handler's code. It
-    is tried again only if it says so (`retryable`), or is of the network (ConnectionError, TimeoutError) or of memory.
+    `run` returns a Result or a dict that becomes the result's parameters; in a thread it may also return a Tail. It
+    raises InvalidInput when the parameters can never work. Any other exception fails the attempt and is reported with
+    the frames of the handler's code. The task is retried only after an exception that says so (`retryable`), a network
+    error (ConnectionError, TimeoutError) or a MemoryError.
     """
 
     @property
     def kind(self) -> str:
-        """Name under which tasks ask for it."""
+        """The kind of the tasks it runs."""
         ...
 
     @property
     def runs_in(self) -> str:
-        """A word of RunsIn."""
+        """A value of RunsIn."""
         ...
 
     def run(
@@ -102,14 +103,14 @@ class Resettable(Protocol):
     """A handler that keeps something between tasks."""
 
     def reset(self) -> None:
-        """Drops it; called on the loop while no attempt of the handler is wanted any more."""
+        """Drops it; called on the event loop once no attempt of the handler is wanted anymore."""
         ...
 
 
 @runtime_checkable
 class Attending(Protocol):
-    """A handler that has something to look after between tasks, with or without a scheduler."""
+    """A handler with background work between tasks, whether or not a scheduler is connected."""
 
     async def attend(self, node_id: str) -> None:
-        """Runs on the loop from the actor's start to its end, and is cancelled then; begun anew when it fails."""
+        """Runs on the event loop from the actor's start until its end cancels it; restarted when it fails."""
         ...

@@ -1,4 +1,4 @@
-"""Text that others chose, made harmless for terminals, logs and those who read them."""
+"""Makes untrusted text harmless in terminals and logs."""
 
 import re
 
@@ -8,22 +8,22 @@ _SUSPECT = re.compile(r"[^\x20-\x7e]")
 
 
 def visible(text: str) -> str:
-    """The text with every character that does not show as one written as its escape: "\\x1b", "\\u202e"."""
+    """The text with every unprintable character written as its escape: "\\x1b", "\\u202e"."""
     return text if text.isprintable() else _SUSPECT.sub(_escape, text)
 
 
 def visible_lines(text: str) -> str:
-    """`visible` for text of several lines; their ends stay."""
+    """`visible` for text of several lines; keeps the line breaks."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def indented(text: str) -> str:
-    """Lines after the first begin with spaces: what others wrote never passes for a line of the program's own."""
+    """Indents all lines but the first, so that untrusted text cannot imitate the program's own lines."""
     return text.replace("\n", "\n    ")
 
 
 def visible_json(line: str) -> str:
-    """A JSON document with the same characters written as JSON escapes; it means what it meant."""
+    """A JSON document with every unprintable character written as a JSON escape; its meaning is unchanged."""
     return line if line.isprintable() else _SUSPECT.sub(_escape_json, line)
 
 

@@ -1,8 +1,8 @@
-"""A small file beside a store or a journal that knows how far it got.
+"""A small file beside a store or a journal that records how far it got.
 
-A log that was cut, or a file that is gone, looks like one that never had more. The witness is written after each
-commit without waiting for the disk, and survives whatever kills the process; so it is never ahead of what is durable,
-and what is behind it has lost something that was acknowledged.
+A truncated or deleted store looks like one that never held more. The witness is written after each commit without
+waiting for the disk, and it survives any death of the process. So it is never ahead of the durable state, and a store
+that is behind its witness has lost something it had acknowledged.
 """
 
 import os
@@ -20,13 +20,13 @@ _MAGIC = b"parlmesh"
 _SLOT = struct.Struct("<8sQQ16s")
 _SUM = struct.Struct("<I")
 _SIZE = _SLOT.size + _SUM.size
-# Two in turns, so that one is whole whatever happens to the other.
+# Written alternately, so that one is always intact.
 _SLOTS = 2
 _BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Seen(NamedTuple):
-    """What a store was known to have; `last_id` is the number of its last row, or of its last byte."""
+    """The last known extent of a store; `last_id` is the number of its last row or byte."""
 
     identity: int
     last_id: int
@@ -45,7 +45,7 @@ class Witness:
         self._failing = False
 
     def read(self) -> Seen | None:
-        """None when there is none, or none that can be read."""
+        """The newest intact record; None when there is no file or no intact record in it."""
         try:
             data = self.path.read_bytes()
         except FileNotFoundError:
@@ -59,7 +59,7 @@ class Witness:
         return Seen(identity, last_id, boot == self._boot)
 
     def begin(self, identity: int, last_id: int) -> None:
-        """Speaks for this store from now on, and for no other."""
+        """Starts to record for this store, replacing whatever the file recorded before."""
         self.close()
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         self._identity = identity
@@ -68,7 +68,7 @@ class Witness:
         os.fsync(self._file)
 
     def tell(self, identity: int, last_id: int) -> None:
-        """As `note`, by one who keeps no file open in between."""
+        """Like `note`, for callers that do not keep the file open."""
         try:
             self.begin(identity, last_id)
         except OSError as error:
@@ -77,7 +77,7 @@ class Witness:
             self.close()
 
     def note(self, last_id: int) -> None:
-        """After a commit, which is not undone if this fails."""
+        """Records a commit. A failure is logged and does not undo the commit."""
         if self._file < 0:
             return
         try:
@@ -106,7 +106,7 @@ def _whole(slot: bytes) -> bool:
 
 
 def _boot() -> bytes:
-    """Differs after every start of the machine."""
+    """An id that changes at every boot of the machine."""
     try:
         return bytes.fromhex(_BOOT_FILE.read_text().strip().replace("-", ""))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Imports at the start of a process: they stay until its end, so nothing looks for garbage among them."""
+"""Imports at process start: they live until the end, so garbage collection can skip them."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def kept_imports() -> Iterator[None]:
-    """Around the imports of a binary: a tenth of its start is saved, and later looks for garbage pass them by."""
+    """Wraps the imports of a binary: saves a tenth of its start-up time, and later collections skip these objects."""
     gc.disable()
     try:
         yield

@@ -1,7 +1,7 @@
-"""How long, how many, how large: every limit on what others send, in one place. docs/errors.md lists them.
+"""Every limit on the length, number and size of incoming values, in one place. docs/errors.md lists them.
 
-A journal, an index or an answer that holds these is bounded before it is built; code that takes something from outside
-checks it here first. Limits that an operator may set stand in the configuration instead.
+Code that takes input from outside checks it here first, so every journal, index and answer built from it is bounded.
+Limits that an operator may set are in the configuration instead.
 """
 
 from typing import NamedTuple
@@ -10,12 +10,12 @@ from .errors import InvalidInput
 
 LONGEST_SECONDS = 100 * 365 * 86400
 LONGEST_RUN_SECONDS = 30 * 86400
-# So much of a text is repeated in a refusal.
+# Characters of a text that a refusal quotes.
 SHOWN = 40
 
 
 class Limit(NamedTuple):
-    """`least` to `most` of a unit; a plain number has none. What breaks it is refused, or cut where `cut` says so."""
+    """A range from `least` to `most`, in `unit` if that is set. Values outside are refused, or cut if `cut` is true."""
 
     field: str
     of: str
@@ -26,8 +26,8 @@ class Limit(NamedTuple):
     cut: bool = False
 
     def check(self, amount: float, owner: str = "") -> None:
-        """A number, or how many of something there are. `owner` names whose it is, for the sentence."""
-        # Written so that NaN is refused as well.
+        """Checks a number or a count. `owner` says in the error message what it belongs to."""
+        # Written this way so that NaN is refused too.
         if not self.least <= amount <= self.most:
             raise self._refusal(amount, self.field, owner)
 
@@ -45,7 +45,7 @@ class Limit(NamedTuple):
             )
 
     def shorten(self, text: str) -> str:
-        """For what is not worth a refusal."""
+        """Truncates the text, for fields that are not worth a refusal."""
         return text if len(text) <= self.most else f"{text[: int(self.most) - 1]}…"
 
     def _refusal(self, amount: float, subject: str, owner: str) -> InvalidInput:
@@ -76,7 +76,7 @@ LABEL_NAME = Limit("label name", "placement, actor", 0, 128, "bytes", "NAME_TOO_
 LABEL_VALUE = Limit("label value", "placement, actor", 0, 128, "bytes", "NAME_TOO_LONG")
 LABELS = Limit("labels", "placement, actor", 0, 64, "entries", "TOO_MANY_LABELS")
 KINDS = Limit("kinds", "actor", 1, 256, "entries", "TOO_MANY_KINDS")
-# A list of a thousand actors is then read in seconds.
+# Small enough that a list of a thousand actors takes only seconds to read.
 ABILITIES = Limit("kinds and labels", "actor", 1, 16_384, "bytes", "HELLO_TOO_LARGE")
 TASKS = Limit("tasks", "request", 0, 10_000, "entries", "TOO_MANY_TASKS")
 TASK_IDS = Limit("task_ids", "request", 0, 10_000, "entries", "TOO_MANY_NAMES")
@@ -102,7 +102,7 @@ ALL: tuple[Limit, ...] = tuple(value for value in list(globals().values()) if is
 
 
 def table() -> list[str]:
-    """As docs/errors.md has it."""
+    """The table of limits in docs/errors.md."""
     rows = ["| field | of | least | most | beyond it |", "|---|---|---|---|---|"]
     for limit in ALL:
         unit = f" {limit.unit}" if limit.unit else ""

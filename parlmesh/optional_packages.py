@@ -1,4 +1,4 @@
-"""Packages that only some programs need, and the sentence for users who lack them. Imports none of them."""
+"""Optional packages, and the message for users who lack one. Imports none of them."""
 
 import importlib.util
 import sys
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 EXIT_CONFIGURATION = 2
 SERVER = ("grpc_health", "grpc_reflection", "prometheus_client")
-"""What every service imports and the SDK does not."""
+"""Packages that every service imports and the SDK does not."""
 
-# By the name that is imported; where several extras bring it, the smallest.
+# By import name; where several extras include a package, the smallest extra.
 _EXTRAS: Mapping[str, str] = {
     "asyncpg": "postgres",
     "cryptography": "security",
@@ -43,7 +43,7 @@ _EXTRAS: Mapping[str, str] = {
 
 
 def require(program: str, extra: str, *modules: str) -> None:
-    """Ends the process with one sentence and exit code 2 unless all can be imported."""
+    """Exits with one sentence and exit code 2 unless all modules can be imported."""
     missing = [module for module in modules if importlib.util.find_spec(module) is None]
     if missing:
         sys.stderr.write(f"error: {program} needs {', '.join(missing)}: pip install 'parlmesh[{extra}]'\n")
@@ -51,7 +51,7 @@ def require(program: str, extra: str, *modules: str) -> None:
 
 
 def missing_extra(error: BaseException) -> str:
-    """What to install, where a package of an extra is what is missing; else empty."""
+    """What to install when the error is a missing package of an extra; else empty."""
     module = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     extra = _EXTRAS.get(module)
     return f"{module} is not installed: pip install 'parlmesh[{extra}]'" if extra else ""

@@ -1,4 +1,4 @@
-"""Environments, handlers, algorithms and networks from a user's file. Only what the operator named is ever imported."""
+"""Loads environments, handlers, algorithms and networks from user code. Imports only what the operator named."""
 
 import importlib
 import importlib.metadata
@@ -21,15 +21,15 @@ from parlmesh.training.trainer import Trainer
 from parlmesh.types import EnvironmentSpec
 
 GROUP = "parlmesh.plugins"
-"""Entry points under which installed packages offer plug-ins."""
+"""Entry-point group in which installed packages offer plug-ins."""
 
 Algorithm: TypeAlias = Callable[[PolicySpec, EnvironmentSpec, Mapping[str, Any], np.random.Generator], Trainer]
-"""From the policy's specification, the environment's, the settings of `training.custom` and a seeded generator."""
+"""Makes a trainer from the policy's and the environment's specification, `training.custom` and a seeded generator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a file adds, by the names under which it is asked for."""
+    """What a plug-in adds, by name."""
 
     environments: Mapping[str, Any] = field(default_factory=dict)
     """A gymnasium environment class, or the arguments of `gymnasium.register`, by id."""
@@ -42,7 +42,7 @@ class Plugin:
 
 
 def load_plugins(sources: Sequence[str]) -> Plugin:
-    """All that the sources bring, together; imported and registered once, however often it is asked for."""
+    """Everything the sources add, merged; each source is imported and registered once per process."""
     return _loaded(tuple(sources))
 
 
@@ -94,7 +94,7 @@ def _entry_point(source: str) -> Any:
     if source not in offered:
         known = ", ".join(sorted(offered)) or "none"
         raise ConfigError(
-            f"plugin {source!r} is not installed (entry points of {GROUP}: {known}) and no module:attribute either"
+            f"plugin {source!r} is not installed (entry points of {GROUP}: {known}) and is no module:attribute either"
         )
     return _imported(source, offered[source].load)
 
@@ -102,7 +102,7 @@ def _entry_point(source: str) -> Any:
 def _module(source: str, name: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
-        # Last, so that a file here never hides an installed package.
+        # Appended last, so that a file here never shadows an installed package.
         sys.path.append(here)
     try:
         found: ModuleType = _imported(source, lambda: importlib.import_module(name))
@@ -118,7 +118,7 @@ def _file(source: str, path: Path) -> ModuleType:
     if folder not in sys.path:
         sys.path.append(folder)
     try:
-        # By its name, so that a process of a slot finds it too.
+        # Imported by name, so that a slot's process finds it too.
         found: ModuleType = _imported(source, lambda: importlib.import_module(path.stem))
     except ModuleNotFoundError as error:
         raise ConfigError(f"plugin {source!r} needs the module {error.name!r}, which is not installed") from error

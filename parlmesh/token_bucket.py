@@ -1,18 +1,18 @@
-"""How often each of many may do something: a bucket for everybody, filled in time. Pure; the clock is passed in."""
+"""Rate limits: one token bucket per name, refilled over time. Pure; the clock is passed in."""
 
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 BURST_SECONDS = 10.0
-"""So many seconds' worth may come at once."""
+"""A bucket holds this many seconds' worth of tokens."""
 MOST_NAMES = 10_000
 
 Name = TypeVar("Name", bound=Hashable)
 
 
 class Rates(Generic[Name]):
-    """Whoever was looked at the longest ago is forgotten first, with a full bucket."""
+    """A bucket per name. The name that took least recently is forgotten first; its next bucket starts full."""
 
     def __init__(self, per_second: float) -> None:
         self._rate = per_second
@@ -20,11 +20,11 @@ class Rates(Generic[Name]):
         self._buckets: OrderedDict[Name, tuple[float, float]] = OrderedDict()
 
     def wait(self, name: Name, now: float, amount: float = 1.0) -> float:
-        """Seconds until so much may be taken; 0 = now. What is more than a full bucket may be taken from a full one."""
+        """Seconds until `amount` may be taken; 0 = now. An amount larger than the bucket only needs a full bucket."""
         return max(0.0, (min(amount, self._most) - self._level(name, now)) / self._rate)
 
     def take(self, name: Name, now: float, amount: float = 1.0) -> None:
-        """Takes it, as far as it is there."""
+        """Takes `amount`, or as much as the bucket holds."""
         level = self._level(name, now)
         self._buckets.pop(name, None)
         self._buckets[name] = (max(0.0, level - amount), now)

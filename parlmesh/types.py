@@ -1,4 +1,4 @@
-"""What travels between the parts: plain frozen dataclasses over numpy. Knows nothing of gRPC or torch."""
+"""The types that travel between the parts: frozen dataclasses over numpy arrays, without gRPC or torch."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ Array: TypeAlias = npt.NDArray[Any]
 OBSERVATION, ACTION, LOG_PROB, REWARD = "observation", "action", "log_prob", "reward"
 TERMINATED, TRUNCATED, VALID = "terminated", "truncated", "valid"
 ACTION_MASK, STATE = "action_mask", "state"
-# What search would rather do: some actions and the chance of each.
+# The improved policy that search found: some actions and the probability of each.
 TARGET_ACTION, TARGET_CHANCE = "target_action", "target_chance"
 EARNED = "earned"
-# Columns without a time axis: what was before the first step, by environment.
+# Columns without a time axis: one value per environment, from before the first step.
 BEFORE = (STATE, EARNED)
-# Of thousands of moves, those that search leaves a chance to are few.
+# Search gives a probability to only a few of thousands of moves.
 _MOST_TARGETS = 64
 
 
@@ -30,7 +30,7 @@ class Episode:
 
 
 class EpisodeColumns(Sequence[Episode]):
-    """Episodes as they travel: an array of returns and one of lengths, made into objects only when asked for."""
+    """Episodes as an array of returns and an array of lengths; `Episode` objects are made only on access."""
 
     __slots__ = ("returns", "steps")
 
@@ -40,7 +40,7 @@ class EpisodeColumns(Sequence[Episode]):
 
     @classmethod
     def of(cls, episodes: Sequence[Episode]) -> "EpisodeColumns":
-        """The columns of any episodes."""
+        """Converts episodes to columns."""
         if isinstance(episodes, cls):
             return episodes
         returns = np.array([each.total_reward for each in episodes], np.float32)
@@ -69,12 +69,12 @@ class EpisodeColumns(Sequence[Episode]):
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """T steps of E environments, by column: observation and action_mask [T+1, E, ...], state [E, ...] and earned [E]
-    before the first step, all others [T, E, ...]. Only masked environments have a mask, only recurrent policies a
-    state; earned, the discounted rewards of the running episodes, is there when a trainer normalises rewards, and
-    target_action with target_chance [T, E, K] when the policy searched.
+    before the first step, all others [T, E, ...]. Only masked environments have a mask, and only recurrent policies
+    have a state. `earned`, the discounted rewards of the running episodes, is present when a trainer normalises
+    rewards; target_action and target_chance [T, E, K] are present when the policy searched.
 
-    Row t+1 of the observations follows step t, also when the episode ended there; the step after an end only
-    resets the environment and has `valid` false.
+    Row t+1 of the observations follows step t, even when the episode ended there. The step after an end only resets the
+    environment, and its `valid` is false.
     """
 
     columns: Mapping[str, Array]
@@ -82,13 +82,13 @@ class Fragment:
 
     @property
     def valid_steps(self) -> int:
-        """Environment steps, resets left out."""
+        """Number of environment steps, not counting resets."""
         return int(np.count_nonzero(self.columns[VALID]))
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A fragment with its origin. (actor_id, incarnation, sequence) is counted once."""
+    """A fragment with its origin. Each (actor_id, incarnation, sequence) is counted once."""
 
     run_id: str
     actor_id: str
@@ -98,24 +98,24 @@ class Trajectory:
     fragment: Fragment
     task_id: str = ""
     collect_time: float = 0.0
-    """Unix time of the last step; 0 = not known."""
+    """Unix time of the last step; 0 = unknown."""
     collect_seconds: float = 0.0
     waited_seconds: float = 0.0
-    """How long the slot had waited before."""
+    """How long the slot waited before it started to collect."""
     run_uid: str = ""
-    """Uid of the run whose policy acted; empty = not known."""
+    """Uid of the run whose policy acted; empty = unknown."""
     node_id: str = ""
-    """Who sent it, where that is proven; empty where anybody may send anything."""
+    """Authenticated node that sent it; empty in a fleet without identities."""
 
     @property
     def sender(self) -> str:
-        """Whom to name for it."""
+        """Name of the sender in messages: the node if it is authenticated, else the actor."""
         return self.node_id or self.actor_id
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """What can be chosen: one of `sizes[0]`, one of each of several `sizes`, or a vector between `low` and `high`."""
+    """An action space: one of `sizes[0]` choices, one choice per entry of `sizes`, or a vector from `low` to `high`."""
 
     kind: Literal["discrete", "multi_discrete", "continuous"]
     sizes: tuple[int, ...] = ()
@@ -134,17 +134,16 @@ class ActionSpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers a network must give: a logit per choice, or a mean per dimension."""
+        """Number of network outputs: a logit per choice, or a mean per dimension."""
         return len(self.low) if self.kind == "continuous" else sum(self.sizes)
 
 
 @dataclass(frozen=True, slots=True)
 class EnvironmentSpec:
-    """Shapes of an environment, all that a learner needs to know of it.
+    """Shapes of an environment: everything a learner needs to know about it.
 
     `observation_states` > 0 means that an observation is one of that many states rather than an array. `masked` means
-    that every observation comes with the mask of the actions allowed in it, `opposed` that it is a game whose other
-    side somebody must take.
+    that every observation comes with a mask of allowed actions, and `opposed` that it is a game that needs an opponent.
     """
 
     observation_shape: tuple[int, ...]
@@ -160,15 +159,15 @@ class Search:
     """How far players look ahead before they move."""
 
     simulations: int
-    """Positions that are judged for a move."""
+    """Positions evaluated per move."""
     considered: int = 16
-    """Most moves that are tried at all where a player is to move."""
+    """Most moves tried at the root of a search."""
     value_scale: float = 0.1
-    """What a position's worth counts against the network's own inclination."""
+    """Weight of a position's value against the network's own prior."""
 
 
 def target_width(choices: int) -> int:
-    """Moves of which an improved policy says how likely each is."""
+    """Number of moves that an improved policy gives a probability for."""
     return min(choices, _MOST_TARGETS)
 
 
@@ -181,4 +180,4 @@ class PolicyBlob:
     digest: bytes
     data: bytes
     run_uid: str = ""
-    """Tells the run from another under the same id; empty = not known."""
+    """Distinguishes the run from other runs with the same id; empty = unknown."""

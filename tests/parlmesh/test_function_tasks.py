@@ -98,7 +98,7 @@ def test_a_program_is_imported_up_to_its_first_call_of_a_fleet(tmp_path: Path, m
 
 
 def test_a_source_without_functions_is_named() -> None:
-    with pytest.raises(ConfigError, match="'math', in which no function is decorated"):
+    with pytest.raises(ConfigError, match="'math', which has no function decorated"):
         load_tasks(["math"])
     with pytest.raises(ConfigError, match="no such file"):
         load_tasks(["nowhere.py"])
