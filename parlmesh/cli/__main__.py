@@ -1,4 +1,4 @@
-"""The `parlmesh` command: mounts the commands, turns errors into one sentence and an exit code."""
+"""The `parlmesh` command: mounts the subcommands and turns errors into one sentence and an exit code."""
 
 import os
 import sys
@@ -25,24 +25,24 @@ from parlmesh.harmless_text import visible_lines
 from parlmesh.optional_packages import EXIT_CONFIGURATION, missing_extra
 
 EXIT_BROKEN_PIPE = 141
-"""As a shell counts a program that SIGPIPE ended."""
+"""The exit code a shell reports for a program that SIGPIPE ended."""
 
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    help="Train and run policies over a fleet of mesh nodes.",
+    help="Train policies and run tasks on a fleet of mesh nodes.",
 )
 app.command(short_help="Start a fleet on this machine and train.")(up)
-app.command(short_help="Runs, queue and actors of a running fleet.")(status)
-app.command(short_help="A running fleet in a live table.")(top)
-app.command(short_help="The web page of a running fleet.")(dashboard)
-app.command(short_help="Logs of an actor, a run or a task.")(logs)
-app.command(short_help="Whole episodes of a model, and their returns.")(evaluate)
-app.command(short_help="What could keep a fleet from running here.")(doctor)
-app.command(short_help="Search for good settings over a fleet.")(tune)
-app.command(short_help="A game in the terminal, against a model.")(play)
-app.command(short_help="A shogi engine for any USI program.")(usi)
+app.command(short_help="Show the runs, queue and actors of a running fleet.")(status)
+app.command(short_help="Show a running fleet in a live table.")(top)
+app.command(short_help="Serve the web page of a running fleet.")(dashboard)
+app.command(short_help="Show the logs of an actor, a run or a task.")(logs)
+app.command(short_help="Run whole episodes with a model and print their returns.")(evaluate)
+app.command(short_help="Check what could keep a fleet from running here.")(doctor)
+app.command(short_help="Search for good settings on a fleet.")(tune)
+app.command(short_help="Play a game in the terminal against a model.")(play)
+app.command(short_help="Act as a shogi engine for any USI program.")(usi)
 app.add_typer(train.app, name="train")
 app.add_typer(models.app, name="models")
 app.add_typer(tasks.app, name="tasks")
@@ -76,24 +76,26 @@ def _version(wanted: bool) -> None:
 def root(
     context: typer.Context,
     ca: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CA", help="authority's certificate (PEM)")
+        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CA", help="certificate of the authority (PEM)")
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CERTIFICATE", help="own certificate (PEM)")
+        Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CERTIFICATE", help="your certificate (PEM)")
     ] = None,
     key: Annotated[Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_KEY", help="its key (PEM)")] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_TOKEN_FILE", help="file with the token")
     ] = None,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="print it")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
+    ] = False,
 ) -> None:
-    """What every command shares."""
+    """Options that all commands share."""
     given = {"ca": ca, "certificate": certificate, "key": key, "token_file": token_file}
     context.obj = {name: path for name, path in given.items() if path is not None}
 
 
 def main() -> None:
-    """Run the command of the command line."""
+    """Runs the command line."""
     choose_engine()
     try:
         app()
@@ -113,7 +115,7 @@ def main() -> None:
         sys.stderr.write(f"parlmesh: {absent}\n")
         sys.exit(EXIT_CONFIGURATION)
     except BrokenPipeError:
-        # Whoever read has gone; the interpreter must not stumble over the rest when it flushes.
+        # The reader is gone; the interpreter must not fail when it flushes the rest of stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_BROKEN_PIPE)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Connections of the command line to a fleet: where it is, who we are, and what to say when nobody answers."""
+"""Connects the command line to a fleet: addresses, credentials, and errors as sentences for people."""
 
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -30,13 +30,13 @@ SchedulerAddress = Annotated[
 LearnerAddress = Annotated[
     str, typer.Option("--learner", metavar="HOST:PORT", envvar="PARLMESH_LEARNER_ADDRESS", help="the learner")
 ]
-RunId = Annotated[str, typer.Option("--run", metavar="ID", help="the run; empty = the learner's only one")]
-AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object a line")]
+RunId = Annotated[str, typer.Option("--run", metavar="ID", help="the run; empty = the learner's only run")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON, one object per line")]
 
 SCHEDULER_DEFAULT = "127.0.0.1:50051"
 LEARNER_DEFAULT = "127.0.0.1:50052"
 
-# What gRPC says of a connection that came about and was not trusted; a certificate's name is looked at after the rest.
+# gRPC's messages for a peer that was reached but not trusted; a certificate's name is checked last.
 _UNTRUSTED = ("handshake failed", "verification check failed")
 
 
@@ -49,14 +49,14 @@ def security_of(context: typer.Context) -> "SecurityConfig":
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run one command's coroutine to its end."""
+    """Runs one command's coroutine to its end."""
     import asyncio
 
     return asyncio.run(main)
 
 
 async def all_pages(call: Any, request: Any, field: str) -> AsyncIterator[Any]:
-    """Everything that a paged method lists, each page within one call's deadline."""
+    """Everything a paged method lists; each page has its own deadline."""
     while True:
         answer = await call(request, timeout=CALL_SECONDS)
         for each in getattr(answer, field):
@@ -68,7 +68,7 @@ async def all_pages(call: Any, request: Any, field: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def scheduler_at(address: str, security: "SecurityConfig") -> "AsyncIterator[SchedulerServiceAsyncStub]":
-    """The scheduler's stub; errors of its calls come out as sentences."""
+    """The scheduler's stub; errors of its calls are raised as sentences."""
     from parlmesh.v1.scheduler_service_pb2_grpc import SchedulerServiceStub
 
     async with _channel("scheduler", address, security) as channel:
@@ -77,7 +77,7 @@ async def scheduler_at(address: str, security: "SecurityConfig") -> "AsyncIterat
 
 @asynccontextmanager
 async def learner_at(address: str, security: "SecurityConfig") -> "AsyncIterator[TrainingServiceAsyncStub]":
-    """The learner's stub of trainings; errors of its calls come out as sentences."""
+    """The learner's stub for runs; errors of its calls are raised as sentences."""
     from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 
     async with _channel("learner", address, security) as channel:
@@ -86,7 +86,7 @@ async def learner_at(address: str, security: "SecurityConfig") -> "AsyncIterator
 
 @asynccontextmanager
 async def models_at(address: str, security: "SecurityConfig") -> "AsyncIterator[ModelServiceAsyncStub]":
-    """The learner's stub of models; errors of its calls come out as sentences."""
+    """The learner's stub for models; errors of its calls are raised as sentences."""
     from parlmesh.v1.model_service_pb2_grpc import ModelServiceStub
 
     async with _channel("learner", address, security) as channel:
@@ -95,7 +95,7 @@ async def models_at(address: str, security: "SecurityConfig") -> "AsyncIterator[
 
 @asynccontextmanager
 async def federations_at(address: str, security: "SecurityConfig") -> "AsyncIterator[FederationServiceAsyncStub]":
-    """The learner's stub of federations; errors of its calls come out as sentences."""
+    """The learner's stub for federations; errors of its calls are raised as sentences."""
     from parlmesh.v1.federation_service_pb2_grpc import FederationServiceStub
 
     async with _channel("learner", address, security) as channel:
@@ -128,7 +128,7 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
     if error.code() == grpc.StatusCode.UNAVAILABLE and any(words in details for words in _UNTRUSTED):
         return _untrusted(details, service, address)
     if error.code() == grpc.StatusCode.UNAVAILABLE:
-        # A port that is open but speaks otherwise breaks the connection instead of refusing it.
+        # An open port with another protocol breaks the connection instead of refusing it.
         tls = "" if "refused" in details else "; if it speaks TLS, put --ca and --token-file before the command"
         return Unavailable(
             f"no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
@@ -150,7 +150,7 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
 
 
 def _untrusted(details: str, service: str, address: str) -> FleetError:
-    """What went wrong before the two sides could speak: a certificate, or one side without TLS."""
+    """Explains a failed handshake: a bad certificate, or one side without TLS."""
     if "WRONG_VERSION_NUMBER" in details:
         why = f"it speaks no TLS; leave --ca away, or check --{service}"
     elif "Hostname" in details or "eer name" in details:

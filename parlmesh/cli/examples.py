@@ -1,4 +1,4 @@
-"""An example of each command, shown at the end of its --help, unless the command says its own. A test parses them."""
+"""Examples for the end of each command's --help, unless the docstring has its own. A test parses them."""
 
 from collections.abc import Iterator, Mapping
 
@@ -78,7 +78,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 def commands_of(app: typer.Typer, before: str = "") -> Iterator[tuple[str, CommandInfo]]:
-    """Every command with the words one types for it."""
+    """Every command with the words to type for it."""
     for command in app.registered_commands:
         assert command.callback is not None
         yield before + (command.name or command.callback.__name__.replace("_", "-")), command
@@ -88,7 +88,7 @@ def commands_of(app: typer.Typer, before: str = "") -> Iterator[tuple[str, Comma
 
 
 def give_examples(app: typer.Typer) -> None:
-    """Puts them at the end of what --help says; the mark before them keeps their lines as they are."""
+    """Appends the examples to --help; the \\b in front keeps their line breaks."""
     for name, command in commands_of(app):
         if name in EXAMPLES:
             lines = "\n".join(f"  {line}" for line in EXAMPLES[name])

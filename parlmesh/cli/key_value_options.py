@@ -6,7 +6,7 @@ from parlmesh.errors import InvalidInput
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """What was given with an option that may be repeated."""
+    """Parses the values of a repeatable option."""
     found: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -1,4 +1,4 @@
-"""One session of `parlmesh up`: start the fleet, show it, see it to its end, stop it, tell what came of it."""
+"""One session of `parlmesh up`: starts the fleet, shows it until the run ends, stops it and prints the summary."""
 
 import asyncio
 import signal
@@ -20,11 +20,11 @@ from parlmesh.processes import Supervisor
 from parlmesh.rpc.task_group import first_of
 
 GRACE_SECONDS = 5.0
-"""Time an actor or the scheduler has to end by itself; what is left is killed."""
+"""Time for actors and the scheduler to end on their own; then they are killed."""
 
 
 async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
-    """Run the fleet to its end; the exit code."""
+    """Runs the fleet to its end; returns the exit code."""
     console = new_console(stderr=session.as_json)
     started = time.monotonic()
     view = FleetView(paths.root.name, serial=config.serial, expected_actors=config.actors, supervised=True)
@@ -53,13 +53,13 @@ async def train(config: UpConfig, paths: RunPaths, session: Session) -> int:
                 print_next(console, ending, paths, session.again)
     if session.as_json:
         print_ending(ending, paths)
-    # What a process could not work with is what this command was given.
+    # A process that refused its settings refused those given to this command.
     refusals = [child.refusal for child in supervisor.children.values() if child.refusal]
     return refusals[0] if refusals and not ending.reached else ending.exit_code
 
 
 async def _until_the_end(fleet: UpFleet, view: FleetView, config: UpConfig) -> Ending:
-    """Start and follow a fleet; when no actor can be kept alive, train on in one process."""
+    """Starts and follows a fleet; when no actor can be kept alive, continues in one process."""
     try:
         await fleet.start()
         end = await first_of(
@@ -67,7 +67,7 @@ async def _until_the_end(fleet: UpFleet, view: FleetView, config: UpConfig) -> E
         )
         if end is not None:
             return end
-        view.note("no actor can be kept alive; training goes on in one process")
+        view.note("no actor can be kept alive; training continues in one process")
         view.phase = "falling back"
         await fleet.stop()
         view.serial, view.actors, view.statistics = True, (), None
@@ -114,7 +114,7 @@ async def _interrupted(interrupts: "Interrupts", view: FleetView) -> Ending:
 
 
 class Interrupts:
-    """Ctrl-C, SIGTERM and a closed terminal: the first asks for the end, the second takes it at once."""
+    """Ctrl-C, SIGTERM and a closed terminal: the first one asks for a graceful end, the second ends at once."""
 
     def __init__(self, at_once: Callable[[], None]) -> None:
         self.first = asyncio.Event()

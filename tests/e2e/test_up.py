@@ -298,7 +298,7 @@ def test_when_no_actor_can_run_training_goes_on_in_one_process(tmp_path: Path) -
         text = up.ends(0)
     assert "actor-0 refused its configuration" in text
     assert "slots" in text
-    assert "no actor can be kept alive; training goes on in one process" in text
+    assert "no actor can be kept alive; training continues in one process" in text
     assert "finished: " in text
 
 

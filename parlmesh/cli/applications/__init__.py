@@ -1,1 +1,1 @@
-"""Commands of what stands on the platform: worlds, games, meshes, loops, studies."""
+"""Commands of the applications: worlds, games, meshes, loops, studies."""

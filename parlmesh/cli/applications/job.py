@@ -1,4 +1,4 @@
-"""`parlmesh job`: where the time of a job went, from the scheduler's trace."""
+"""`parlmesh job`: shows where the time of a job went, from the scheduler's trace."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
 
 app = typer.Typer(
-    no_args_is_help=True, help="Where the time of a job went: the tasks JOB/…, or one with what it needs."
+    no_args_is_help=True, help="Show where the time of a job went: the tasks JOB/…, or one task with its dependencies."
 )
 
 Seconds = Annotated[int, typer.Option(min=1, max=3600, help="how far back to look")]
@@ -22,13 +22,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 @app.command()
 def report(
     context: typer.Context,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="beginning of its task ids, or one task")],
-    perfetto: Annotated[Path | None, typer.Option(metavar="FILE", help="write the job for Perfetto")] = None,
+    job: Annotated[str, typer.Argument(metavar="JOB", help="prefix of its task ids, or one task")],
+    perfetto: Annotated[Path | None, typer.Option(metavar="FILE", help="write the job as a Perfetto trace")] = None,
     seconds: Seconds = 3600,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """The chain that set its time, what slots did, and what one more worker would have given."""
+    """Show a job's critical path, what its slots did, and what one more worker would have gained."""
     import json
     from dataclasses import asdict
 
@@ -54,7 +54,7 @@ def compare(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """What made the difference between two jobs."""
+    """Explain the difference between two jobs."""
     from dataclasses import asdict
 
     from parlmesh.cli.screen.output_tables import print_object, say
@@ -71,7 +71,7 @@ def compare(
 
 
 async def _trace(address: str, security: "SecurityConfig", seconds: int) -> "tuple[list[Attempt], int]":
-    """What the scheduler remembers, and how many slots there are."""
+    """The attempts the scheduler remembers, and the number of slots of READY actors."""
     from parlmesh.client import PARLController
     from parlmesh.client.config import ClientConfig
     from parlmesh.client.fleet_info import ActorState

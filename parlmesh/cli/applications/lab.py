@@ -1,4 +1,4 @@
-"""A lab with a fleet in it: an actor on every host, a loop that watches, and a fault to heal."""
+"""A lab with a fleet: an actor on every host, a loop that watches them, and a fault to heal."""
 
 import asyncio
 import os
@@ -25,19 +25,19 @@ from parlmesh.processes import ChildSpec, Supervisor, service_command, write_set
 
 FAULTS = (*LINK_FAULTS, "disk", "cpu")
 FULL, BUSY = WAYS[1], WAYS[2]
-"""Hosts whose disk or processor is used up."""
+"""Hosts whose disk or processor the fault uses up."""
 PLUGIN = "parlmesh.mapek.plugin:plugin"
 CYCLES = 2
 _PORT = 50051
 _START_SECONDS = 90.0
 _DISK = "size=8m"
 _PROBES = 4
-"""A probe is three pings; so many find a loss of 30 % almost surely."""
+"""A probe sends three pings; this many probes find a loss of 30 % almost surely."""
 
 
 @dataclass(slots=True)
 class Healing:
-    """What was seen before, during and after the fault."""
+    """Measurements from before, during and after the fault."""
 
     fault: str
     before: Any = None
@@ -46,12 +46,12 @@ class Healing:
     path_before: list[str] = field(default_factory=list)
     path_after: list[str] = field(default_factory=list)
     cycles: int = 0
-    """Of the loop, until what was wrong was healed; 0 = it was not."""
+    """Cycles of the loop until the fault was healed; 0 = it was not."""
     decisions: list[str] = field(default_factory=list)
 
 
 class FleetInLab:
-    """Open while its `opened` context is."""
+    """Usable inside its `opened` context."""
 
     def __init__(self, lab: Lab, controller: PARLController, folder: Path) -> None:
         self.lab, self.controller, self.folder = lab, controller, folder
@@ -61,7 +61,7 @@ class FleetInLab:
     @classmethod
     @asynccontextmanager
     async def opened(cls, say: Callable[[str], None]) -> "AsyncIterator[FleetInLab]":
-        """Hosts, a scheduler outside of them, and an actor in each; all of it is gone afterwards."""
+        """Starts hosts, an actor on each, and a scheduler outside of them; removes everything at the end."""
         folder = Path(mkdtemp(prefix="parlmesh-lab-"))
         try:
             async with AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ class FleetInLab:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def heal(self, fault: str, say: Callable[[str], None]) -> Healing:
-        """Puts the fault in, lets the loop run, and tells what came of it."""
+        """Injects the fault, lets the loop run, and reports the result."""
         found = Healing(fault)
         async with AsyncExitStack() as stack:
             loop = self._loop(fault)
@@ -116,7 +116,7 @@ class FleetInLab:
         return found
 
     def _loop(self, fault: str) -> MapekLoop:
-        """A new one: to the old one a symptom that comes back with every fault comes and goes, and is let settle."""
+        """A new loop per fault: an old loop would take a recurring symptom for flapping and wait until it settles."""
         config = MapekConfig.model_validate(self._settings(fault))
         return MapekLoop(
             self.controller, config, self._knowledge.enter_context(Knowledge(self.folder / f"{config.name}.sqlite"))
@@ -146,7 +146,7 @@ class FleetInLab:
         if fault == "disk":
             await asyncio.to_thread(fill, self._disk)
         elif fault == "cpu":
-            # Under a name of its own, as a program that ran away.
+            # A distinct name, like that of a runaway program.
             (self.folder / self._eater).symlink_to(shutil.which("yes") or "/usr/bin/yes")
             words = ("ip", "netns", "exec", self.lab.namespace(BUSY), "nice", "-n", "19")
             process = await asyncio.create_subprocess_exec(
@@ -167,9 +167,9 @@ class FleetInLab:
         return f"eater-{BUSY}"
 
     def _settings(self, fault: str) -> dict[str, Any]:
-        """A loop for this fault: the two ends look after their ways to each other, or a host after itself."""
+        """Settings of a loop for this fault: both ends watch their paths to each other, or a host watches itself."""
         self._loops += 1
-        # Hosts are given back soon: the next fault has a loop of its own.
+        # Short leases: the next fault uses a new loop, which needs the hosts soon.
         common = {"name": f"lab-{self._loops}", "dry_run": False, "node_seconds": 30.0, "lease_seconds": 1.0}
         if fault not in LINK_FAULTS:
             return {**common, "nodes": [FULL if fault == "disk" else BUSY], **self._own_fault(fault)}
@@ -186,7 +186,7 @@ class FleetInLab:
                     "parameters": {"destination": address[end], "via": address[way]},
                     "disruptive": False,
                     "timeout_seconds": 5.0,
-                    # The other end turns its own way round meanwhile.
+                    # The other end needs time to change its own route.
                     "verify": {"after_seconds": 3.0},
                     "expected": f"packets to {end} go over {way}",
                 }
@@ -258,7 +258,7 @@ async def _ready(controller: PARLController, hosts: set[str]) -> None:
 
 @asynccontextmanager
 async def _disks(folder: Path, hosts: tuple[str, ...]) -> AsyncIterator[None]:
-    """A small file system for every host."""
+    """Mounts a small file system for every host."""
     made: list[Path] = []
     try:
         for host in hosts:
@@ -279,7 +279,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 def _wait_for(name: str) -> None:
-    """Until a program that was started has its name."""
+    """Waits until the started program appears under its name."""
     until = time.monotonic() + 10.0
     while not _running(name) and time.monotonic() < until:
         time.sleep(0.05)

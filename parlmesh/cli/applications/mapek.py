@@ -1,4 +1,4 @@
-"""`parlmesh mapek`: a loop that watches the nodes of a fleet and heals them, and what it remembers."""
+"""`parlmesh mapek`: runs a loop that watches the nodes of a fleet and heals them, and shows what it remembers."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,27 +15,28 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Watch the nodes of a fleet, heal the sick ones, remember what worked.")
 
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="YAML file of the loop; none = defaults, dry run")
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML file with the loop's settings; none = defaults, a dry run"),
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. dry_run=false; repeatable")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, e.g. dry_run=false; repeatable")
 ]
 Scheduler = Annotated[
     str,
     typer.Option(
         "--scheduler",
         metavar="HOST:PORT",
-        help="a running fleet, whose actors have the plug-in mapek; else one of its own",
+        help="a running fleet whose actors have the mapek plug-in; empty = start a local one",
     ),
 ]
-Learner = Annotated[str, typer.Option("--learner", metavar="HOST:PORT", help="for the action pause_run")]
+Learner = Annotated[str, typer.Option("--learner", metavar="HOST:PORT", help="the learner, for the action pause_run")]
 Nodes = Annotated[
-    int, typer.Option("--nodes", metavar="N", min=1, max=1000, help="of a fleet of its own; all are this machine")
+    int, typer.Option("--nodes", metavar="N", min=1, max=1000, help="nodes of a local fleet; all are this machine")
 ]
 PolicyFile = Annotated[
-    Path | None, typer.Option("--policy", metavar="FILE", help="plan by a policy that `parlmesh mapek train` wrote")
+    Path | None, typer.Option("--policy", metavar="FILE", help="plan with a policy written by `parlmesh mapek train`")
 ]
-KnowledgeFile = Annotated[Path, typer.Option("--knowledge", metavar="FILE", help="of the loop")]
+KnowledgeFile = Annotated[Path, typer.Option("--knowledge", metavar="FILE", help="the loop's knowledge file")]
 PLUGIN = "parlmesh.mapek.plugin:plugin"
 
 
@@ -48,10 +49,10 @@ def run_(
     scheduler: Scheduler = "",
     learner: Learner = "",
     nodes: Nodes = 2,
-    cycles: Annotated[int, typer.Option(metavar="N", min=0, help="0 = until Ctrl-C")] = 0,
+    cycles: Annotated[int, typer.Option(metavar="N", min=0, help="cycles to run; 0 = until Ctrl-C")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Cycle after cycle until Ctrl-C. The fleet goes on when the loop ends, however it ends."""
+    """Run cycles until Ctrl-C. The fleet keeps running when the loop ends, for whatever reason."""
     run(
         _looped(
             _settings(config, assignments, policy), scheduler, learner, nodes, cycles, security_of(context), as_json
@@ -70,7 +71,7 @@ def once(
     nodes: Nodes = 2,
     as_json: AsJson = False,
 ) -> None:
-    """One cycle: what every node says, what is wrong, and what is done. Exit code 3 when a node is sick or unknown."""
+    """Run one cycle: read every node, find what is wrong, act. Exit code 3 when a node is sick or unknown."""
     from parlmesh.mapek.types import Health
 
     report = run(
@@ -83,12 +84,12 @@ def once(
 @app.command()
 def history(
     knowledge: KnowledgeFile = Path("mapek.sqlite"),
-    node: Annotated[str, typer.Option(metavar="ID", help="of this node alone")] = "",
-    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="decisions, the newest first")] = 20,
-    held: Annotated[bool, typer.Option("--held/--no-held", help="also where nothing was done")] = False,
+    node: Annotated[str, typer.Option(metavar="ID", help="only this node")] = "",
+    limit: Annotated[int, typer.Option(metavar="N", min=1, max=100_000, help="number of decisions, newest first")] = 20,
+    held: Annotated[bool, typer.Option("--held/--no-held", help="include decisions that did nothing")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What was decided, and what worked for which symptom."""
+    """Show past decisions, and which actions worked for which symptom."""
     import json
     from dataclasses import asdict
     from datetime import datetime
@@ -131,11 +132,11 @@ def history(
 
 @app.command()
 def explain(
-    decision: Annotated[str, typer.Argument(help="its id, or the beginning of it")],
+    decision: Annotated[str, typer.Argument(help="the decision's id, or a prefix of it")],
     knowledge: KnowledgeFile = Path("mapek.sqlite"),
     as_json: AsJson = False,
 ) -> None:
-    """Why a decision was made: what was seen, the rule, the candidates, the expected and the measured effect."""
+    """Explain a decision: the observation, the rule, the candidates, the expected and the measured effect."""
     import json
     from dataclasses import asdict
 
@@ -148,11 +149,11 @@ def explain(
 
 @app.command()
 def train(
-    policy: Annotated[Path, typer.Argument(metavar="FILE", help="that `--policy` takes")] = Path("planner.json"),
+    policy: Annotated[Path, typer.Argument(metavar="FILE", help="output file, for `--policy`")] = Path("planner.json"),
     knowledge: KnowledgeFile = Path("mapek.sqlite"),
     as_json: AsJson = False,
 ) -> None:
-    """Learn from what was tried how likely each action works in which situation, and write it to a file."""
+    """Learn from past actions how likely each one works in which situation, and write the policy to a file."""
     import json
 
     from parlmesh.cli.screen.output_tables import print_table
@@ -191,7 +192,7 @@ def _settings(file: Path | None, assignments: list[str] | None, policy: Path | N
         MapekConfig, file=file or DEFAULTS, overrides=overrides, environment=os.environ, prefix="PARLMESH_MAPEK"
     )
     if found.planner.policy is not None:
-        # What is no policy is said before anything is started.
+        # Reports an unreadable policy before anything is started.
         Policy.load(found.planner.policy)
     return found
 
@@ -236,7 +237,7 @@ async def _looped(
 
     async with PARLController(scheduler, learner=learner, security=security) as controller:
         if not scheduler:
-            # Each actor stands for a node of its own, as a simulation does.
+            # Each actor acts as a separate node, as in a simulation.
             await controller.initialize(nodes, actor={"plugins": [PLUGIN], "virtual_nodes": 1})
         with Knowledge(config.knowledge) as knowledge:
             first = knowledge.next_cycle()

@@ -1,4 +1,4 @@
-"""`parlmesh mesh`: routes through a mesh, what failures do to them, and a map."""
+"""`parlmesh mesh`: computes routes through a mesh and the effect of failures, and draws a map."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from parlmesh.mesh.optimizer import WhatIf
     from parlmesh.security import SecurityConfig
 
-app = typer.Typer(no_args_is_help=True, help="Routes through a mesh, what failures do to them, and a map.")
+app = typer.Typer(no_args_is_help=True, help="Compute routes through a mesh and the effect of failures, or draw a map.")
 PLUGIN = "parlmesh.mesh.plugin:plugin"
 
 Topology = Annotated[
     str,
     typer.Argument(
         metavar="FILE",
-        help="GML, GraphML, node-link JSON, NetJSON, a dump of batadv-vis or olsrd, a folder of dumps of babeld, "
+        help="GML, GraphML, node-link JSON, NetJSON, a dump of batadv-vis or olsrd, a folder of babeld dumps, "
         "or generated:NODES[:SEED]",
     ),
 ]
@@ -30,14 +30,14 @@ MetricName = Annotated[
     str, typer.Option("--metric", metavar="NAME", help="auto, hops, cost, etx, ett, latency, loss, tq")
 ]
 Place = Annotated[str, typer.Option("--where", metavar="PLACE", help="auto, here or fleet")]
-Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="of a fleet of its own")]
+Workers = Annotated[int, typer.Option("--workers", metavar="N", min=1, help="actors of a local fleet")]
 Scheduler = Annotated[
     str,
-    typer.Option("--scheduler", metavar="HOST:PORT", help="a running fleet, whose actors have the plug-in mesh"),
+    typer.Option("--scheduler", metavar="HOST:PORT", help="a running fleet whose actors have the mesh plug-in"),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="one JSON object; all else goes to stderr")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object; everything else goes to stderr")]
 _WORTH_A_FLEET = 2e8
-"""Scenarios times pairs of nodes; fewer are done before a fleet of one's own has started."""
+"""Scenarios times pairs of nodes; smaller problems are solved before a local fleet would have started."""
 
 
 @app.command()
@@ -46,17 +46,17 @@ def optimize(
     topology: Topology,
     metric: MetricName = "auto",
     table: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write the routing tables, a JSON object a line")
+        Path | None, typer.Option(metavar="FILE", help="write the routing tables, one JSON object per line")
     ] = None,
-    ip: Annotated[Path | None, typer.Option(metavar="FOLDER", help="write `ip route` lines, a file a node")] = None,
-    subnet: Annotated[str, typer.Option(metavar="NET", help="addresses for nodes whose names are none")] = "",
+    ip: Annotated[Path | None, typer.Option(metavar="FOLDER", help="write `ip route` lines, one file per node")] = None,
+    subnet: Annotated[str, typer.Option(metavar="NET", help="subnet for nodes whose names are not addresses")] = "",
     path: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help="show one path")] = None,
     where: Place = "auto",
     workers: Workers = 2,
     scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
-    """The best path from every node to every other, by the metric; ties always go to the same neighbour."""
+    """Find the best path between all nodes by the metric; ties always go to the same neighbour."""
     import json
 
     from parlmesh.cli.screen.mesh_view import progress_bar
@@ -112,7 +112,7 @@ def optimize(
     say(f"computed {'on a fleet' if found.made['where'] == 'fleet' else 'here'} in {found.made['seconds']:.2f} s: "
         f"{found.made['why']}")  # fmt: skip
     for wrong in found.made.get("wrong_answers", ()):
-        say(f"a false answer was thrown away: {wrong}", to_stderr=True)
+        say(f"discarded a wrong answer:  {wrong}", to_stderr=True)
 
 
 @app.command()
@@ -120,23 +120,24 @@ def whatif(
     context: typer.Context,
     topology: Topology,
     metric: MetricName = "auto",
-    depth: Annotated[int, typer.Option(min=1, max=2, help="fail at once: 1 is N−1, 2 is N−2")] = 1,
-    nodes: Annotated[bool, typer.Option("--nodes", help="nodes fail, not links")] = False,
+    depth: Annotated[int, typer.Option(min=1, max=2, help="how many fail at once: 1 is N−1, 2 is N−2")] = 1,
+    nodes: Annotated[bool, typer.Option("--nodes", help="let nodes fail instead of links")] = False,
     most: Annotated[
-        int, typer.Option(metavar="N", min=1, max=1_000_000, help="scenarios; more are drawn from")
+        int, typer.Option(metavar="N", min=1, max=1_000_000, help="most scenarios; a larger set is sampled")
     ] = 20_000,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="of the draw")] = 0,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="seed of the sample")] = 0,
     demands: Annotated[
         Path | None, typer.Option(metavar="FILE", help="traffic: CSV or JSON with source, target, volume in Mbit/s")
     ] = None,
     gravity: Annotated[
-        float | None, typer.Option(metavar="MBPS", min=0.0, help="traffic between all nodes, so much together")
+        float | None, typer.Option(metavar="MBPS", min=0.0, help="traffic between all nodes, in total")
     ] = None,
     capacity: Annotated[
-        float | None, typer.Option(metavar="MBPS", min=0.0, help="of links that have no capacity")
+        float | None, typer.Option(metavar="MBPS", min=0.0, help="capacity of links that state none")
     ] = None,
     paths: Annotated[
-        tuple[str, str] | None, typer.Option(metavar="FROM TO", help="disjoint paths of two nodes instead of failures")
+        tuple[str, str] | None,
+        typer.Option(metavar="FROM TO", help="find disjoint paths between two nodes instead of failures"),
     ] = None,
     count: Annotated[int, typer.Option("--count", metavar="K", min=1, max=16, help="disjoint paths")] = 3,
     where: Place = "auto",
@@ -144,7 +145,7 @@ def whatif(
     scheduler: Scheduler = "",
     as_json: AsJson = False,
 ) -> None:
-    """What follows when links or nodes fail: pairs cut off, longer paths, and the link that is too small then."""
+    """Show what happens when links or nodes fail: pairs cut off, longer paths, and the most overloaded link."""
     import math
 
     from parlmesh.cli.screen.mesh_view import print_what_if, progress_bar
@@ -184,17 +185,19 @@ def show(
     metric: MetricName = "auto",
     health: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON: healthy, degraded, failing or unknown, by node; unnamed is unknown"),
+        typer.Option(
+            metavar="FILE", help="JSON object by node: healthy, degraded, failing or unknown; missing = unknown"
+        ),
     ] = None,
     demands: Annotated[Path | None, typer.Option(metavar="FILE", help="traffic, for the colours of links")] = None,
     gravity: Annotated[float | None, typer.Option(metavar="MBPS", min=0.0, help="traffic between all nodes")] = None,
     capacity: Annotated[
-        float | None, typer.Option(metavar="MBPS", min=0.0, help="of links that have no capacity")
+        float | None, typer.Option(metavar="MBPS", min=0.0, help="capacity of links that state none")
     ] = None,
-    path: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help="a path that stands out")] = None,
+    path: Annotated[tuple[str, str] | None, typer.Option(metavar="FROM TO", help="highlight one path")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a map: nodes coloured by health, links by load, or by cost where no traffic is given."""
+    """Draw a map: nodes coloured by health, links by load, or by cost if no traffic is given."""
 
     from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.mesh.distances import all_distances
@@ -249,7 +252,7 @@ def _mesh(topology: str) -> "Mesh":
 
 
 def _health(file: Path) -> "dict[str, str]":
-    """What somebody says of nodes, by name."""
+    """Reads the health of nodes, by name."""
     import json
 
     from parlmesh.errors import InvalidInput
@@ -325,9 +328,9 @@ def try_(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hosts in network namespaces of this machine, an actor on each, a fault, and a loop that heals it. Needs root.
+    """Build hosts in network namespaces of this machine with an actor on each, inject a fault and let a loop heal it.
 
-    Exit code 1 when a fault was not healed within two cycles.
+    Needs root. Exit code 1 when a fault was not healed within two cycles.
     """
     import json
     from dataclasses import asdict

@@ -15,19 +15,19 @@ PRESET = "parl-orchestrator"
 @app.command()
 def compare(
     variant: Annotated[
-        list[str] | None, typer.Option("--variant", help="one to train; repeatable; see `variants`")
+        list[str] | None, typer.Option("--variant", help="variant to train; repeatable; see `variants`")
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, max=100, help="runs of each variant")] = 1,
     steps: Annotated[int, typer.Option(min=1, help="environment steps of each run")] = 400_000,
     actors: Annotated[int, typer.Option(min=0, max=256, help="actor processes; 0 = serial runs")] = 0,
-    runs_dir: Annotated[
-        Path, typer.Option(metavar="DIR", help="where runs are kept; ended ones are used again")
-    ] = Path("runs/orchestration"),
+    runs_dir: Annotated[Path, typer.Option(metavar="DIR", help="where runs are kept; finished ones are reused")] = Path(
+        "runs/orchestration"
+    ),
     family: Annotated[str, typer.Option(help="family of held-out jobs in the table")] = "wide_search",
     picture: Annotated[Path, typer.Option(metavar="FILE")] = Path("orchestration.png"),
     as_json: AsJson = False,
 ) -> None:
-    """Train each variant, print how they do on held-out jobs, and draw their curves."""
+    """Train each variant, print its results on held-out jobs, and draw the curves."""
     from parlmesh.cli.screen.output_tables import print_object, print_table, say
     from parlmesh.orchestration.jobs.families import check_families
     from parlmesh.orchestration.jobs.reference_orchestrators import single_agent
@@ -58,7 +58,7 @@ def compare(
 
 @app.command()
 def variants(as_json: AsJson = False) -> None:
-    """What `compare` can train."""
+    """List the variants that `compare` can train."""
     from parlmesh.cli.screen.output_tables import print_object, print_table
     from parlmesh.orchestration.training.variants import VARIANTS
 

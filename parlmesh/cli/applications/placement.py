@@ -1,4 +1,4 @@
-"""`parlmesh placement`: what a policy would do on a cluster, how good it is, and a world like one's own."""
+"""`parlmesh placement`: evaluates policies, recommends changes to a live cluster, and fits a world to metrics."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,13 +20,13 @@ app = typer.Typer(no_args_is_help=True, help="Service placement: recommend, fit,
 
 World = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="settings of `parlmesh up`, or a preset; its environment"),
+    typer.Option("--config", metavar="FILE", help="settings of `parlmesh up`, or a preset, whose environment to use"),
 ]
 Model = Annotated[
-    Path | None, typer.Option("--model", metavar="FILE", help="policy.safetensors of a run, or of `models export`")
+    Path | None, typer.Option("--model", metavar="FILE", help="policy.safetensors of a run or from `models export`")
 ]
 Plugins = Annotated[
-    list[str] | None, typer.Option("--plugin", metavar="SOURCE", help="of the model's network; repeatable")
+    list[str] | None, typer.Option("--plugin", metavar="SOURCE", help="plug-in of the model's network; repeatable")
 ]
 _POOR_FIT = 0.3
 _BASELINE_TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -36,14 +36,16 @@ _BASELINE_TARGETS = (0.3, 0.4, 0.5, 0.6, 0.7)
 def evaluate(
     config: World = None,
     model: Model = None,
-    episodes: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="whole episodes of each")] = 64,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="of the conditions, the same for all")] = 1_000_000,
+    episodes: Annotated[int, typer.Option(metavar="N", min=1, max=10_000, help="whole episodes per policy")] = 64,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="seed of the conditions, the same for all policies")
+    ] = 1_000_000,
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
     """Play whole episodes with a model and with every baseline under the same conditions, and print a table.
 
-    Baselines with an autoscaler are shown with the target utilisation that suits them best.
+    Baselines with an autoscaler are shown with their best target utilisation.
     """
     import json
 
@@ -66,7 +68,7 @@ def evaluate(
     if as_json:
         typer.echo(json.dumps({name: one.to_dict() for name, one in found.items()}))
         return
-    # What eighty characters hold; JSON has the terms of the reward too.
+    # As much as fits into eighty characters; JSON has the terms of the reward too.
     columns = {
         "reward": "reward",
         "deviation": "±",
@@ -87,7 +89,7 @@ def evaluate(
 @app.command()
 def recommend(
     live: Annotated[
-        Path, typer.Option("--live", metavar="FILE", help="YAML file: where the cluster is, how to ask it")
+        Path, typer.Option("--live", metavar="FILE", help="YAML file: where the cluster is and how to query it")
     ],
     config: World = None,
     model: Model = None,
@@ -97,7 +99,7 @@ def recommend(
     plugins: Plugins = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a policy would do on a live cluster now, and the latency that the world predicts. Touches nothing."""
+    """Print what a policy would do on a live cluster now, and the predicted latency. Changes nothing."""
     import json
 
     cluster = _live(live, config)
@@ -138,7 +140,7 @@ def fit(
         Path | None,
         typer.Option("--csv", metavar="FILE", help="columns deployment, replicas, requests_per_second, latency_ms"),
     ] = None,
-    prometheus: Annotated[str, typer.Option(metavar="URL", help="instead of a file")] = "",
+    prometheus: Annotated[str, typer.Option(metavar="URL", help="query Prometheus instead of a file")] = "",
     replicas_query: Annotated[str, typer.Option(metavar="PROMQL", help="ready pods by deployment")] = "",
     load_query: Annotated[str, typer.Option(metavar="PROMQL", help="requests a second by deployment")] = "",
     latency_query: Annotated[str, typer.Option(metavar="PROMQL", help="mean latency in ms by deployment")] = "",
@@ -146,7 +148,7 @@ def fit(
     step: Annotated[float, typer.Option(metavar="SECONDS", min=1, max=86_400, help="between two points")] = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate a world's service rates, request rates and network latency from recorded metrics, with the error.
+    """Estimate a world's service rates, request rates and network latency from recorded metrics, and print the error.
 
     --config names the world whose nodes and deployments are kept; deployments are matched by name.
     """
@@ -215,7 +217,7 @@ def fit(
 
 
 def _world(config: Path | None) -> "tuple[int, dict[str, Any]]":
-    """Version and arguments of the placement world that a configuration trains on."""
+    """Version and arguments of the placement world in a configuration."""
     import yaml
 
     from parlmesh.config import load
@@ -236,7 +238,7 @@ def _world(config: Path | None) -> "tuple[int, dict[str, Any]]":
 
 
 def _policy(model: Path, plugins: list[str] | None, observation_space: "Space[Any]", action_space: Any) -> "Policy":
-    """A saved policy that was trained with these spaces."""
+    """Loads a saved policy and checks that it was trained with these spaces."""
     from parlmesh.environments.spaces import acted, observed
     from parlmesh.errors import InvalidInput
     from parlmesh.plugins import load_plugins
@@ -339,7 +341,7 @@ def _asked(url: str, queries: tuple[str, str, str], hours: float, step: float) -
 def _write_world(
     output: Path, version: int, world: dict[str, Any], cluster: dict[str, Any], fits: "dict[str, Fit]"
 ) -> None:
-    """The world with what was fitted. Distances keep their proportions: the network was measured for all together."""
+    """Writes the world with the fitted rates. Distances keep their proportions: only their mean was fitted."""
     import yaml
 
     from parlmesh.durable_files import PRIVATE, replace_file

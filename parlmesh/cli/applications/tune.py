@@ -1,4 +1,4 @@
-"""`parlmesh tune`: a search for good settings over a fleet."""
+"""`parlmesh tune`: searches for good settings on a fleet."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,30 +18,30 @@ SETTINGS = "tune.yaml"
 
 def tune(
     context: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="of the study; one that has trials goes on with them")],
+    folder: Annotated[Path, typer.Argument(help="the study's folder; an existing study is continued")],
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="YAML file of the study; needed the first time")
+        Path | None, typer.Option("--config", metavar="FILE", help="YAML file of the study; required the first time")
     ] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. steps=50000; repeatable")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting, e.g. steps=50000; repeatable")
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="of the whole study, earlier ones included")
+        int | None, typer.Option(metavar="N", min=1, help="trials of the whole study, earlier ones included")
     ] = None,
     workers: Annotated[int, typer.Option(metavar="N", min=1, max=1000, help="trials at once")] = 2,
     scheduler: Annotated[
         str,
         typer.Option(
-            metavar="HOST:PORT", help="a running fleet, whose actors have the plug-in tuning; else one of its own"
+            metavar="HOST:PORT", help="a running fleet whose actors have the tuning plug-in; empty = start one"
         ),
     ] = "",
     as_json: Annotated[
-        bool, typer.Option("--json", help="the end as one JSON object; all else goes to stderr")
+        bool, typer.Option("--json", help="print the result as one JSON object; the rest goes to stderr")
     ] = False,
 ) -> None:
-    """Search for good settings: every trial is trained in parts on the actors of a fleet.
+    """Search for good settings; the actors of a fleet train every trial in parts.
 
-    Ctrl-C stops it; the same command goes on. The best settings are written to best.yaml, for `parlmesh up --config`.
+    Ctrl-C stops it; the same command continues it. Writes the best settings to best.yaml, for `parlmesh up --config`.
     """
     import json
 
@@ -87,7 +87,7 @@ def _resumable(folder: Path) -> "TuneConfig | None":
 
 
 def _fixed(config: "TuneConfig") -> dict[str, Any]:
-    """All that trials of one study must share."""
+    """Settings that all trials of a study must share."""
     return config.model_dump(mode="json", exclude={"trials", "rung_seconds"})
 
 
@@ -108,7 +108,7 @@ async def _tuned(
     say = _sayer(quiet)
     with opened_study(folder, config) as study:
         if study.orphans:
-            say(f"{study.orphans} trials of an earlier call were cut off and are tried again")
+            say(f"{study.orphans} trials of an earlier call were interrupted and are tried again")
         outside = sorted(set(config.search) - set(defaults(config))) if config.try_defaults else []
         if outside:
             say(f"the first trial draws {', '.join(outside)}: as it is, it lies outside its range, so none compares")

@@ -1,4 +1,4 @@
-"""`parlmesh actors`: see and command the actors of a running fleet."""
+"""`parlmesh actors`: lists and controls the actors of a running fleet."""
 
 import time
 from functools import partial
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
     from parlmesh.v1.scheduler_service_pb2 import Actor, ActorCommand
 
-app = typer.Typer(no_args_is_help=True, help="Actors of a running fleet.")
+app = typer.Typer(no_args_is_help=True, help="List and control the actors of a running fleet.")
 
 ActorIds = Annotated[list[str] | None, typer.Argument(metavar="[ACTOR_ID…]", help="ids as `actors list` shows them")]
 Nodes = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help="all actors of a node; repeatable")]
@@ -33,11 +33,11 @@ Nodes = Annotated[list[str] | None, typer.Option("--node", metavar="NODE", help=
 @app.command("list")
 def list_actors(
     context: typer.Context,
-    limit: Annotated[int, typer.Option(min=1, help="at most so many")] = 1_000,
+    limit: Annotated[int, typer.Option(min=1, help="at most this many")] = 1_000,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """List the actors by their ids, the recently lost ones included."""
+    """List the actors by id, including recently lost ones."""
 
     async def ask() -> "Sequence[Actor]":
         from parlmesh.rpc import pages
@@ -66,7 +66,7 @@ def pause(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let actors finish what they have and take nothing more until resumed."""
+    """Let actors finish their tasks and take no more until resumed."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_PAUSE
 
     show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_PAUSE, scheduler, security_of(context))), as_json=as_json)
@@ -80,7 +80,7 @@ def resume(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let paused actors, and those of nodes in quarantine, take tasks again."""
+    """Let paused and quarantined actors take tasks again."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESUME
 
     show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESUME, scheduler, security_of(context))), as_json=as_json)
@@ -94,7 +94,7 @@ def reset(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let actors drop their environments, caches and running tasks and start afresh."""
+    """Make actors drop their environments, caches and running tasks and start afresh."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_RESET
 
     show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_RESET, scheduler, security_of(context))), as_json=as_json)
@@ -108,7 +108,7 @@ def drain(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Let actors finish what they have and leave; one that is supervised comes back afresh."""
+    """Let actors finish their tasks and leave; a supervised actor is then restarted."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_DRAIN
 
     show_actors(run(_command(actor_ids, nodes, ACTOR_COMMAND_DRAIN, scheduler, security_of(context))), as_json=as_json)
@@ -117,13 +117,13 @@ def drain(
 @app.command()
 def quarantine(
     context: typer.Context,
-    reason: Annotated[str, typer.Option(help="why, in a sentence; `actors list` shows it")],
+    reason: Annotated[str, typer.Option(help="why, in one sentence; `actors list` shows it")],
     actor_ids: ActorIds = None,
     nodes: Nodes = None,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Take everything from the nodes of actors and give them nothing for a while; `resume` ends it."""
+    """Take all tasks from the actors' nodes and give them none for some time; `resume` ends it."""
     from parlmesh.v1.scheduler_service_pb2 import ACTOR_COMMAND_QUARANTINE
 
     show_actors(
@@ -150,7 +150,7 @@ async def _command(
 
 
 def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
-    """The actors as a table or as JSON."""
+    """Prints the actors as a table or as JSON."""
     from parlmesh.v1.scheduler_service_pb2 import ActorState
 
     if as_json:
@@ -182,7 +182,7 @@ def show_actors(actors: "Sequence[Actor]", *, as_json: bool = False) -> None:
                 f"{actor.failed_tasks:,}",
                 age_of(actor.last_heartbeat_time, now),
                 ", ".join(sorted(actor.kinds)),
-                # Those that begin with "attested/" are no claims.
+                # Actors claim their labels, except those that begin with "attested/".
                 ", ".join(f"{name}={value}" for name, value in sorted(actor.labels.items())),
                 actor.quarantine_reason,
             ]

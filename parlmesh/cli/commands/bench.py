@@ -1,4 +1,4 @@
-"""`parlmesh bench`: how fast a fleet trains on this machine, and where its time goes."""
+"""`parlmesh bench`: measures how fast a fleet trains on this machine, and where its time goes."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,16 +32,16 @@ def train(
         typer.Option("--config", metavar="FILE", help="YAML file of `parlmesh up`, or the name of a preset"),
     ] = None,
     environment: Annotated[
-        str | None, typer.Option(metavar="ID", help="gymnasium id; the file's, or CartPole-v1")
+        str | None, typer.Option(metavar="ID", help="gymnasium id; default: that of the file, or CartPole-v1")
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0)] = 0,
     profile: Annotated[bool, typer.Option("--profile", help="show where the time goes on learner and actors")] = False,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="a key of `parlmesh up`; repeatable")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting of `parlmesh up`; repeatable")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train for a number of steps with a fleet of its own and print trained environment steps per second."""
+    """Train for a number of steps on a new local fleet and print the trained environment steps per second."""
     import json
     import tempfile
 
@@ -70,7 +70,7 @@ def train(
 
 
 def _trained(folder: Path, what: "Sequence[str]", fleet: "Sequence[str]", overrides: "Sequence[str]") -> dict[str, Any]:
-    """The summary of a run of `parlmesh up`."""
+    """Runs `parlmesh up` and returns its summary."""
     import subprocess
     import sys
 
@@ -89,7 +89,7 @@ def _trained(folder: Path, what: "Sequence[str]", fleet: "Sequence[str]", overri
 
 
 def _read(file: Path) -> Any:
-    """What a run of `parlmesh up` left."""
+    """Reads a JSON file that a run of `parlmesh up` wrote."""
     import json
 
     from parlmesh.errors import Unavailable
@@ -117,7 +117,7 @@ def _print_profile(folder: Path, services: "Sequence[str]") -> None:
 
 
 def profile_rows(service: str, spent: "Sequence[dict[str, Any]]") -> "list[list[str]]":
-    """The phases worth a line, those of one thread together, with their share of that thread's time."""
+    """The phases worth a line, grouped by thread, with their share of that thread's time."""
     return list(_profile_rows(service, spent))
 
 

@@ -1,4 +1,4 @@
-"""`parlmesh certs`: an authority, certificates and tokens for a fleet of your own."""
+"""`parlmesh certs`: makes an authority, certificates and tokens for a fleet."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,13 +9,13 @@ from parlmesh.cli.connection import AsJson
 from parlmesh.cli.key_value_options import pairs
 from parlmesh.cli.screen.output_tables import print_object
 
-app = typer.Typer(no_args_is_help=True, help="Certificates and tokens for a fleet.")
+app = typer.Typer(no_args_is_help=True, help="Make certificates and tokens for a fleet.")
 
 Name = Annotated[str, typer.Argument(help="letters, digits, '.', '_' and '-'")]
 Folder = Annotated[Path, typer.Option(metavar="DIR", help="where the files are kept")]
 Days = Annotated[int, typer.Option(help="days until it expires")]
-Namespace = Annotated[str, typer.Option(help="confine it to the tasks of one namespace")]
-Force = Annotated[bool, typer.Option("--force", help="replace what exists")]
+Namespace = Annotated[str, typer.Option(help="restrict it to the tasks of one namespace")]
+Force = Annotated[bool, typer.Option("--force", help="replace existing files")]
 
 DEFAULT_FOLDER = Path("certs")
 
@@ -28,7 +28,7 @@ def ca(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the authority that signs all certificates of a fleet. Keep ca.key off the nodes."""
+    """Make the authority that signs all certificates of a fleet. Do not copy ca.key to the nodes."""
     _need_extra()
     from parlmesh.security.pem_files import write_authority
 
@@ -40,13 +40,13 @@ def server(
     name: Name,
     dns: Annotated[list[str] | None, typer.Option(metavar="NAME", help="DNS name of the server; repeatable")] = None,
     ip: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="IP address; repeatable")] = None,
-    role: Annotated[str, typer.Option(help="also a node of this role, as the learner is: operator")] = "",
+    role: Annotated[str, typer.Option(help="also give it this client role; the learner needs operator")] = "",
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a server's certificate; without --dns and --ip, for this machine alone."""
+    """Make a server's certificate; without --dns and --ip it is for this machine only."""
     _need_extra()
     from parlmesh.security.identity import role_named
     from parlmesh.security.pem_files import server_hosts, write_certificate
@@ -61,13 +61,13 @@ def node(
     name: Name,
     role: Annotated[str, typer.Option(help="actor, operator or reader")] = "actor",
     namespace: Namespace = "",
-    label: Annotated[list[str] | None, typer.Option(help="what you say of the node, NAME=VALUE; repeatable")] = None,
+    label: Annotated[list[str] | None, typer.Option(help="attested label of the node, NAME=VALUE; repeatable")] = None,
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the certificate by which a node or a person proves who it is."""
+    """Make the certificate that identifies a node or a person."""
     _need_extra()
     from parlmesh.security.identity import role_named
     from parlmesh.security.pem_files import write_certificate
@@ -91,7 +91,7 @@ def token(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and add its digest to the servers' tokens.yaml."""
+    """Make a token and add its digest to the servers' tokens.yaml."""
     from parlmesh.security.identity import role_named
     from parlmesh.security.tokens import TOKENS_FILE, write_token
 
@@ -99,7 +99,7 @@ def token(
     if as_json:
         print_object(token_file=file, tokens_file=folder / TOKENS_FILE)
         return
-    typer.echo(f"{file}  (secret: give it to {name} alone)")
+    typer.echo(f"{file}  (secret: give it only to {name})")
     typer.echo(f"{folder / TOKENS_FILE}  (for security.tokens of the servers)")
     typer.echo(line)
 
@@ -121,10 +121,12 @@ def _print_files(certificate: Path, key: Path, *, as_json: bool) -> None:
 @app.command("list")
 def list_certificates(
     folder: Folder = DEFAULT_FOLDER,
-    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends sooner makes the exit code 1")] = 0.0,
+    within: Annotated[
+        float, typer.Option(metavar="DAYS", min=0, help="exit code 1 if one expires within this time")
+    ] = 0.0,
     as_json: AsJson = False,
 ) -> None:
-    """List certificates with the days they still hold; exit code 1 when one is over.
+    """List certificates with the days until they expire; exit code 1 when one has expired.
 
     parlmesh certs list --within 14
     """
@@ -149,13 +151,13 @@ def list_certificates(
 
 @app.command()
 def renew(
-    names: Annotated[list[str] | None, typer.Argument(help="which; none = all that end soon")] = None,
-    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="what ends soon")] = 30.0,
+    names: Annotated[list[str] | None, typer.Argument(help="which ones; none = all that expire soon")] = None,
+    within: Annotated[float, typer.Option(metavar="DAYS", min=0, help="how soon is soon")] = 30.0,
     folder: Folder = DEFAULT_FOLDER,
     days: Days = 365,
     as_json: AsJson = False,
 ) -> None:
-    """Make new keys and certificates that say the same as the old ones; services take them without a restart.
+    """Replace keys and certificates with new ones of the same content; services reload them without a restart.
 
     parlmesh certs renew --within 30
     """
@@ -170,7 +172,7 @@ def renew(
 
 @app.command()
 def revoke(name: Name, folder: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """Add a certificate to revoked.txt, which servers read as security.revoked; open streams of it end.
+    """Add a certificate to revoked.txt, which servers read as security.revoked; its open streams end.
 
     parlmesh certs revoke node-7
     """

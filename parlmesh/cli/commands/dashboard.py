@@ -1,4 +1,4 @@
-"""`parlmesh dashboard`: the web page of a running fleet."""
+"""`parlmesh dashboard`: serves the web page of a running fleet."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,22 +19,28 @@ def dashboard(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="where it listens; beyond this machine with --tokens")
+        str, typer.Option(metavar="ADDRESS", help="address to listen on; other than this machine needs --tokens")
     ] = ("127.0.0.1"),
-    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 = any free one")] = 8700,
-    prefix: Annotated[str, typer.Option(metavar="PATH", help="path that a proxy passes on, such as /fleet")] = "",
-    tokens: Annotated[Path | None, typer.Option(metavar="FILE", help="who may log in, as servers have it")] = None,
-    page_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="for https (PEM)")] = None,
-    page_key: Annotated[Path | None, typer.Option(metavar="FILE", help="its key (PEM)")] = None,
-    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="a proxy in front of it speaks TLS")] = False,
-    read_only: Annotated[bool, typer.Option("--read-only", help="nobody can change anything")] = False,
-    logs: Annotated[Path | None, typer.Option(metavar="DIR", help="runs whose logs are shown, e.g. ./runs")] = None,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="0 = any free port")] = 8700,
+    prefix: Annotated[str, typer.Option(metavar="PATH", help="path prefix that a proxy forwards, such as /fleet")] = "",
+    tokens: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="who may log in; same format as the servers' tokens file")
+    ] = None,
+    page_certificate: Annotated[Path | None, typer.Option(metavar="FILE", help="certificate for https (PEM)")] = None,
+    page_key: Annotated[Path | None, typer.Option(metavar="FILE", help="key of the certificate (PEM)")] = None,
+    behind_proxy: Annotated[bool, typer.Option("--behind-proxy", help="a proxy in front of it terminates TLS")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="allow no changes to the fleet")] = False,
+    logs: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="folder of runs whose logs to show, e.g. ./runs")
+    ] = None,
     mapek: Annotated[Path | None, typer.Option(metavar="FILE", help="knowledge of a MAPE-K loop to show")] = None,
-    history: Annotated[Path | None, typer.Option(metavar="FILE", help="keep the fleet's numbers here")] = None,
+    history: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="file that keeps the fleet's past numbers")
+    ] = None,
 ) -> None:
     """Serve the web page of a running fleet until Ctrl-C.
 
-    It is a process of its own that reads gRPC, so that looking never slows the scheduler.
+    It is a separate process that reads over gRPC, so that viewers never slow the scheduler down.
     """
     from parlmesh.dashboard.config import DashboardConfig
     from parlmesh.errors import ConfigError

@@ -1,4 +1,4 @@
-"""`parlmesh deploy`: files that put a fleet on machines, with your addresses, images and certificates filled in."""
+"""`parlmesh deploy`: writes deployment files with your addresses, images and certificates filled in."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,7 +8,7 @@ import typer
 from parlmesh.cli.connection import AsJson
 from parlmesh.cli.screen.output_tables import print_object
 
-app = typer.Typer(no_args_is_help=True, help="Files for containers, Kubernetes, systemd, Slurm and Prometheus.")
+app = typer.Typer(no_args_is_help=True, help="Write files for containers, Kubernetes, systemd, Slurm and Prometheus.")
 
 Kind = Annotated[
     str,
@@ -19,18 +19,18 @@ Kind = Annotated[
 @app.command()
 def render(
     kind: Kind,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where to write; each kind has a folder in it")],
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file with any of the settings")] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="where to write; each kind gets its own folder")],
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file with settings")] = None,
     assignments: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set one of them; repeatable")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="one setting; repeatable")
     ] = None,
     certificates: Annotated[
-        bool, typer.Option("--certificates", help="also make those that are not there yet, as `parlmesh certs` does")
+        bool, typer.Option("--certificates", help="also make missing certificates, as `parlmesh certs` does")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="replace what exists; never a certificate")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace existing files, but never a certificate")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the files of one kind, or of all.
+    """Write the files of one kind, or of all kinds.
 
     parlmesh deploy render compose --out fleet --set image=registry.example/parlmesh:0.1.0 --certificates
 
@@ -66,10 +66,10 @@ def settings(as_json: AsJson = False) -> None:
 
 @app.command("protoset")
 def write_protoset(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="the file")] = Path("parlmesh.binpb"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="output file")] = Path("parlmesh.binpb"),
     as_json: AsJson = False,
 ) -> None:
-    """Write the contract as a file for `grpcurl -protoset` and `buf curl --schema`, where reflection is not wanted."""
+    """Write the contract to a file for `grpcurl -protoset` and `buf curl --schema`, for use without reflection."""
     from parlmesh.deployment.protoset import protoset
 
     out.write_bytes(protoset())

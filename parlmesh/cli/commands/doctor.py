@@ -1,4 +1,4 @@
-"""`parlmesh doctor`: what could keep a fleet from running here, one line each with what to do. Changes nothing."""
+"""`parlmesh doctor`: lists what could keep a fleet from running here, one line each with advice. Changes nothing."""
 
 import json
 import os
@@ -47,7 +47,7 @@ class Finding:
     name: str
     said: str
     advice: str = ""
-    """What to do; empty when all is well."""
+    """What to do; empty when nothing is wrong."""
 
 
 def doctor(
@@ -60,13 +60,13 @@ def doctor(
             "--store",
             metavar="URL",
             envvar="PARLMESH_SCHEDULER__STORE__URL",
-            help="the scheduler's store.url, if it is in PostgreSQL",
+            help="the scheduler's store.url, if it uses PostgreSQL",
         ),
     ] = "",
     password_file: PasswordFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check Python, packages, machine, ports, addresses, TLS files, store; exit code 1 when something is wrong."""
+    """Check Python, packages, machine, ports, addresses, TLS files and store; exit code 1 when something is wrong."""
     security = security_of(context)
     findings = [check_python(), *check_packages(), check_stubs(), check_machine(), check_folder(Path.cwd())]
     findings += check_tls(security)
@@ -87,7 +87,7 @@ def doctor(
 
 
 def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
-    """Old interpreters lack TaskGroup and asyncio.timeout."""
+    """Checks the interpreter: older ones lack TaskGroup and asyncio.timeout."""
     said = ".".join(str(part) for part in version)
     if version < OLDEST_PYTHON:
         return Finding("python", said, "install Python 3.11 or newer and make the venv again")
@@ -95,7 +95,7 @@ def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
 
 
 def check_packages(version_of: Callable[[str], str] | None = None) -> Iterator[Finding]:
-    """Every extra with its packages' versions."""
+    """Checks the packages of every extra."""
     from importlib import metadata
 
     look = version_of or metadata.version
@@ -115,7 +115,7 @@ def check_packages(version_of: Callable[[str], str] | None = None) -> Iterator[F
 
 
 def check_stubs() -> Finding:
-    """Generated code refuses a gRPC or protobuf older than the generator."""
+    """Checks that the generated code loads: it refuses a gRPC or protobuf older than its generator."""
     try:
         from parlmesh.v1 import scheduler_service_pb2_grpc  # noqa: F401 - the import is the check
     except Exception as error:
@@ -125,7 +125,7 @@ def check_stubs() -> Finding:
 
 
 def check_machine() -> Finding:
-    """Cores and memory; one core trains too, only slower."""
+    """Checks cores and memory; one core is enough, only slower."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     if memory < 1:
@@ -134,14 +134,14 @@ def check_machine() -> Finding:
 
 
 def check_folder(folder: Path) -> Finding:
-    """Runs are written under the present folder."""
+    """Checks that runs can be written below the current folder."""
     if not os.access(folder, os.W_OK):
         return Finding("runs", f"{folder} cannot be written", "go to another folder or give --runs-dir to `up`")
     return Finding("runs", f"go to {folder / 'runs'}")
 
 
 def check_tls(security: "SecurityConfig") -> Iterator[Finding]:
-    """The files are there, are PEM, and the key belongs to the certificate."""
+    """Checks that the files exist and are PEM, and that the key belongs to the certificate."""
     import ssl
 
     if security.ca is security.certificate is security.token_file is None:
@@ -168,7 +168,7 @@ def _loaded(name: str, file: Path, load: Callable[[], object]) -> Finding:
 
 
 async def check_schedulers(addresses: str, security: "SecurityConfig") -> list[Finding]:
-    """Each of a list; where one serves, the others stand by."""
+    """Checks each address of a list; if one serves, idle ones are standbys."""
     found = [await check_service("scheduler", address, security) for address in split_addresses(addresses)]
     if not any(finding.said.startswith(SERVES) for finding in found):
         return found
@@ -179,7 +179,7 @@ async def check_schedulers(addresses: str, security: "SecurityConfig") -> list[F
 
 
 def check_store(url: str, password_file: Path | None) -> Finding:
-    """What the database does with a commit, and so what its failover can lose."""
+    """Checks how durable a commit is in the database, and so what its failover can lose."""
     from parlmesh.cli.commands.store import opened
     from parlmesh.postgres.commit_guarantees import ask
 
@@ -192,7 +192,7 @@ def check_store(url: str, password_file: Path | None) -> Finding:
 
 
 async def check_service(name: str, address: str, security: "SecurityConfig") -> Finding:
-    """A fleet serves there, or the port is free for one."""
+    """Checks that the service answers there, or that the port is free."""
     import grpc
     import grpc.aio
     from grpc_health.v1 import health_pb2
@@ -227,7 +227,7 @@ def _unreached(name: str, address: str, code: object) -> Finding:
 
 
 def check_metrics_ports() -> Finding:
-    """Prometheus ports of a fleet with two actors; taken ones are those of a running fleet or of something else."""
+    """Checks the Prometheus ports of a fleet with two actors."""
     taken = [str(port) for port in METRICS_PORTS if not port_is_free(port)]
     if taken:
         return Finding("metrics ports", f"{', '.join(taken)} in use, by a running fleet or something else")
@@ -235,7 +235,7 @@ def check_metrics_ports() -> Finding:
 
 
 def port_is_free(port: int) -> bool:
-    """Whether a server could listen there."""
+    """Whether a server could listen on the port."""
     import socket
 
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""`parlmesh evaluate`: whole episodes of a model, from its file or its run's folder; no fleet is needed."""
+"""`parlmesh evaluate`: runs whole episodes with a model from a file or a run's folder; needs no fleet."""
 
 import json
 from pathlib import Path
@@ -13,19 +13,22 @@ from parlmesh.cli.screen.output_tables import print_table, say
 def evaluate(
     model: Annotated[Path, typer.Argument(help="a run's folder, or a .safetensors file")],
     episodes: Annotated[int, typer.Option(min=1, max=10_000, help="whole episodes")] = 20,
-    version: Annotated[int, typer.Option(min=0, help="of a run's folder; 0 = the promoted one, else the best")] = 0,
-    environment: Annotated[str, typer.Option(metavar="ID", help="where the file does not say it")] = "",
-    seed: Annotated[int, typer.Option(min=0, help="of the environments")] = 0,
-    sampled: Annotated[bool, typer.Option("--sampled", help="draw actions as in training")] = False,
+    version: Annotated[
+        int, typer.Option(min=0, help="version in a run's folder; 0 = the promoted one, else the best")
+    ] = 0,
+    environment: Annotated[str, typer.Option(metavar="ID", help="environment, if the file does not name it")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="seed of the environments")] = 0,
+    sampled: Annotated[bool, typer.Option("--sampled", help="sample actions as in training")] = False,
     video: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="one more episode, as a .gif, or .mp4 with imageio-ffmpeg")
+        Path | None,
+        typer.Option(metavar="FILE", help="record one more episode as .gif, or as .mp4 with imageio-ffmpeg"),
     ] = None,
     dataset: Annotated[
-        str, typer.Option(metavar="NAME", help="as many more episodes, kept as a Minari data set, e.g. taxi/good-v0")
+        str, typer.Option(metavar="NAME", help="record as many more episodes as a Minari data set, e.g. taxi/good-v0")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Play whole episodes with a model and say what they return, with a 95 % interval.
+    """Run whole episodes with a model and print their mean return with a 95 % interval.
 
     Examples: parlmesh evaluate runs/cartpole-v1-20260102-120000 --episodes 100
     parlmesh evaluate best.safetensors --environment CartPole-v1 --video cartpole.gif

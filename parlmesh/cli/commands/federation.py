@@ -1,4 +1,4 @@
-"""`parlmesh federation`: start, follow and stop federated rounds, or simulate many nodes on this machine."""
+"""`parlmesh federation`: starts, follows and stops federated rounds, or simulates many nodes on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,9 @@ from parlmesh.cli.connection import (
 if TYPE_CHECKING:
     from parlmesh.v1.federation_service_pb2 import Federation, Round
 
-app = typer.Typer(no_args_is_help=True, help="Federated rounds: data stays on the nodes, updates are joined.")
+app = typer.Typer(
+    no_args_is_help=True, help="Run federated rounds: data stays on the nodes, only updates are aggregated."
+)
 
 FederationId = Annotated[str, typer.Option("--id", metavar="ID", help="the federation; empty = the one started last")]
 ConfigFile = Annotated[Path | None, typer.Option("--config", metavar="FILE", help="YAML file with the settings")]
@@ -38,7 +40,7 @@ def start(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Begin rounds on the connected nodes; returns at once."""
+    """Start rounds on the connected nodes and return at once."""
     values = _values(config, assignments)
 
     async def ask() -> "Federation":
@@ -47,7 +49,7 @@ def start(
 
         request = StartFederationRequest(federation_id=federation_id, configuration=struct_to_proto(values))
         async with federations_at(learner, security_of(context)) as stub:
-            # The first model may be large, or its task slow to import.
+            # The first model may be large, or its learning task slow to import.
             return (await stub.StartFederation(request, timeout=6 * CALL_SECONDS)).federation
 
     _say(run(ask()), as_json=as_json)
@@ -60,7 +62,7 @@ def status(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a federation stands."""
+    """Show the state of a federation."""
 
     async def ask() -> "Federation":
         from parlmesh.v1.federation_service_pb2 import GetFederationRequest
@@ -98,7 +100,7 @@ def rounds(
     context: typer.Context,
     federation_id: FederationId = "",
     number: Annotated[int, typer.Option("--number", "-n", metavar="N", min=1, max=1000, help="newest rounds")] = 20,
-    nodes: Annotated[bool, typer.Option("--nodes", help="what became of every node's update")] = False,
+    nodes: Annotated[bool, typer.Option("--nodes", help="show every node's update")] = False,
     chart: Chart = None,
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
@@ -132,7 +134,7 @@ def stop(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """End a federation after the round in hand."""
+    """End a federation after the current round."""
 
     async def ask() -> "Federation":
         from parlmesh.v1.federation_service_pb2 import StopFederationRequest
@@ -155,14 +157,14 @@ def simulate(
     assignments: Assignments = None,
     install: Annotated[
         list[str] | None,
-        typer.Option("--install", metavar="NAME=MODULE:ATTRIBUTE", help="a learning task of your own; repeatable"),
+        typer.Option("--install", metavar="NAME=MODULE:ATTRIBUTE", help="install your own learning task; repeatable"),
     ] = None,
     processes: Annotated[int, typer.Option(metavar="N", min=1, max=64, help="actor processes")] = 2,
-    folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="where everything is written")] = None,
+    folder: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="folder for all output")] = None,
     chart: Chart = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a federation of many virtual nodes over a few actor processes of this machine, on the path of real ones."""
+    """Run a federation of many virtual nodes in a few actor processes on this machine, with the code of real nodes."""
     from parlmesh.cli.commands.federation_simulate import Simulation, simulate_nodes
 
     values = _values(config, assignments)
@@ -177,7 +179,7 @@ def simulate(
 
 
 async def fetch_rounds(stub: Any, federation_id: str, number: int) -> "list[Round]":
-    """The newest rounds, page by page; pages are small since a round of many nodes is large."""
+    """The newest rounds, page by page; pages are small because a round of many nodes is large."""
     from parlmesh.v1.federation_service_pb2 import ListRoundsRequest
 
     found: list[Round] = []
@@ -194,7 +196,7 @@ async def fetch_rounds(stub: Any, federation_id: str, number: int) -> "list[Roun
 
 
 def _values(file: Path | None, assignments: list[str] | None) -> dict[str, Any]:
-    """The settings as a dictionary, checked here already so that a mistake needs no learner to be found."""
+    """The settings as a dictionary, checked here so that a mistake is found without a learner."""
     import yaml
 
     from parlmesh.config import load

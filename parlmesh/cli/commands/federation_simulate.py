@@ -1,4 +1,4 @@
-"""`parlmesh federation simulate`: a whole fleet on this machine whose actors stand for many nodes."""
+"""`parlmesh federation simulate`: a fleet on this machine whose actors simulate many nodes."""
 
 import asyncio
 import math
@@ -29,12 +29,12 @@ from parlmesh.wire import struct_to_proto
 _POLL_SECONDS = 0.2
 _SHOWN_ROUNDS = 20
 _MOST_ROUNDS = 1_000
-# Processes that are waited for before the first round.
+# Longest wait for the processes before the first round.
 _CONNECT_SECONDS = 300.0
 
 
 class Interrupted(Exception):
-    """Somebody pressed Ctrl-C."""
+    """The user pressed Ctrl-C."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Simulation:
 
 
 async def simulate_nodes(simulation: Simulation) -> int:
-    """Runs it and tells what came of it; the exit code is 0 when all rounds were done."""
+    """Runs the simulation and prints the result; returns exit code 0 when all rounds were done."""
     console = new_console(stderr=simulation.as_json)
     try:
         federation, rounds = await run_simulation(simulation, say=console.print)
@@ -70,7 +70,7 @@ async def simulate_nodes(simulation: Simulation) -> int:
 
 
 async def run_simulation(simulation: Simulation, say: Callable[[str], None]) -> "tuple[pb.Federation, list[pb.Round]]":
-    """A fleet from its start to its end; the federation as it ended, and its rounds, newest first."""
+    """Runs a fleet from start to end; returns the final federation and its rounds, newest first."""
     with ExitStack() as stack:
         folder = simulation.folder or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="parlmesh-")))
         async with Supervisor(note=say, grace_seconds=GRACE_SECONDS) as supervisor:
@@ -101,7 +101,7 @@ async def _rounds(
 
 
 async def _started(stub: Any, request: pb.StartFederationRequest) -> pb.Federation:
-    """The learner was only just started; it is asked until it answers."""
+    """Asks the learner, which has only just started, until it answers."""
     deadline = time.monotonic() + _CONNECT_SECONDS
     while True:
         try:
@@ -114,7 +114,7 @@ async def _started(stub: Any, request: pb.StartFederationRequest) -> pb.Federati
 
 
 def cost(nodes: int, rounds: "list[pb.Round]") -> str:
-    """What a round costs, and what each node adds to it."""
+    """The time per round, and per round and node."""
     done = [each for each in rounds if each.state == pb.ROUND_STATE_AGGREGATED]
     if len(done) < 2:
         return f"{nodes} nodes, {len(done)} rounds"
@@ -128,7 +128,7 @@ def cost(nodes: int, rounds: "list[pb.Round]") -> str:
 
 
 def _settings(simulation: Simulation) -> dict[str, Any]:
-    """All hosts are this command's own, so each of their nodes is believed to be one."""
+    """Virtual nodes may vote, because this command started all of their hosts."""
     virtual = {"virtual_nodes": _nodes_per_process(simulation), "virtual_voters": True}
     selection = {**virtual, **simulation.configuration.get("selection", {})}
     return {"wait_seconds": _CONNECT_SECONDS, **simulation.configuration, "selection": selection}

@@ -1,4 +1,4 @@
-"""`parlmesh logs`: what a process, a run or a task left in the logs, also when its process has died."""
+"""`parlmesh logs`: shows the log lines of a process, a run or a task, even after the process has died."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -26,15 +26,15 @@ def logs(
     context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ACTOR|RUN|TASK", help="a process such as actor-0, a run, or a task")],
     runs_dir: Annotated[Path, typer.Option(metavar="DIR", help="where runs are kept")] = Path("runs"),
-    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="the last so many")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="go on until Ctrl-C")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=1, max=100_000, help="number of last lines")] = 100,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="keep printing new lines until Ctrl-C")] = False,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
-    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object a line")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, one object per line")] = False,
 ) -> None:
     """Show the logs of an actor, a run or a task, as `parlmesh up` keeps them on this machine.
 
-    A process that died and came back has one log. Of a task, the lines of every process that name it are shown, or all
-    of its actor's when none does. Processes elsewhere log to their own journal or container.
+    A process that was restarted has one log. For a task, the command shows the lines of every process that name it, or
+    the whole log of its actor if none does. Processes elsewhere log to their own journal or container.
     """
     from parlmesh.telemetry.log_files import LogFolder
 
@@ -53,7 +53,7 @@ def logs(
 
 
 def _of_its_actor(folder: "LogFolder", task_id: str, address: str, security: "SecurityConfig") -> "list[LogFile]":
-    """The log of the actor that had the task; the sentence when nothing is known by that name."""
+    """The log of the actor that ran the task; raises NotFound when nothing is known under that name."""
     from parlmesh.v1.scheduler_service_pb2 import GetTaskRequest
 
     async def actor() -> str:

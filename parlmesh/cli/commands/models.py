@@ -1,4 +1,4 @@
-"""`parlmesh models`: the policies that a running learner keeps."""
+"""`parlmesh models`: lists, promotes, deletes and exports the models of a running learner."""
 
 import time
 from pathlib import Path
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.model_service_pb2 import Model
     from parlmesh.v1.model_service_pb2_grpc import ModelServiceAsyncStub
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, show, promote, delete, export.")
+app = typer.Typer(no_args_is_help=True, help="List, show, promote, delete and export models.")
 
 EXPORT_SECONDS = 300.0
 FORMATS = {".safetensors": "MODEL_FORMAT_SAFETENSORS", ".onnx": "MODEL_FORMAT_ONNX"}
@@ -38,7 +38,7 @@ AnyVersion = Annotated[int, typer.Option("--version", min=0, help="0 = the promo
 @app.command("list")
 def list_models(
     context: typer.Context,
-    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="only of this run")] = "",
+    run_id: Annotated[str, typer.Option("--run", metavar="ID", help="only this run")] = "",
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +61,7 @@ def show(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Show one model with all that is known of it."""
+    """Show one model with its metadata."""
 
     async def ask() -> "Model":
         from parlmesh.v1.model_service_pb2 import GetModelRequest
@@ -86,7 +86,7 @@ def promote(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Make a version the one that is given when none is named; an older one is a rollback."""
+    """Make a version the default; promoting an older one is a rollback."""
 
     async def ask() -> "Model":
         from parlmesh.v1.model_service_pb2 import PromoteModelRequest
@@ -110,7 +110,7 @@ def delete(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a model; the promoted one is refused."""
+    """Delete a model; fails for the promoted one."""
 
     async def ask() -> None:
         from parlmesh.v1.model_service_pb2 import DeleteModelRequest
@@ -128,17 +128,17 @@ def delete(
 @app.command()
 def export(
     context: typer.Context,
-    file: Annotated[Path, typer.Argument(help="where to write; .onnx or .safetensors, or a new folder for a hub")],
+    file: Annotated[Path, typer.Argument(help="output: .onnx, .safetensors, or a new folder for a model hub")],
     version: AnyVersion = 0,
     folder: Annotated[
-        Path | None, typer.Option("--from", metavar="RUN", help="a run's folder; no learner is asked")
+        Path | None, typer.Option("--from", metavar="RUN", help="read a run's folder instead of asking a learner")
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="the best evaluated one, whatever is promoted")] = False,
+    best: Annotated[bool, typer.Option("--best", help="the best evaluated model, even if another is promoted")] = False,
     run_id: RunId = "",
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Write a model to a file in a format that others read, or to a folder with a model card.
+    """Write a model to a file in a common format, or to a folder with a model card.
 
     Examples: parlmesh models export policy.onnx --run taxi
     parlmesh models export my-cartpole --from runs/cartpole-v1-20260102-120000 --best
@@ -179,7 +179,7 @@ def export(
 
 
 async def _preferred(stub: "ModelServiceAsyncStub", run_id: str) -> int:
-    """The version to take when none is named: the promoted one, else the best evaluated; 0 leaves it to the learner."""
+    """The default version: the promoted one, else the best evaluated; 0 leaves the choice to the learner."""
     from parlmesh.v1.model_service_pb2 import ListModelsRequest
 
     models: list[Model] = [

@@ -1,4 +1,4 @@
-"""`parlmesh ray`: a fleet inside a Ray cluster."""
+"""`parlmesh ray`: runs a fleet inside a Ray cluster."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,11 +10,13 @@ from parlmesh.cli.connection import AsJson, run
 if TYPE_CHECKING:
     from parlmesh.raycluster.fleet import RayFleetConfig
 
-app = typer.Typer(no_args_is_help=True, help="A fleet inside a Ray cluster.")
+app = typer.Typer(no_args_is_help=True, help="Run a fleet inside a Ray cluster.")
 
 Cluster = Annotated[
     str,
-    typer.Option("--address", metavar="HOST:PORT", envvar="RAY_ADDRESS", help="the Ray cluster; auto = this node's"),
+    typer.Option(
+        "--address", metavar="HOST:PORT", envvar="RAY_ADDRESS", help="the Ray cluster; auto = that of this node"
+    ),
 ]
 Name = Annotated[str, typer.Argument(help="the fleet's name", metavar="NAME")]
 
@@ -22,22 +24,22 @@ Name = Annotated[str, typer.Argument(help="the fleet's name", metavar="NAME")]
 @app.command()
 def up(
     address: Cluster = "auto",
-    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file with any of the settings")] = None,
+    config: Annotated[Path | None, typer.Option(metavar="FILE", help="YAML file with settings")] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. actors=8 or training.seed=1; repeatable"),
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, e.g. actors=8 or training.seed=1; repeatable"),
     ] = None,
     certificates: Annotated[
         Path, typer.Option(metavar="DIR", help="where the fleet's certificates and the operator's token are kept")
     ] = Path("certs-ray"),
-    wait: Annotated[bool, typer.Option("--wait", help="return when the run has ended, and end the fleet then")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait for the end of the run, then end the fleet")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Place a scheduler, a learner and actors in a Ray cluster.
+    """Start a scheduler, a learner and actors in a Ray cluster.
 
     parlmesh ray up --set actors=8 --set training.environment.id=Acrobot-v1 --wait
 
-    They stay when this command has ended, without --wait; `parlmesh ray down` ends them.
+    Without --wait they keep running after this command; `parlmesh ray down` ends them.
     """
     from parlmesh.cli.screen.output_tables import print_object, say
     from parlmesh.config import load
@@ -84,7 +86,7 @@ def down(name: Name = "parlmesh", address: Cluster = "auto", as_json: AsJson = F
 
 @app.command()
 def status(name: Name = "parlmesh", address: Cluster = "auto", as_json: AsJson = False) -> None:
-    """Where the processes of a fleet are, and how often each was started."""
+    """Show where the processes of a fleet are and how often each was started."""
     from parlmesh.cli.screen.output_tables import print_object, print_table
     from parlmesh.raycluster import fleet
 

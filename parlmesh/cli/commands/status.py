@@ -1,4 +1,4 @@
-"""`parlmesh status`: a running fleet, once. What does not answer is said, what answers is shown."""
+"""`parlmesh status`: shows a running fleet once, and says which service does not answer."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     Queue = tuple[GetStatisticsResponse, Sequence[Actor]]
 
 AWAY = (Unavailable, DeadlineExceeded)
-"""Errors of a service that does not answer; a fleet without a learner, or a learner alone, is worth a look too."""
+"""Errors of a service that does not answer; the command still shows the other one."""
 
 
 @dataclass
 class Learning:
-    """What a learner does: runs, or a federation."""
+    """The state of a learner: its runs, or its federation."""
 
     trainings: "Sequence[Training]" = ()
     federation: "Federation | None" = None
@@ -55,7 +55,7 @@ def status(
 ) -> None:
     """Show the runs or the federation, the queue and the actors of a running fleet.
 
-    Exit code 1 when nobody answers, or somebody whose address was given does not.
+    Exit code 1 when nothing answers, or when a service whose address was given does not.
     """
     learning, queue = run(look(scheduler, learner, security_of(context)))
     show(learning, queue, as_json=as_json)
@@ -66,13 +66,13 @@ def status(
 
 
 def _was_given(context: typer.Context, name: str) -> bool:
-    """By an option or a variable, and not the address where a fleet of this machine would be."""
+    """Whether the address was given by an option or a variable, rather than being the default."""
     source = context.get_parameter_source(name)
     return source is not None and source.name in ("COMMANDLINE", "ENVIRONMENT")
 
 
 async def look(scheduler: str, learner: str, security: "SecurityConfig") -> "tuple[Learning | None, Queue | None]":
-    """What answers, and a line on stderr for what does not; an error when nobody does."""
+    """Asks both services; prints a line to stderr for one that does not answer, and raises when neither does."""
     absent: list[Unavailable | DeadlineExceeded] = []
     learning: Learning | None = None
     queue: Queue | None = None
@@ -99,7 +99,7 @@ def show(learning: Learning | None, queue: "Queue | None", *, as_json: bool) -> 
 
 
 def _nobody(absent: "Sequence[Unavailable | DeadlineExceeded]", scheduler: str, learner: str) -> Exception:
-    """One sentence when nobody answers; a bad certificate and a scheduler that stands by keep their own words."""
+    """The error when neither answers; a bad certificate or a standby scheduler keeps its own message."""
     told = next((error for error in absent if error.reason in ("SECURITY", "NOT_LEADER")), None)
     return told or Unavailable(
         f"neither a scheduler at {scheduler} nor a learner at {learner} answers; start a fleet with"
@@ -156,7 +156,7 @@ async def _learning(address: str, security: "SecurityConfig") -> Learning:
 
 
 async def newest_federation(address: str, security: "SecurityConfig") -> "Federation | None":
-    """The one that a learner with mode=federation coordinates, or coordinated last; none before the first."""
+    """The federation that a learner with mode=federation coordinates or last coordinated; None before the first."""
     from parlmesh.v1.federation_service_pb2 import GetFederationRequest
 
     try:
@@ -177,7 +177,7 @@ async def _queue(address: str, security: "SecurityConfig") -> "Queue":
 
 
 def show_trainings(trainings: "Sequence[Training]") -> None:
-    """The runs as a table."""
+    """Prints the runs as a table."""
     print_table(
         ["run", "state", ">steps", ">budget?", ">steps/s?", ">return", "evaluation", ">version?", ">lag?"],
         [_training_row(training) for training in trainings],
@@ -187,7 +187,7 @@ def show_trainings(trainings: "Sequence[Training]") -> None:
 
 
 def _say_reasons(trainings: "Sequence[Training]") -> None:
-    """Below the table: why a run does not go on, and what fails in it."""
+    """Prints below the table why a run makes no progress, and what fails in it."""
     from parlmesh.cli.screen.fleet_view import failures_text
 
     for training in trainings:

@@ -1,4 +1,4 @@
-"""`parlmesh store`: the tables of a scheduler's PostgreSQL store, and what the database promises."""
+"""`parlmesh store`: migrates the tables of a scheduler's PostgreSQL store and checks the database's durability."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from parlmesh.harmless_text import visible
 if TYPE_CHECKING:
     from parlmesh.postgres.database import Database
 
-app = typer.Typer(no_args_is_help=True, help="The scheduler's store in PostgreSQL.")
+app = typer.Typer(no_args_is_help=True, help="Migrate and check the scheduler's PostgreSQL store.")
 
 PASSWORD_VARIABLE = "PARLMESH_SCHEDULER__STORE__PASSWORD"  # noqa: S105 - its name
 Url = Annotated[
@@ -34,14 +34,14 @@ PasswordFile = Annotated[
     typer.Option(
         metavar="FILE",
         envvar="PARLMESH_SCHEDULER__STORE__PASSWORD_FILE",
-        help=f"file with the password; else {PASSWORD_VARIABLE} has it",
+        help=f"file with the password; default: the variable {PASSWORD_VARIABLE}",
     ),
 ]
 
 
 @app.command()
 def migrate(url: Url, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
-    """Make or renew the tables. Run it before schedulers of a new release start; run again, it changes nothing."""
+    """Create or upgrade the tables. Run it before schedulers of a new release start; a second run changes nothing."""
     from parlmesh.postgres.schema import migrate as renew
 
     with opened(url, password_file) as database:
@@ -49,13 +49,13 @@ def migrate(url: Url, password_file: PasswordFile = None, as_json: AsJson = Fals
         if as_json:
             typer.echo(json.dumps({"before": before, "after": after}))
             return
-        what = f"tables of version {after}" if before == after else f"tables renewed from version {before} to {after}"
+        what = f"tables of version {after}" if before == after else f"tables upgraded from version {before} to {after}"
         typer.echo(f"{visible(str(database.target))}: {what}")
 
 
 @app.command()
 def check(url: Url, password_file: PasswordFile = None, as_json: AsJson = False) -> None:
-    """Say who leads and what a failover of the database can lose; exit code 1 when that is something."""
+    """Show which scheduler leads and what a database failover can lose; exit code 1 when it can lose something."""
     from parlmesh.postgres.commit_guarantees import ask
 
     with opened(url, password_file) as database:
@@ -71,7 +71,7 @@ def check(url: Url, password_file: PasswordFile = None, as_json: AsJson = False)
 
 @contextmanager
 def opened(url: str, password_file: Path | None) -> "Iterator[Database]":
-    """The database, whose errors come out as sentences."""
+    """Opens the database; its errors are raised as one sentence."""
     from parlmesh.postgres.connection_settings import Target, check_url
     from parlmesh.postgres.database import Database
 

@@ -1,4 +1,4 @@
-"""`parlmesh tasks`: submit, list, watch, explain and cancel tasks of a running fleet."""
+"""`parlmesh tasks`: submits, lists, watches, explains and cancels tasks of a running fleet."""
 
 import json
 import time
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.scheduler_service_pb2 import CancelTasksResponse, ExplainTaskResponse
     from parlmesh.v1.task_pb2 import Outcome, Task, TaskSpec
 
-app = typer.Typer(no_args_is_help=True, help="Tasks of a running fleet.")
+app = typer.Typer(no_args_is_help=True, help="Submit, list, watch, explain and cancel tasks of a running fleet.")
 
 STATES = ("waiting", "queued", "running", "succeeded", "failed", "cancelled", "quarantined")
 PRIORITIES = ("background", "low", "normal", "high", "critical")
@@ -40,27 +40,29 @@ Patience = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1
 @app.command()
 def submit(
     context: typer.Context,
-    kind: Annotated[str, typer.Argument(help="handler kind, e.g. echo, sleep, noop")],
+    kind: Annotated[str, typer.Argument(help="the task's kind, e.g. echo, sleep, noop")],
     parameter: Annotated[
         list[str] | None, typer.Option("--param", metavar="KEY=VALUE", help="one parameter, value as YAML; repeatable")
     ] = None,
     parameters: Annotated[str, typer.Option("--parameters", metavar="JSON", help="all parameters at once")] = "",
-    count: Annotated[int, typer.Option(min=1, max=LARGEST_BATCH, help="submit this many alike")] = 1,
+    count: Annotated[int, typer.Option(min=1, max=LARGEST_BATCH, help="submit this many identical tasks")] = 1,
     priority: Annotated[str, typer.Option(help=", ".join(PRIORITIES))] = "normal",
     after: Annotated[
-        list[str] | None, typer.Option("--after", metavar="TASK_ID", help="run when this one succeeded; repeatable")
+        list[str] | None,
+        typer.Option("--after", metavar="TASK_ID", help="run once this task has succeeded; repeatable"),
     ] = None,
     task_id: Annotated[str, typer.Option("--id", help="your own id, so that a retry is safe; with one task only")] = "",
     node: Annotated[str, typer.Option(help="only on this node")] = "",
     label: Annotated[
-        list[str] | None, typer.Option("--label", metavar="KEY=VALUE", help="only where the actor has it; repeatable")
+        list[str] | None,
+        typer.Option("--label", metavar="KEY=VALUE", help="only on actors with this label; repeatable"),
     ] = None,
     queue_timeout: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="longest wait for a slot; 0 = none")
+        float, typer.Option(min=0, metavar="SECONDS", help="longest wait for a slot; 0 = no limit")
     ] = 0,
     run_timeout: Annotated[float, typer.Option(min=0, metavar="SECONDS", help="longest run; 0 = the default")] = 0,
     attempts: Annotated[int, typer.Option(min=0, help="most attempts; 0 = the scheduler's default")] = 0,
-    wait: Annotated[bool, typer.Option("--wait", help="watch until all have ended")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="wait until all have ended")] = False,
     timeout: Patience = 3_600.0,
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     as_json: AsJson = False,
@@ -172,7 +174,7 @@ async def _watch(
     as_json: bool,
     accepted: bool = False,
 ) -> None:
-    """`accepted`: the scheduler has been heard of, so that one that does not answer is away and not wrongly named."""
+    """`accepted`: a scheduler has answered before, so one that does not answer now is down, not a wrong address."""
     import asyncio
 
     from parlmesh.v1.scheduler_service_pb2 import WatchTasksRequest
@@ -196,13 +198,11 @@ async def _watch(
                             for outcome in answer.outcomes:
                                 say(_outcome_line(outcome))
             except Unavailable:
-                # What was accepted goes on: the scheduler comes back, or another one takes its place.
+                # Accepted tasks survive: the scheduler comes back, or a standby takes over.
                 if not accepted:
                     raise
                 if not told:
-                    say(
-                        f"no scheduler answers at {address}; accepted tasks go on, and so does the wait", to_stderr=True
-                    )
+                    say(f"no scheduler answers at {address}; accepted tasks are kept, still waiting", to_stderr=True)
                 told = True
             if waiting:
                 if time.monotonic() > until:
@@ -243,7 +243,7 @@ def why(
 def cancel(
     context: typer.Context, task_ids: TaskIds, scheduler: SchedulerAddress = SCHEDULER_DEFAULT, as_json: AsJson = False
 ) -> None:
-    """Cancel unfinished tasks; prints the ids that were."""
+    """Cancel unfinished tasks and print the ids of the cancelled ones."""
 
     async def stop() -> "CancelTasksResponse":
         from parlmesh.v1.scheduler_service_pb2 import CancelTasksRequest
@@ -255,7 +255,7 @@ def cancel(
     if as_json:
         print_json([answer])
     else:
-        say("\n".join(answer.cancelled_task_ids) or "nothing to cancel: every one of them had ended")
+        say("\n".join(answer.cancelled_task_ids) or "nothing to cancel: all of them had ended")
 
 
 def _task_row(task: "Task", now: float) -> list[str]:

@@ -1,4 +1,4 @@
-"""`parlmesh top`: a running fleet in a live table, with or without a learner."""
+"""`parlmesh top`: shows a running fleet in a live table, with or without a learner."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,13 +33,14 @@ def top(
     scheduler: SchedulerAddress = SCHEDULER_DEFAULT,
     learner: LearnerAddress = LEARNER_DEFAULT,
     run_id: RunId = "",
-    tab: Annotated[str, typer.Option(help="shown first: run, fleet, tasks, runs or rounds")] = "run",
+    tab: Annotated[str, typer.Option(help="tab to show first: run, fleet, tasks, runs or rounds")] = "run",
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Follow a running fleet in a live table until the run ends or Ctrl-C; of several runs the newest that trains.
+    """Follow a running fleet in a live table until the run ends or Ctrl-C. Of several runs, it follows the newest
+    running one.
 
-    A fleet whose run has ended already is shown until Ctrl-C.
+    If the run has already ended, it shows the fleet until Ctrl-C.
 
     The keys 1 to 5 and Tab show the run, the actors, the newest tasks, all runs, and the rounds of a federation.
     """
@@ -54,7 +55,7 @@ def top(
 
 
 async def _report(scheduler: str, learner: str, security: "SecurityConfig", run_id: str) -> None:
-    """Every second what `status --json` says, until the run, or the last of all, has ended."""
+    """Prints the output of `status --json` every second until the run, or every run, has ended."""
     import asyncio
 
     from parlmesh.cli.commands.status import look, show
@@ -83,7 +84,7 @@ async def _follow(
     from parlmesh.rpc.task_group import first_of
 
     view = FleetView(run_id or "no run")
-    # Short calls first, so that a wrong address or run is said at once instead of waited for.
+    # Short calls first, so that a wrong address or run is reported at once.
     followed = await _chosen(view, learner, scheduler, security, run_id)
     tabs = Tabs("rounds" if tab == "run" and view.phase == _FEDERATION else tab)
     async with shown(view, console(), plain=plain, tabs=tabs):
@@ -91,7 +92,7 @@ async def _follow(
             polling = poll_scheduler(view, scheduler, security)
             filling = keep_current(tabs, scheduler, learner, security)
             if followed is None or (not run_id and not plain and followed.state in FINAL_STATES):
-                # The fleet is what there is to see: it stays until Ctrl-C.
+                # There is no run to wait for: show the fleet until Ctrl-C.
                 await first_of(polling, filling)
             else:
                 await first_of(follow_training(view, learner, security, followed.run_id), polling, filling)
@@ -100,7 +101,7 @@ async def _follow(
 async def _chosen(
     view: "FleetView", learner: str, scheduler: str, security: "SecurityConfig", run_id: str
 ) -> "Training | None":
-    """The run to follow; none where a learner has federations, or where a scheduler alone answers."""
+    """The run to follow; None if the learner has federations, or if only the scheduler answers."""
     from parlmesh.v1.scheduler_service_pb2 import GetStatisticsRequest
 
     try:
@@ -124,7 +125,7 @@ async def _chosen(
 
 
 async def _federates(view: "FleetView", learner: str, security: "SecurityConfig") -> bool:
-    """Whether this learner has federations instead of runs; then the view says where the newest one stands."""
+    """Whether this learner has federations instead of runs; if so, notes the state of the newest one in the view."""
     from parlmesh.cli.commands.status import newest_federation
     from parlmesh.cli.screen.federation_view import sentence
 

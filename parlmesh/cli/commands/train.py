@@ -1,4 +1,4 @@
-"""`parlmesh train`: the runs of a running learner, from their creation to their end."""
+"""`parlmesh train`: creates, controls and lists the runs of a running learner."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 1.0
 
-app = typer.Typer(no_args_is_help=True, help="Create, start, pause, resume, stop and list trainings.")
+app = typer.Typer(no_args_is_help=True, help="Create, start, pause, resume, stop and list runs.")
 
 
 @app.command("list")
 def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False) -> None:
-    """List the runs, newest first, ended ones included."""
+    """List all runs, newest first, including ended ones."""
 
     async def ask() -> "Sequence[Training]":
         from parlmesh.v1.training_service_pb2 import ListTrainingsRequest
@@ -51,20 +51,20 @@ def list_trainings(context: typer.Context, learner: LearnerAddress = LEARNER_DEF
 def create(
     context: typer.Context,
     environment: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id")] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="everything random follows from it")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="seed of everything random")] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="step budget")] = None,
-    goal: Annotated[float | None, typer.Option(metavar="RETURN", help="end when evaluations reach this")] = None,
+    goal: Annotated[float | None, typer.Option(metavar="RETURN", help="end when evaluations reach this return")] = None,
     no_goal: Annotated[bool, typer.Option("--no-goal", help="use the whole step budget")] = False,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="a key of the learner's training section; repeatable"),
+        typer.Option("--set", metavar="KEY=VALUE", help="one key of the learner's training section; repeatable"),
     ] = None,
     run_id: Annotated[str, typer.Option("--run", metavar="ID", help="its name; empty = chosen by the learner")] = "",
     start: Annotated[bool, typer.Option("--start", help="start it too")] = False,
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Describe a run; it waits to be started."""
+    """Create a run; it waits to be started."""
     given: dict[str, Any] = {"environment.id": environment, "seed": seed, "step_budget": steps, "goal_return": goal}
     configuration = _nested({name: value for name, value in given.items() if value is not None}, assignments or ())
     if no_goal:
@@ -89,7 +89,7 @@ def create(
 def start_training(
     context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
 ) -> None:
-    """Begin a created run."""
+    """Start a created run."""
 
     async def ask() -> "Training":
         from parlmesh.v1.training_service_pb2 import StartTrainingRequest
@@ -104,7 +104,7 @@ def start_training(
 def pause(
     context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
 ) -> None:
-    """Stop collecting and training until resumed; the policy stays served."""
+    """Stop collecting and training until resumed; the policy is still served."""
 
     async def ask() -> "Training":
         from parlmesh.v1.training_service_pb2 import PauseTrainingRequest
@@ -119,7 +119,7 @@ def pause(
 def resume(
     context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
 ) -> None:
-    """Go on with a paused run."""
+    """Continue a paused run."""
 
     async def ask() -> "Training":
         from parlmesh.v1.training_service_pb2 import ResumeTrainingRequest
@@ -134,7 +134,7 @@ def resume(
 def stop(
     context: typer.Context, run_id: RunId = "", learner: LearnerAddress = LEARNER_DEFAULT, as_json: AsJson = False
 ) -> None:
-    """End a run after the update in hand, with a checkpoint."""
+    """End a run after the current update and write a checkpoint."""
 
     async def ask() -> "Training":
         from parlmesh.v1.training_service_pb2 import StopTrainingRequest
@@ -153,15 +153,15 @@ def wait(
     learner: LearnerAddress = LEARNER_DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Return when a run has ended; exit code 1 unless it reached its goal or used its budget.
+    """Wait for the end of a run; exit code 1 unless it reached its goal or used its budget.
 
-    A learner that starts or restarts meanwhile is waited for, as a job of a batch system needs it.
+    Keeps waiting while the learner starts or restarts, so it suits batch jobs.
     """
     say_training(run(ended(learner, security_of(context), run_id, timeout)), as_json=as_json)
 
 
 def say_training(training: "Training", *, as_json: bool) -> None:
-    """What came of a run that has ended; exit code 1 unless it reached its goal or used its budget."""
+    """Prints the result of an ended run; exit code 1 unless it reached its goal or used its budget."""
     from parlmesh.v1.training_service_pb2 import TrainingState
 
     _say(training, as_json=as_json)
@@ -170,7 +170,7 @@ def say_training(training: "Training", *, as_json: bool) -> None:
 
 
 async def ended(learner: str, security: "SecurityConfig", run_id: str, seconds: float) -> "Training":
-    """The run once it has ended; DeadlineExceeded when that takes longer."""
+    """Waits for the end of a run; raises DeadlineExceeded when it takes longer."""
     import asyncio
 
     import grpc
@@ -204,13 +204,13 @@ def _say(training: "Training", *, stopping: bool = False, as_json: bool = False)
     if as_json:
         print_json([training])
         return
-    # A run ends after the update in hand, a moment after the answer.
+    # A run ends after the current update, a moment after the answer.
     state = "stopping" if stopping and training.state not in FINAL_STATES else state_name(training.state)
     say(f"{training.run_id} is {state} at {training.progress.steps:,} steps")
 
 
 def _nested(given: dict[str, Any], assignments: "Sequence[str]") -> dict[str, Any]:
-    """{"environment.id": "x"} and `ppo.epochs=2` as sections of keys."""
+    """Nests dotted keys, such as {"environment.id": "x"} and `ppo.epochs=2`, into sections."""
     import yaml
 
     from parlmesh.errors import InvalidInput

@@ -1,4 +1,4 @@
-"""`parlmesh up`: a fleet on this machine from start to summary."""
+"""`parlmesh up`: runs a fleet on this machine, from start to summary."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,49 +16,45 @@ def up(
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="one key, e.g. training.num_envs=64; repeatable"),
+        typer.Option("--set", metavar="KEY=VALUE", help="one setting, e.g. training.num_envs=64; repeatable"),
     ] = None,
-    environment: Annotated[
-        str | None, typer.Option(metavar="ID", help="gymnasium id, CartPole-v1 when left out")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="everything random follows from it")] = None,
+    environment: Annotated[str | None, typer.Option(metavar="ID", help="gymnasium id; default CartPole-v1")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="seed of everything random")] = None,
     steps: Annotated[int | None, typer.Option(metavar="N", min=1, help="step budget")] = None,
     goal: Annotated[
         float | None, typer.Option(metavar="RETURN", help="end when an evaluation reaches this return")
     ] = None,
     no_goal: Annotated[bool, typer.Option("--no-goal", help="use the whole step budget")] = False,
     run_id: Annotated[str | None, typer.Option(metavar="ID", help="name of the run and of its directory")] = None,
-    resume: Annotated[str, typer.Option(metavar="RUN", help="go on with this run, an id or a directory")] = "",
-    actors: Annotated[
-        int | None, typer.Option(metavar="N", min=1, max=256, help="actor processes, 2 when left out")
-    ] = None,
+    resume: Annotated[str, typer.Option(metavar="RUN", help="continue this run, an id or a directory")] = "",
+    actors: Annotated[int | None, typer.Option(metavar="N", min=1, max=256, help="actor processes; default 2")] = None,
     serial: Annotated[bool, typer.Option("--serial", help="one process, no actors")] = False,
     plugins: Annotated[
         list[str] | None,
         typer.Option("--plugin", metavar="SOURCE", help="module:attribute or file.py:attribute; repeatable"),
     ] = None,
-    runs_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="where runs are kept, ./runs")] = None,
+    runs_dir: Annotated[Path | None, typer.Option(metavar="DIR", help="where runs are kept; default ./runs")] = None,
     port_scheduler: Annotated[
-        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50051; 0 = any free one")
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="default 50051; 0 = any free port")
     ] = None,
     port_learner: Annotated[
-        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="50052; 0 = any free one")
+        int | None, typer.Option(metavar="PORT", min=0, max=65535, help="default 50052; 0 = any free port")
     ] = None,
     dashboard: Annotated[
-        bool | None, typer.Option("--dashboard/--no-dashboard", help="the web page; with it when left out")
+        bool | None, typer.Option("--dashboard/--no-dashboard", help="serve the web page; on by default")
     ] = None,
-    free_ports: Annotated[bool, typer.Option("--free-ports", help="any free port for everything")] = False,
-    keep: Annotated[bool, typer.Option("--keep", help="leave the fleet up after the end, until Ctrl-C")] = False,
+    free_ports: Annotated[bool, typer.Option("--free-ports", help="use any free port for everything")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="keep the fleet running after the end, until Ctrl-C")] = False,
     plain: Annotated[bool, typer.Option("--plain", "--no-live", help="lines instead of the live table")] = False,
     print_config: Annotated[bool, typer.Option("--print-config", help="print the effective settings and exit")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="the end as one JSON object; all else goes to stderr")
+        bool, typer.Option("--json", help="print the result as one JSON object; the rest goes to stderr")
     ] = False,
 ) -> None:
     """Start a scheduler, a learner and actors on this machine and train until the goal or the step budget.
 
-    What dies is started again. Everything that is written goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a
-    second one at once. Exit code 0 when the goal or the budget was reached.
+    Processes that die are restarted. All output goes to runs/<id>/. Ctrl-C ends the fleet gracefully, a second one at
+    once. Exit code 0 when the goal or the budget was reached.
     """
     from parlmesh.config import to_yaml
     from parlmesh.local.presets import settings_file
@@ -83,7 +79,7 @@ def up(
     file = settings_file(config) if config is not None else None
     settings, paths = _settled(file, overrides, resume, runs_dir)
     if plugins:
-        # A resumed run may be started from another folder.
+        # Absolute paths, because a run may be resumed from another folder.
         given = [str(Path(each).resolve()) if ".py:" in each else each for each in plugins]
         settings = settings.model_copy(update={"plugins": (*settings.plugins, *given)})
     if print_config:
@@ -100,7 +96,7 @@ def up(
 def _settled(
     file: Path | None, overrides: list[str], resume: str, runs_dir: Path | None
 ) -> "tuple[UpConfig, RunPaths]":
-    """The effective settings and the run's directory; touches nothing."""
+    """The effective settings and the run's directory; writes nothing."""
     import os
     from datetime import datetime
 
@@ -145,6 +141,6 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
     write_settings(paths.settings, up_settings(settings, paths.root.name))
     code = asyncio.run(train(settings, paths, session))
     if code == EXIT_CONFIGURATION and before is not None:
-        # A run that cannot go on with these settings can still go on with its own.
+        # A run that cannot continue with these settings can still continue with its old ones.
         paths.settings.write_bytes(before)
     return code

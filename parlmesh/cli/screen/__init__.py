@@ -1,1 +1,1 @@
-"""What people see: tables, live views, summaries and charts."""
+"""Output for people: tables, live views, summaries and charts."""

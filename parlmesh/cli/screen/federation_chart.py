@@ -1,4 +1,4 @@
-"""A federation as a picture: how good the model is and how many nodes took part, round by round."""
+"""Draws a federation: the model's quality and the number of participating nodes, round by round."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from parlmesh.v1 import federation_service_pb2 as pb
 
 def draw_rounds(rounds: Sequence[pb.Round], picture: Path, title: str) -> None:
     """Writes a PNG."""
-    # Slow to import and needed only here.
+    # matplotlib is slow to import and needed only here.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
@@ -29,7 +29,7 @@ def draw_rounds(rounds: Sequence[pb.Round], picture: Path, title: str) -> None:
     below.bar(numbers, refused, bottom=accepted, color="#e45756", label="refused or silent")
     below.set(xlabel="round", ylabel="nodes")
     below.xaxis.set_major_locator(MaxNLocator(integer=True))
-    # Beside the picture: inside it would lie on the bars.
+    # Outside the axes, where it does not cover the bars.
     figure.legend(*below.get_legend_handles_labels(), frameon=False, ncols=2, loc="outside lower center")
     above.set_title(title)
     for axes in (above, below):

@@ -1,4 +1,4 @@
-"""Federations as people read them."""
+"""Prints federations, rounds and updates."""
 
 import time
 from collections import Counter
@@ -10,7 +10,7 @@ from parlmesh.v1 import federation_service_pb2 as pb
 
 
 def sentence(federation: pb.Federation) -> str:
-    """Where a federation stands, in one line."""
+    """The state of a federation in one line."""
     state = enum_word(pb.FederationState.Name(federation.state), "FEDERATION_STATE_")
     text = (
         f"{federation.federation_id} is {state}: round {federation.round}, {federation.aggregated_rounds} aggregated,"
@@ -20,7 +20,7 @@ def sentence(federation: pb.Federation) -> str:
 
 
 def headline(metrics: object) -> tuple[str, float] | None:
-    """The number that says how good a model is."""
+    """Name and value of the metric that shows how good the model is."""
     found = dict(metrics)  # type: ignore[call-overload]
     for name in ("evaluation/accuracy", "evaluation/return", "evaluation/loss", "fit/loss"):
         if name in found:
@@ -29,7 +29,7 @@ def headline(metrics: object) -> tuple[str, float] | None:
 
 
 def print_federations(federations: Sequence[pb.Federation]) -> None:
-    """One line a federation, and below what those that do not go on say."""
+    """One line per federation, and below the table the reasons that some of them give."""
     now = time.time()
     rows = [
         (
@@ -51,7 +51,7 @@ def print_federations(federations: Sequence[pb.Federation]) -> None:
 
 
 def print_rounds(rounds: Sequence[pb.Round]) -> None:
-    """One line a round."""
+    """One line per round."""
     rows = []
     for each in rounds:
         accepted = sum(not update.refusal for update in each.updates)
@@ -76,7 +76,7 @@ def print_rounds(rounds: Sequence[pb.Round]) -> None:
 
 
 def _last_failure(rounds: Sequence[pb.Round]) -> str:
-    """What the newest task that failed said; empty when none did."""
+    """The message of the newest failed task; empty if none failed."""
     for each in sorted(rounds, key=lambda each: each.number, reverse=True):
         for update in each.updates:
             if update.refusal == "TASK_FAILED" and update.message:
@@ -89,7 +89,7 @@ def _unlisted(each: pb.Round) -> list[str]:
 
 
 def print_updates(rounds: Sequence[pb.Round]) -> None:
-    """One line an update."""
+    """One line per update."""
     rows = [
         (
             str(each.number),

@@ -20,23 +20,23 @@ from parlmesh.v1.training_service_pb2_grpc import TrainingServiceStub
 POLL_SECONDS = 0.5
 CALL_SECONDS = 2.0
 STREAM_SECONDS = 3_600.0
-"""A watch is reopened after this long, so that no stream waits without end."""
+"""A watch is reopened after this long, so that no stream waits forever."""
 
 PASSING = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
-        # A learner that has just come back may serve before it has its run again.
+        # A restarted learner may serve before it has loaded its run.
         grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.CANCELLED,
     }
 )
-"""Statuses of a service that is away for the moment; every other one is the caller's to see."""
+"""Statuses of a service that is briefly away; all others are raised."""
 
 
 async def follow_training(view: FleetView, address: str, security: SecurityConfig, run_id: str = "") -> Training:
-    """Feed the view from the learner until the run has ended; outlives restarts of the learner."""
-    # Jitter keeps watchers apart; nobody guesses secrets from it.
+    """Updates the view from the learner until the run has ended; survives restarts of the learner."""
+    # Only jitter to spread watchers out; no secret depends on it.
     backoff = Backoff(first=0.1, limit=1.0, rng=random.Random())  # noqa: S311
     async with open_channel(address, security) as channel:
         stub = TrainingServiceStub(channel)
@@ -56,7 +56,7 @@ async def follow_training(view: FleetView, address: str, security: SecurityConfi
 
 
 async def poll_scheduler(view: FleetView, address: str, security: SecurityConfig) -> Never:
-    """Feed the view from the scheduler until cancelled; while it is away the last answers are dropped."""
+    """Updates the view from the scheduler until cancelled; clears it while the scheduler is away."""
     async with open_channel(address, security) as channel:
         stub = SchedulerServiceStub(channel)
         while True:

@@ -1,4 +1,4 @@
-"""What is known of a fleet at one moment, and that as one plain line. Does no I/O and draws no tables."""
+"""The current state of a fleet, and its form as one plain line. Does no I/O and draws no tables."""
 
 from collections import deque
 from collections.abc import Callable
@@ -24,7 +24,7 @@ def _no_restarts() -> int:
 
 @dataclass
 class FleetView:
-    """The newest answers of learner and scheduler; the feed replaces them whole."""
+    """The newest answers of learner and scheduler; the feed replaces them as a whole."""
 
     run_id: str
     serial: bool = False
@@ -32,27 +32,27 @@ class FleetView:
     statistics: GetStatisticsResponse | None = None
     actors: tuple[Actor, ...] = ()
     expected_actors: int = 0
-    """Actors that were asked for; 0 = whatever the scheduler knows."""
+    """Number of actors that were started; 0 = those the scheduler knows."""
     restarts: Callable[[], int] = _no_restarts
     supervised: bool = False
     """Whether restarts are known."""
     phase: str = "starting"
-    """What the fleet does while the learner says nothing."""
+    """What the fleet does until the learner answers."""
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=4))
     returns: deque[float] = field(default_factory=lambda: deque(maxlen=256))
 
     page: str = ""
-    """Where the web page is; empty = there is none."""
+    """Address of the web page; empty = none."""
     told: int = 0
-    """Notes so far, those forgotten included."""
+    """Number of notes so far, including forgotten ones."""
 
     def note(self, text: str) -> None:
-        """Remember what happened; only the last few are shown."""
+        """Adds a note; only the last few are shown."""
         self.notes.append(text)
         self.told += 1
 
     def learn(self, training: Training) -> None:
-        """Take in the learner's newest word."""
+        """Takes the learner's newest answer."""
         previous = self.training.progress if self.training is not None else None
         known = set(self.training.notes) if self.training is not None else set()
         for note in training.notes:
@@ -81,7 +81,7 @@ class FleetView:
 
     @property
     def total_actors(self) -> int:
-        """Actors there should be."""
+        """Actors that should be ready."""
         return self.expected_actors or sum(1 for actor in self.actors if actor.state != ACTOR_STATE_LOST)
 
 
@@ -91,7 +91,7 @@ def state_name(state: TrainingState.ValueType) -> str:
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A figure as people read it; a dash when there is none."""
+    """Formats a number; a dash for None."""
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
@@ -115,37 +115,37 @@ def goal_text(training: Training) -> str:
 
 
 def differing_text(training: Training) -> str:
-    """Both returns where training, which draws its actions, earns far more than evaluations do; else empty."""
+    """Compares returns if training, which samples actions, earns far more than evaluations do; else empty."""
     progress = training.progress
     if not (progress.HasField("episode_return") and progress.HasField("evaluation_return")):
         return ""
     drawn, judged = progress.episode_return, progress.evaluation_return
     if drawn - judged <= 0.5 * max(abs(drawn), abs(judged)):
         return ""
-    text = f"{number(drawn, 2)} by the drawn actions of training, {number(judged, 2)} in evaluations"
+    text = f"{number(drawn, 2)} by the sampled actions of training, {number(judged, 2)} in evaluations"
     settings = training.configuration.fields
     sampled = "evaluation_play" in settings and settings["evaluation_play"].string_value == "sampled"
-    return text if sampled else f"{text}; training.evaluation_play: sampled draws there too"
+    return text if sampled else f"{text}; training.evaluation_play: sampled would sample there too"
 
 
 def waiting_text(training: Training) -> str:
-    """Who waits for whom, as shares of the last seconds."""
+    """How much learner and actors wait, as shares of the last seconds."""
     progress = training.progress
     return f"learner {progress.learner_idle_ratio:.0%}  ·  actors {progress.actor_idle_ratio:.0%}"
 
 
 def failures_text(training: Training) -> str:
-    """How many rollouts and evaluations failed, and how the last one did; empty when none did."""
+    """How many rollouts and evaluations failed, and the last failure; empty if none failed."""
     progress = training.progress
     counts = ((progress.failed_rollouts, "rollout"), (progress.failed_evaluations, "evaluation"))
     told = ", ".join(counted(count, what) for count, what in counts if count)
-    # The lines below the first say where; the summary has them with the traceback.
+    # Only the first line; the summary shows the rest with the traceback.
     last = progress.last_failure.partition("\n")[0]
     return f"{told}; the last one: {last}" if told and last else told
 
 
 def sparkline(values: list[float], points: int = CURVE_POINTS) -> str:
-    """The curve of the values in block characters, averaged down to at most `points`."""
+    """The values as block characters, averaged down to at most `points`."""
     if len(values) < 2:
         return ""
     count = min(points, len(values))

@@ -1,4 +1,4 @@
-"""Keys as they are pressed, where the input is a terminal; Ctrl-C stays what it is."""
+"""Reads single key presses if stdin is a terminal; Ctrl-C still interrupts."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def pressed(take: Callable[[str], None]) -> Iterator[None]:
-    """Gives every key to `take` until the block ends, and leaves the terminal as it was."""
+    """Passes every key to `take` until the block ends, then restores the terminal."""
     if not sys.stdin.isatty():
         yield
         return

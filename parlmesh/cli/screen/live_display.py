@@ -1,4 +1,4 @@
-"""Shows a `FleetView` while something else happens: a live table in a terminal, a line now and then elsewhere."""
+"""Shows a `FleetView` in the background: a live table in a terminal, a line every few seconds elsewhere."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ PLAIN_SECONDS = 2.0
 
 @asynccontextmanager
 async def shown(view: FleetView, console: Console, *, plain: bool, tabs: Tabs | None = None) -> AsyncIterator[None]:
-    """Draw the view, or the tab that is chosen, until the block ends; what is drawn last stays."""
+    """Draws the view, or the chosen tab, until the block ends; the last picture stays."""
     started = time.monotonic()
 
     def elapsed() -> float:
@@ -61,7 +61,7 @@ async def _draw_lines(view: FleetView, console: Console, elapsed: Callable[[], f
             console.print(note, soft_wrap=True)
         told = view.told
         line = plain_line(view, elapsed())
-        # The clock at the front always changes; what follows is the news.
+        # Compared without the clock at the front, which always changes.
         if line[5:] != last[5:]:
             console.print(line, soft_wrap=True)
         last = line

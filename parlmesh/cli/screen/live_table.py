@@ -1,4 +1,4 @@
-"""The fleet as a table in the terminal. Draws a `FleetView`; where it comes from is not its business."""
+"""Draws a `FleetView` as a table in the terminal."""
 
 import os
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ STATE_STYLES = {
 
 
 def render(view: FleetView, elapsed_seconds: float) -> RenderableType:
-    """The whole picture: progress, learning, policy, queues, actors, and what happened last."""
+    """The whole panel: progress, learning, policy, queues, actors and the last notes."""
     rows = Table.grid(padding=(0, 2), expand=True)
     rows.add_column(style="dim", width=10, no_wrap=True)
     rows.add_column(ratio=1, no_wrap=True)
@@ -149,7 +149,7 @@ def _restarts(view: FleetView) -> str:
 
 
 class _Screen(Console):
-    """A console on which nothing that others chose moves the cursor, changes colours or turns the text around."""
+    """A console that escapes control characters, so that untrusted text cannot move the cursor or change colours."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -158,7 +158,7 @@ class _Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Where tables go; in a pipe plain and as wide as they are, so that a row stays a line."""
+    """The console for tables; in a pipe it is plain and wide enough that a row stays one line."""
     screen = _Screen(highlight=False, markup=False, emoji=False, stderr=stderr)
     if not screen.is_terminal and "COLUMNS" not in os.environ:
         screen.width = PIPE_WIDTH

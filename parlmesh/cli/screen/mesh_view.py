@@ -1,4 +1,4 @@
-"""What the failures of a mesh do, as a table, and how far a long computation is."""
+"""Prints the consequences of failures in a mesh, and shows the progress of long computations."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ _SHOWN = 10
 
 
 def progress_bar(what: str) -> "AbstractContextManager[Progress]":
-    """A bar on a terminal's stderr, nothing elsewhere."""
+    """A progress bar on stderr if that is a terminal; else nothing."""
     from collections.abc import Iterator
     from contextlib import contextmanager
 
@@ -36,12 +36,12 @@ def progress_bar(what: str) -> "AbstractContextManager[Progress]":
 
 
 def print_what_if(found: "WhatIf", as_json: bool) -> None:
-    """The worst scenarios as a table, or all of them as JSON."""
+    """Prints the worst scenarios as a table, or all of them as JSON."""
     from parlmesh.mesh.link_costs import UNIT
 
     told = found.consequences
     with_traffic = bool((told.bottleneck >= 0).any() or told.unrouted.any())
-    # The worst first: who is cut off, then what is too small, then what is longer.
+    # Worst first: by pairs cut off, then traffic without a path, then load, then longer paths.
     order = np.lexsort((-told.extra_cost, -told.utilisation, -told.unrouted, -told.cut_pairs))
     rows: list[dict[str, Any]] = [
         {

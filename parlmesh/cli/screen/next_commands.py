@@ -1,4 +1,4 @@
-"""What to try next after a run: commands that work as they stand."""
+"""Suggests commands to try after a run; they can be copied as they are."""
 
 import shlex
 import shutil
@@ -14,7 +14,7 @@ from parlmesh.local.process_configs import RunPaths
 
 
 def print_next(console: Console, ending: Ending, paths: RunPaths, again: Sequence[str] = ()) -> None:
-    """Commands that work as they stand, each on a line of its own to be copied."""
+    """Prints the commands, each on its own line."""
     console.print("\nwhat to try next", style="bold")
     for command, purpose in next_commands(ending, paths, program_name(), again):
         console.print(f"  # {purpose}", style="dim", soft_wrap=True)
@@ -22,28 +22,28 @@ def print_next(console: Console, ending: Ending, paths: RunPaths, again: Sequenc
 
 
 def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Command and purpose, for this run and with the options it was started with."""
+    """Commands and their purpose, with the options this run was started with."""
     root = paths.root
     similar = f"{program} {shlex.join(['up', *again])}"
     run = root.name if root.parent == Path("runs") else str(root)
     if ending.stillborn:
-        return [(f"{similar} --serial", "once the environment is mended; in one process faults show soonest")]
+        return [(f"{similar} --serial", "once the environment is fixed; a single process shows faults soonest")]
     if ending.training is None:
-        return [(similar, "once that is mended")]
+        return [(similar, "once that is fixed")]
     commands = []
     if ending.reached:
         steps = 2 * max(ending.training.progress.step_budget, 1)
-        purpose = "train on from the last checkpoint, whatever the evaluation says"
+        purpose = "continue from the last checkpoint, whatever the evaluation says"
         commands.append((f"{program} up --resume {run} --steps {steps} --no-goal", purpose))
     else:
-        commands.append((f"{program} up --resume {run}", "go on from the last checkpoint"))
+        commands.append((f"{program} up --resume {run}", "continue from the last checkpoint"))
     commands += [
         (f"{similar} --seed 1 --actors 4", "another seed, more actors"),
-        (f"{similar} --keep", f"leave the fleet up, and look at it with `{program} status` from another terminal"),
+        (f"{similar} --keep", f"keep the fleet running, and look at it with `{program} status` from another terminal"),
     ]
     if "--environment" in again and "--config" not in again:
         name = again[again.index("--environment") + 1]
-        known = f"settings that are known to learn {name}; the defaults are CartPole's"
+        known = f"settings known to learn {name}; the defaults are for CartPole"
         commands += [(f"{program} up --config {preset}", known) for preset in presets_of(name)[:1]]
     if (paths.root / "tensorboard").exists():
         commands.append((f"{beside(program, 'tensorboard')} --logdir {root}/tensorboard", "the curves in a browser"))
@@ -51,7 +51,7 @@ def next_commands(ending: Ending, paths: RunPaths, program: str, again: Sequence
 
 
 def program_name() -> str:
-    """How this command can be typed again."""
+    """How to call this program again."""
     called = Path(sys.argv[0])
     if called.name != "parlmesh":
         return f"{Path(sys.executable).name} -m parlmesh.cli"
@@ -65,5 +65,5 @@ def program_name() -> str:
 
 
 def beside(program: str, other: str) -> str:
-    """Another program of the same installation."""
+    """The path of another program of the same installation."""
     return str(Path(program).with_name(other)) if "/" in program else other

@@ -1,4 +1,4 @@
-"""Answers of the fleet on stdout: a table for people, JSON lines for programs."""
+"""Prints the fleet's answers to stdout: tables for people, JSON lines for programs."""
 
 import json
 import sys
@@ -16,29 +16,29 @@ if TYPE_CHECKING:
 
 
 NATURAL: Mapping[int, int] = MappingProxyType({})
-"""Widths of columns that are as wide as what they hold."""
+"""No fixed widths: columns are as wide as their content."""
 _NARROWEST = 9
-"""A text becomes no narrower: states and most names are still whole."""
+"""Minimum width of a text column: states and most names still fit."""
 
 
 def print_json(messages: Iterable["Message"], *, type_name: str = "") -> None:
-    """One JSON object a line, with the names of the protos; a type where objects of several kinds follow each other."""
+    """One JSON object per line, with the protos' field names; with a type if a command prints several kinds."""
     for message in messages:
         head = {"type": type_name} if type_name else {}
         sys.stdout.write(json.dumps(head | fields_of(message)) + "\n")
 
 
 def print_object(**fields: Any) -> None:
-    """One JSON object of a command that has no message of the protos to show; paths as text."""
+    """One JSON object, for commands without a proto message to show; paths become text."""
     sys.stdout.write(json.dumps(fields, default=str) + "\n")
 
 
 def fields_of(message: "Message") -> dict[str, Any]:
-    """A message as JSON has it, fields without a value included."""
+    """A message as a JSON object, including fields without a value."""
     from google.protobuf.json_format import MessageToDict
 
     fields = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
-    # JSON has bytes in base64; a digest is compared with what sha256sum prints.
+    # The protos' JSON has bytes in base64; people compare a digest with the output of sha256sum.
     for field in message.DESCRIPTOR.fields:
         if field.name.endswith("digest") and field.type == field.TYPE_BYTES:
             fields[field.name] = getattr(message, field.name).hex()
@@ -46,7 +46,7 @@ def fields_of(message: "Message") -> dict[str, Any]:
 
 
 def _with_numbers(descriptor: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """The protos' JSON has whole numbers of 64 bits as strings; programs that read a line want to count with them."""
+    """Converts 64-bit integers, which the protos' JSON writes as strings, to numbers."""
     for field in descriptor.fields:
         if field.name not in fields:
             continue
@@ -64,18 +64,18 @@ def _with_numbers(descriptor: Any, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def say(text: str, *, to_stderr: bool = False) -> None:
-    """A sentence or a few lines; what others chose in them is harmless."""
+    """Prints a few lines, with untrusted characters escaped."""
     stream = sys.stderr if to_stderr else sys.stdout
     stream.write(visible_lines(text) + "\n")
     stream.flush()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothing: str) -> None:
-    """A calm table, or a sentence when there are no rows.
+    """Prints a table, or the sentence `nothing` when there are no rows.
 
-    A column that begins with ">" holds figures and is set to the right. One that ends with "?" is left out where the
-    terminal is too narrow, the last one first. If that is not enough, texts become narrower: they go on in the next
-    line after a word, and a longer word ends in "…". Figures and the first text, which names the row, stay whole.
+    A column that begins with ">" holds numbers and is right-aligned. A column that ends with "?" is dropped if the
+    terminal is too narrow, the last one first. If that is not enough, texts become narrower: they wrap after a word,
+    and a longer word ends in "…". Numbers and the first text, which names the row, stay whole.
     """
     from rich.measure import Measurement
 
@@ -108,7 +108,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, nothin
 def _narrowed(
     columns: Sequence[str], rows: Sequence[Sequence[str]], shown: Sequence[int], excess: int
 ) -> tuple[dict[int, int], int]:
-    """Widths of the texts behind the first one, taken from the widest, and how much too wide they still are."""
+    """Narrowed widths of all texts but the first, taken from the widest, and the excess that remains."""
     from rich.cells import cell_len
 
     texts = [index for index in shown if not columns[index].startswith(">")][1:]
@@ -142,7 +142,7 @@ def _table(
         justify: Literal["left", "right"] = "right" if right else "left"
         table.add_column(name, justify=justify, overflow="ellipsis", no_wrap=width is None, width=width)
     for row in rows:
-        # As text: what a stranger chose as a name is no markup.
+        # As Text: a name chosen by a stranger is not markup.
         table.add_row(*(Text(row[index]) for index in shown))
     return table
 
@@ -153,13 +153,13 @@ def enum_word(name: str, prefix: str) -> str:
 
 
 def seconds_of(duration: "Duration") -> str:
-    """A duration with a unit that fits it."""
+    """A duration in ms or s."""
     seconds = duration.seconds + duration.nanos / 1e9
     return f"{seconds * 1e3:.1f} ms" if seconds < 1 else f"{seconds:,.1f} s"
 
 
 def age_of(moment: "Timestamp", now_seconds: float) -> str:
-    """How long ago, in words; a dash when it never was."""
+    """How long ago in words; a dash when unset."""
     if not moment.seconds:
         return "–"
     age = max(0.0, now_seconds - (moment.seconds + moment.nanos / 1e9))

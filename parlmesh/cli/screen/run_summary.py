@@ -1,4 +1,4 @@
-"""What a run came to, and where its files are."""
+"""The summary of a run: its result and where its files are."""
 
 import json
 import sys
@@ -15,7 +15,7 @@ from parlmesh.v1.training_service_pb2 import TRAINING_STATE_FINISHED, Training
 
 FEW_FAILURES = 3
 FAULTY_SHARE = 0.1
-"""A node that blinks costs a few rollouts; more than these of all are a fault that must not pass unseen."""
+"""A node that briefly fails costs a few rollouts; a larger share is a fault that must not go unnoticed."""
 
 FILES = (
     ("learning curve", "learning-curve.png"),
@@ -29,11 +29,11 @@ FILES = (
 
 @dataclass(frozen=True)
 class Ending:
-    """How `up` ended: what the learner said last, and why nothing more came when it did not finish."""
+    """How `up` ended: the learner's last answer, and the reason if the run did not finish."""
 
     training: Training | None
     trouble: str = ""
-    """Empty when the run ended by itself."""
+    """Empty when the run ended on its own."""
 
     @property
     def reached(self) -> bool:
@@ -42,7 +42,7 @@ class Ending:
 
     @property
     def unevaluated(self) -> bool:
-        """Whether evaluations were tried and none came to an end: nobody knows what was learnt."""
+        """Whether all evaluations failed, so that nobody knows what was learnt."""
         if self.training is None:
             return False
         progress = self.training.progress
@@ -50,7 +50,7 @@ class Ending:
 
     @property
     def faulty(self) -> bool:
-        """Whether so many rollouts failed that something is wrong with the environment, whatever was learnt."""
+        """Whether so many rollouts failed that something is wrong with the environment."""
         if self.training is None:
             return False
         progress = self.training.progress
@@ -67,12 +67,12 @@ class Ending:
 
     @property
     def exit_code(self) -> int:
-        """0 when reached, evaluated and without many failures, 1 otherwise."""
+        """0 when the goal or budget was reached, evaluations succeeded and few rollouts failed; 1 otherwise."""
         return 0 if self.reached and not self.unevaluated and not self.faulty else 1
 
 
 def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts: int, seconds: float) -> None:
-    """The end of a run in about fifteen lines."""
+    """Prints the result of a run in about fifteen lines."""
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
@@ -91,7 +91,7 @@ def print_summary(console: Console, ending: Ending, paths: RunPaths, *, restarts
 
 
 def print_ending(ending: Ending, paths: RunPaths) -> None:
-    """The end for programs: one JSON object on stdout."""
+    """Prints the result for programs: one JSON object on stdout."""
     training = fields_of(ending.training) if ending.training is not None else None
     state = state_name(ending.training.state) if ending.training is not None else "not started"
     reason = ending.trouble or (ending.training.reason if ending.training is not None else "")
@@ -101,10 +101,10 @@ def print_ending(ending: Ending, paths: RunPaths) -> None:
 
 def _headline(ending: Ending) -> Text:
     if ending.reached and ending.unevaluated:
-        return Text("finished, but no evaluation came to an end", style="bold red")
+        return Text("finished, but no evaluation succeeded", style="bold red")
     if ending.reached and ending.faulty and ending.training is not None:
         count = ending.training.progress.failed_rollouts
-        return Text(f"finished, but {count:,} rollouts failed: look into the environment", style="bold red")
+        return Text(f"finished, but {count:,} rollouts failed: check the environment", style="bold red")
     if ending.reached and ending.training is not None:
         return Text(f"finished: {ending.training.reason or 'the run reached its end'}", style="bold green")
     if ending.trouble:

@@ -1,4 +1,4 @@
-"""What `top` shows beside the run: actors, tasks, runs and rounds, each in a table that fits the terminal."""
+"""The other tabs of `top`: actors, tasks, runs and rounds, each in a table that fits the terminal."""
 
 import asyncio
 import time
@@ -42,17 +42,17 @@ COLUMNS = {
 
 @dataclass
 class Tabs:
-    """Which one is shown, and its rows; a key changes it."""
+    """The current tab and its rows; keys change it."""
 
     current: str = "run"
     rows: list[list[str]] = field(default_factory=list)
     trouble: str = ""
 
     chosen: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when another one was chosen, so that nobody waits for its rows."""
+    """Set when another tab is chosen, so that its rows are fetched at once."""
 
     def press(self, key: str) -> None:
-        """1 to 5 choose, Tab goes to the next; other keys do nothing."""
+        """1 to 5 choose a tab, Tab goes to the next; other keys do nothing."""
         if key == "\t":
             self._choose(NAMES[(NAMES.index(self.current) + 1) % len(NAMES)])
         elif key.isdecimal() and 1 <= int(key) <= len(NAMES):
@@ -65,7 +65,7 @@ class Tabs:
 
 
 def heading(tabs: Tabs) -> Text:
-    """The names with their keys, the one that is shown in bold."""
+    """The names of the tabs with their keys, the current one highlighted."""
     parts = [
         (f" {index} {name} ", "bold reverse" if name == tabs.current else "dim") for index, name in enumerate(NAMES, 1)
     ]
@@ -89,7 +89,7 @@ def render_tab(tabs: Tabs, height: int) -> RenderableType:
 
 
 async def keep_current(tabs: Tabs, scheduler: str, learner: str, security: SecurityConfig) -> Never:
-    """Fill the tab that is shown again and again until cancelled."""
+    """Refreshes the current tab until cancelled."""
     while True:
         tabs.chosen.clear()
         await refresh(tabs, scheduler, learner, security)
@@ -99,7 +99,7 @@ async def keep_current(tabs: Tabs, scheduler: str, learner: str, security: Secur
 
 
 async def refresh(tabs: Tabs, scheduler: str, learner: str, security: SecurityConfig) -> None:
-    """Ask for the rows of the current tab, once."""
+    """Fetches the rows of the current tab once."""
     name = tabs.current
     if name == "run":
         return

@@ -351,7 +351,7 @@ def test_who_waits_for_tasks_goes_on_waiting_when_the_scheduler_is_killed_and_co
             wait_until(lambda: objects("tasks", "list", "--kind", "echo", "--scheduler", address) != [], 60)
             first.kill()
             assert command.stderr is not None
-            assert "accepted tasks go on, and so does the wait" in command.stderr.readline()
+            assert "accepted tasks are kept, still waiting" in command.stderr.readline()
             with Process("scheduler", *arguments) as second, Process("actor", *actor):
                 second.wait_for("serving", 60)
                 told, said = command.communicate(timeout=60)

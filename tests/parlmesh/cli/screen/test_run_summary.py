@@ -53,12 +53,12 @@ def test_a_summary_has_the_figures_and_only_files_that_exist(tmp_path: Path) -> 
     assert "--logdir" not in text
 
 
-def test_after_a_run_that_learnt_nothing_the_environment_is_to_be_mended_first(tmp_path: Path) -> None:
+def test_after_a_run_that_learnt_nothing_the_environment_is_to_be_fixed_first(tmp_path: Path) -> None:
     progress = TrainingProgress(failed_rollouts=27, last_failure="KeyError: 'speed'")
     failed = Ending(Training(run_id="one", state=TRAINING_STATE_FAILED, reason="rollouts fail", progress=progress))
     (command, purpose), *others = next_commands(failed, RunPaths(tmp_path), "parlmesh", ("--environment", "my:Env-v0"))
     assert command == "parlmesh up --environment my:Env-v0 --serial"
-    assert "mended" in purpose
+    assert "fixed" in purpose
     assert others == []
 
 
@@ -78,14 +78,14 @@ def test_a_run_none_of_whose_evaluations_came_to_an_end_does_not_end_with_code_0
     progress = TrainingProgress(steps=10, failed_evaluations=2)
     ending = Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress))
     assert ending.exit_code == 1
-    assert "no evaluation came to an end" in printed(ending, RunPaths(tmp_path))
+    assert "no evaluation succeeded" in printed(ending, RunPaths(tmp_path))
 
 
 def test_a_run_many_of_whose_rollouts_failed_does_not_end_with_code_0(tmp_path: Path) -> None:
     progress = TrainingProgress(steps=10, failed_rollouts=30, received_trajectories=100, evaluation_return=1.0)
     ending = Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress))
     assert ending.exit_code == 1
-    assert "finished, but 30 rollouts failed: look into the environment" in printed(ending, RunPaths(tmp_path))
+    assert "finished, but 30 rollouts failed: check the environment" in printed(ending, RunPaths(tmp_path))
     progress.received_trajectories = 1_000
     assert Ending(Training(run_id="one", state=TRAINING_STATE_FINISHED, progress=progress)).exit_code == 0
 
@@ -121,7 +121,7 @@ def test_a_run_that_never_started_is_offered_again_and_nothing_else(tmp_path: Pa
     ending = Ending(None, "learner refused its configuration: environment 'CartPol-v1' cannot be made")
     again = ("--environment", "CartPol-v1")
     commands = next_commands(ending, RunPaths(tmp_path), "parlmesh", again)
-    assert commands == [("parlmesh up --environment CartPol-v1", "once that is mended")]
+    assert commands == [("parlmesh up --environment CartPol-v1", "once that is fixed")]
 
 
 def test_an_interrupted_run_is_offered_to_be_gone_on_with(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_training_that_earns_far_more_than_its_evaluation_is_shown_with_both_fig
     assert ending.training is not None
     progress, settings = ending.training.progress, ending.training.configuration
     for drawn, judged, play, shown in (
-        (0.94, 0.27, "greedy", "training.evaluation_play: sampled draws there too"),
-        (0.94, 0.27, "sampled", "0.94 by the drawn actions of training, 0.27 in evaluations"),
-        (-90.0, -200.0, "greedy", "-90.00 by the drawn actions of training, -200.00 in evaluations; "),
+        (0.94, 0.27, "greedy", "training.evaluation_play: sampled would sample there too"),
+        (0.94, 0.27, "sampled", "0.94 by the sampled actions of training, 0.27 in evaluations"),
+        (-90.0, -200.0, "greedy", "-90.00 by the sampled actions of training, -200.00 in evaluations; "),
         (0.3, 0.27, "greedy", ""),
         (0.27, 0.94, "greedy", ""),
     ):
@@ -163,4 +163,4 @@ def test_training_that_earns_far_more_than_its_evaluation_is_shown_with_both_fig
         settings["evaluation_play"] = play
         text = printed(ending, RunPaths(tmp_path))
         assert shown in text if shown else "differs" not in text
-        assert ("draws there too" in text) is (bool(shown) and play == "greedy")
+        assert ("sample there too" in text) is (bool(shown) and play == "greedy")
