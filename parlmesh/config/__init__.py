@@ -1,4 +1,4 @@
-"""Configuration: defaults, a YAML file, the environment and `--set`, checked once into frozen models."""
+"""Configuration: defaults, a YAML file, the environment and `--set`, validated once into frozen models."""
 
 from .arguments import parse_arguments
 from .effective_config import effective, to_yaml

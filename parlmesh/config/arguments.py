@@ -1,4 +1,4 @@
-"""The command line every service shares. Imports no gRPC, so that `--help` is instant."""
+"""The command line that all services share. Imports no gRPC, so that `--help` is instant."""
 
 import argparse
 import json
@@ -28,15 +28,15 @@ def parse_arguments(
     argv: Sequence[str] | None = None,
     description: str = "",
 ) -> ConfigT:
-    """The configuration from the command line, its file and the environment; exits as `--help` and the like ask."""
+    """The configuration from the command line, its file and the environment; exits for `--help` and the like."""
     name = service.removeprefix("parlmesh-")
     prefix = "PARLMESH_" + name.upper().replace("-", "_")
     parser = _Parser(model, prefix, prog=f"parlmesh-{name}", description=description or None, allow_abbrev=False)
-    parser.add_argument("--config", metavar="FILE", type=Path, help="YAML file with any of the keys below")
+    parser.add_argument("--config", metavar="FILE", type=Path, help="YAML file with keys from the list below")
     parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="set one key; repeatable")
     if "plugins" in model.model_fields:
         parser.add_argument(
-            "--plugin", metavar="SOURCE", action="append", default=[], help="one more of plugins; repeatable"
+            "--plugin", metavar="SOURCE", action="append", default=[], help="one more plug-in; repeatable"
         )
     parser.add_argument("--print-config", action="store_true", help="print the effective configuration and exit")
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
@@ -56,7 +56,7 @@ def parse_arguments(
 
 
 class _Parser(argparse.ArgumentParser):
-    """argparse whose help ends with every key of the configuration."""
+    """An argparse parser whose help lists every key of the configuration."""
 
     def __init__(self, model: type[BaseModel], prefix: str, **options: Any) -> None:
         super().__init__(**options)
@@ -66,7 +66,7 @@ class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         lines = [
             super().format_help(),
-            "keys, as written in the YAML file and after --set; the same as environment variables:",
+            "keys, as in the YAML file and after --set; as environment variables:",
             f"{self._prefix}__SECTION__KEY",
         ]
         for leaf in leaves(self._model):
@@ -87,7 +87,7 @@ def _default(leaf: Leaf) -> str:
 
 
 class _Version(argparse.Action):
-    """Asks the installed package only when the version is wanted: importlib.metadata is slow to import."""
+    """Reads the version only on demand, because importlib.metadata is slow to import."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
         from importlib.metadata import PackageNotFoundError, version

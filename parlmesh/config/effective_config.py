@@ -1,4 +1,4 @@
-"""A configuration as it took effect, for logs and files. Secrets are masked."""
+"""The effective configuration, for logs and files. Secrets are masked."""
 
 import enum
 import json
@@ -13,12 +13,12 @@ MASK = "***"
 
 
 def effective(config: BaseModel) -> dict[str, Any]:
-    """Every key with its value, as JSON can hold it."""
+    """Every key with its value, in types that JSON has."""
     return {name: _plain(getattr(config, name)) for name in type(config).model_fields}
 
 
 def to_yaml(config: BaseModel) -> str:
-    """The effective configuration as a file that can be loaded again, without the secrets."""
+    """The effective configuration as YAML that can be loaded again, except for its secrets."""
     content = effective(config)
     # Unprintable characters such as U+0085 do not survive YAML unless they are escaped.
     printable = json.dumps(content, ensure_ascii=False).isprintable()

@@ -1,6 +1,6 @@
-"""The help text of a field: the string under it, read from the source only when somebody asks for help.
+"""The help text of a field: the string below it, read from the source only when help is shown.
 
-pydantic's own `use_attribute_docstrings` reads every model's source as it is imported, a fifth of a learner's start.
+pydantic's `use_attribute_docstrings` reads every model's source on import, a fifth of a learner's start-up time.
 """
 
 import ast
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 
 def help_of(model: type[BaseModel], name: str) -> str:
-    """What stands under the field, in one line; empty when nothing does."""
+    """The string below the field, in one line; empty if there is none."""
     given = model.model_fields[name].description
     found = (_texts(owner).get(name) for owner in model.__mro__ if name in vars(owner).get("__annotations__", {}))
     return " ".join((given or next(found, None) or "").split())

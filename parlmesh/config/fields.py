@@ -1,4 +1,4 @@
-"""What a configuration model allows: its keys, types, ranges and help. Reads models, never values."""
+"""What a configuration model accepts: its keys, types, ranges and help. Reads models, never values."""
 
 import enum
 import types
@@ -36,7 +36,7 @@ class Leaf:
     default: Any
     """REQUIRED when there is none."""
     model: type[BaseModel]
-    """The section that has the key."""
+    """The section that contains the key."""
 
     @property
     def meaning(self) -> str:
@@ -45,9 +45,9 @@ class Leaf:
 
 
 def leaves(model: type[BaseModel], prefix: str = "", defaults: BaseModel | None = None) -> Iterator[Leaf]:
-    """Every key of the model and its sections, in the order they are written.
+    """Every key of the model and its sections, in source order.
 
-    `defaults` is the section as its owner set it: `listen: ListenConfig = ListenConfig(port=50051)`.
+    `defaults` is the section as its owner sets it: `listen: ListenConfig = ListenConfig(port=50051)`.
     """
     for name, field in model.model_fields.items():
         key = f"{prefix}{name}"
@@ -60,13 +60,13 @@ def leaves(model: type[BaseModel], prefix: str = "", defaults: BaseModel | None 
 
 
 def default_of(field: FieldInfo) -> Any:
-    """The value of a key that is left out."""
+    """The value of an omitted key."""
     default = field.get_default(call_default_factory=True, validated_data={})
     return REQUIRED if default is PydanticUndefined else default
 
 
 def set_defaults(model: type[BaseModel]) -> dict[str, Any]:
-    """What the model sets inside its sections; without it, giving one key of a section would reset the others."""
+    """Defaults that the model sets in its sections; without them, one given key would reset the rest of its section."""
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         default = default_of(field)
@@ -87,7 +87,7 @@ def _set_values(section: BaseModel) -> dict[str, Any]:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The alternatives of `A | B`, or the annotation alone; Annotated[...] is looked through."""
+    """The alternatives of `A | B`, or the annotation alone; unwraps Annotated[...]."""
     while typing.get_origin(annotation) is typing.Annotated:
         annotation = typing.get_args(annotation)[0]
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
@@ -96,7 +96,7 @@ def members(annotation: Any) -> tuple[Any, ...]:
 
 
 def section_of(annotation: Any) -> type[BaseModel] | None:
-    """The model under an annotation `Section` or `Section | None`."""
+    """The model in an annotation `Section` or `Section | None`."""
     for member in members(annotation):
         if isinstance(member, type) and issubclass(member, BaseModel):
             return member
@@ -104,7 +104,7 @@ def section_of(annotation: Any) -> type[BaseModel] | None:
 
 
 def allows_none(annotation: Any) -> bool:
-    """Whether null is a value of the annotation."""
+    """Whether the annotation accepts null."""
     return type(None) in members(annotation)
 
 
@@ -114,7 +114,7 @@ def is_secret(annotation: Any) -> bool:
 
 
 def is_text(annotation: Any) -> bool:
-    """Whether a value is taken as written: `007` and `on` stay text."""
+    """Whether a value is taken literally: `007` and `on` stay text."""
     return any(
         member in (str, Path, SecretStr, SecretBytes)
         or (isinstance(member, type) and issubclass(member, enum.Enum))
@@ -124,7 +124,7 @@ def is_text(annotation: Any) -> bool:
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
-    """The allowed words of a Literal or an enum; empty for everything else."""
+    """The allowed values of a Literal or an enum; empty for everything else."""
     found: list[str] = []
     for member in members(annotation):
         if typing.get_origin(member) is typing.Literal:
@@ -135,7 +135,7 @@ def choices(annotation: Any) -> tuple[str, ...]:
 
 
 def bounds(field: FieldInfo) -> str:
-    """`>= 0 and <= 1`, or nothing when every number is allowed."""
+    """The range, such as `>= 0 and <= 1`; empty when every number is allowed."""
     signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<="}
     found: dict[str, str] = {}
     for constraint in _constraints(field):
@@ -147,7 +147,7 @@ def bounds(field: FieldInfo) -> str:
 
 
 def describe(field: FieldInfo) -> str:
-    """What the field takes, in a few words: `a whole number >= 0`, `one of json, pretty`."""
+    """What the field accepts, in a few words: `a whole number >= 0`, `one of json, pretty`."""
     words = choices(field.annotation)
     if words:
         text = f"one of {', '.join(words)}"

@@ -1,4 +1,4 @@
-"""Things that an operator installed and names as "module:attribute"."""
+"""Loads objects that an operator installed and names as "module:attribute"."""
 
 import importlib
 from typing import Any
@@ -8,7 +8,7 @@ from parlmesh.exception_text import sentence_at
 
 
 def load_source(what: str, source: str) -> Any:
-    """The attribute of the module; ConfigError says what has a source of another form or one that is not there."""
+    """The attribute of the module; raises ConfigError if the source has another form or cannot be imported."""
     module, separator, attribute = source.partition(":")
     if not separator or not module or not attribute:
         raise ConfigError(f"{what} must be module:attribute, got {source!r}")

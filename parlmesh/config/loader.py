@@ -1,4 +1,4 @@
-"""From a file, the environment and overrides to a checked model. Later sources win key by key."""
+"""Loads a file, the environment and overrides into a validated model. Later sources win, key by key."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _refuse_many_aliases(tree: yaml.Node | None, file: Path) -> None:
-    """An alias is a few bytes and may stand for many others: a walk through all of them would never end."""
+    """An alias is a few bytes but may stand for many values: walking through all of them could take forever."""
     sizes: dict[int, int] = {}
 
     def size(node: yaml.Node) -> int:
@@ -91,7 +91,7 @@ def _refuse_many_aliases(tree: yaml.Node | None, file: Path) -> None:
 
 
 def _refuse_repeated_keys(node: yaml.Node | None, file: Path) -> None:
-    """YAML lets the last of two equal keys win silently; here it is a mistake."""
+    """YAML silently lets the last of two equal keys win; here that is an error."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -120,7 +120,7 @@ def _merge(target: dict[str, Any], source: Mapping[str, Any]) -> None:
 
 
 def _forget_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> None:
-    """`training:` with nothing under it is a section without keys, not a null."""
+    """`training:` with nothing below it is a section without keys, not null."""
     for name, field in model.model_fields.items():
         section = section_of(field.annotation)
         if section is None or name not in values:
@@ -132,7 +132,7 @@ def _forget_empty_sections(model: type[BaseModel], values: dict[str, Any]) -> No
 
 
 def _refuse_secret(model: type[BaseModel], path: list[str], prefix: str) -> None:
-    """A command line is shown to everyone who lists the processes of the machine."""
+    """Everyone who lists the processes of the machine can see a command line."""
     fields, annotation = model.model_fields, None
     for name in path:
         if annotation is not None:

@@ -1,4 +1,4 @@
-"""The model every configuration derives from, and the sections all services share. Reads no file."""
+"""The base model of every configuration, and the sections that all services share. Reads no file."""
 
 from typing import Annotated, Literal
 
@@ -10,7 +10,7 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 
 
 class Config(BaseModel):
-    """A section of configuration: frozen, unknown keys refused, the string under a field is its help text."""
+    """A section of configuration: frozen, and unknown keys are refused. The string below a field is its help text."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -20,7 +20,7 @@ class Config(BaseModel):
 
 
 class ListenConfig(Config):
-    """Where a server listens and how it ends."""
+    """Where a server listens and how it stops."""
 
     host: str = Field(default="127.0.0.1", min_length=1)
     """Address to listen on; 0.0.0.0 is every interface."""
@@ -29,7 +29,7 @@ class ListenConfig(Config):
     max_message_bytes: int = Field(default=8 * MEBIBYTE, ge=1024, le=1024 * MEBIBYTE)
     """Largest message accepted or sent."""
     drain_seconds: float = Field(default=5.0, ge=0.0, le=3600.0)
-    """How long calls in flight may go on after the server was told to stop."""
+    """How long calls in flight may continue after the server is told to stop."""
 
 
 class MetricsConfig(Config):
@@ -40,13 +40,13 @@ class MetricsConfig(Config):
     port: Port | None = None
     """Port of the metrics page; null turns it off, 0 takes a free one."""
     insecure: bool = False
-    """Show the page beyond this machine, to everyone who reaches it."""
+    """Serve the page beyond this machine, to everyone who can reach it."""
 
 
 class LogConfig(Config):
-    """What is logged on stderr, and how."""
+    """What is logged to stderr, and how."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe level that is written."""
+    """Lowest level that is written."""
     format: Literal["json", "pretty"] = "json"
-    """One JSON object a line, or text for people."""
+    """One JSON object per line, or text for people."""

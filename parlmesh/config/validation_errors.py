@@ -1,4 +1,4 @@
-"""What is wrong with settings, as sentences: the key, what is allowed, what was given. Secrets stay hidden."""
+"""Describes invalid settings in sentences: the key, the allowed range, the given value. Secrets stay hidden."""
 
 import difflib
 import json
@@ -22,7 +22,7 @@ _PREFIXES = frozenset(f"PARLMESH_{name}" for name in ("ACTOR", "FEDERATION", "LE
 
 
 def describe_errors(model: type[BaseModel], error: ValidationError, file: Path | None = None) -> ConfigError:
-    """All that is wrong in one line, the first key first."""
+    """All errors in one line, in the order of the keys."""
     found = error.errors(include_url=False)
     sentences = list(dict.fromkeys(_sentence(model, one) for one in found))
     text = "; ".join(sentences[:_MOST_SENTENCES])
@@ -33,14 +33,14 @@ def describe_errors(model: type[BaseModel], error: ValidationError, file: Path |
 
 
 def unknown_key(section: type[BaseModel], path: Sequence[int | str], *, origin: str = "") -> ConfigError:
-    """`section` is the model in which the last part of the path was looked for."""
+    """`section` is the model that lacks the last part of the path."""
     key = _key(path)
     text = f'unknown key "{key}" ({_nearest(section, str(path[-1]), _key(path[:-1]))})'
     return ConfigError(f"{origin}: {text}" if origin else text, key=key)
 
 
 def stray_variables(environment: Mapping[str, str], prefix: str) -> list[str]:
-    """Sentences about variables that look like settings and that no process of the fleet reads."""
+    """Sentences about variables that look like settings but that no process of the fleet reads."""
     known = {*_PREFIXES, prefix}
     found = []
     for name in sorted(environment):
@@ -58,7 +58,7 @@ def _nearest(section: type[BaseModel], name: str, owner: str) -> str:
     known = list(section.model_fields)
     near = difflib.get_close_matches(name, known, n=2, cutoff=0.6)
     if not near:
-        # The key may be right and only stand in the wrong section.
+        # The key may be right but in the wrong section.
         near = [leaf.key for leaf in leaves(section) if leaf.key.rpartition(".")[2] == name][:2]
     if near:
         return "did you mean " + " or ".join(f'"{before}{name}"' for name in near) + "?"
@@ -74,7 +74,7 @@ def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
     if kind == "missing":
         return f"{key} is required: {describe(field)}" if field else f"{key} is required"
     if kind in ("value_error", "assertion_error"):
-        # Checks written in a model speak for themselves; their input may be a whole section, secrets included.
+        # Checks written in a model name the value themselves; their input may be a whole section, secrets included.
         message = str(error.get("ctx", {}).get("error", error["msg"]))
         return f"{key}: {message}" if key else message
     shown = "***" if field is not None and is_secret(field.annotation) else _shown(error["input"])
@@ -99,7 +99,7 @@ def _sentence(model: type[BaseModel], error: ErrorDetails) -> str:
 
 
 def _points_at_field(location: tuple[int | str, ...], section: type[BaseModel]) -> bool:
-    """False when the error lies inside a list or mapping, whose element has no field of its own."""
+    """False when the error is inside a list or mapping, whose elements have no field."""
     return bool(location) and location[-1] in section.model_fields
 
 
