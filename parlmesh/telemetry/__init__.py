@@ -1,4 +1,4 @@
-"""Logs on stderr, and what is measured of waiting.
+"""Logs to stderr, and measures waiting time.
 
 Metrics for Prometheus are in `parlmesh.telemetry.metrics_page`, which needs the `server` extra.
 """

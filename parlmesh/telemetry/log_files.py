@@ -1,4 +1,4 @@
-"""The logs that `parlmesh up` and its like leave: one file a process, also of those that died. Reads, never writes."""
+"""Reads the logs that `parlmesh up` and similar commands leave: one file per process, including dead ones."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -9,21 +9,21 @@ from typing import Any
 from parlmesh.harmless_text import visible, visible_lines
 
 MOST_BYTES = 4 << 20
-"""Only so much of the end of a file is looked at: a log may have any length."""
+"""Only this much of a file's end is read, because a log may have any length."""
 MOST_FILES = 400
 _HEAD = ("time", "level", "service", "logger", "event", "exception")
 
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line as people read it."""
+    """One line in a form for people."""
 
     process: str
     time: str
     level: str
     text: str
     detail: str = ""
-    """The traceback, where there is one."""
+    """The traceback, if there is one."""
 
     def __str__(self) -> str:
         head = f"{self.time or '–':<24} {self.process:<10} {self.level:<7} {self.text}"
@@ -46,7 +46,7 @@ class LogFolder:
         self._root = root
 
     def files(self) -> list[LogFile]:
-        """Every log there is, the run that wrote last first."""
+        """All logs, ordered by run, the most recently written run first."""
         found = [path for pattern in ("logs/*.log", "*/logs/*.log") for path in self._root.glob(pattern)]
         runs: dict[str, float] = {}
         files = []
@@ -58,7 +58,7 @@ class LogFolder:
         return files[:MOST_FILES]
 
     def of(self, name: str) -> list[LogFile]:
-        """The logs of the newest run's process of that name, or of all processes of the run of that name."""
+        """The log of the newest process with that name, or of all processes of the run with that name."""
         files = self.files()
         by_process = [file for file in files if file.process == name]
         if by_process:
@@ -66,7 +66,7 @@ class LogFolder:
         return [file for file in files if file.run_id == name]
 
     def lines(self, *, contains: str = "", most: int = 200, files: Sequence[LogFile] | None = None) -> list[LogLine]:
-        """The last lines of all logs, or of those files, in the order of time; only those with a text in them."""
+        """The last lines of all logs, or of the given files, by time; only lines that contain the text."""
         chosen = self.files() if files is None else files
         found = [line for file in chosen for line in tail(file, contains=contains, most=most)]
         found.sort(key=lambda line: line.time)
@@ -74,7 +74,7 @@ class LogFolder:
 
 
 def tail(file: LogFile, *, contains: str = "", most: int = 200) -> list[LogLine]:
-    """The last lines of one log; what is no JSON is shown as it stands."""
+    """The last lines of one log; lines that are not JSON are shown as they are."""
     with file.path.open("rb") as log:
         size = log.seek(0, 2)
         log.seek(max(0, size - MOST_BYTES))
@@ -86,7 +86,7 @@ def tail(file: LogFile, *, contains: str = "", most: int = 200) -> list[LogLine]
 
 
 def follow(file: LogFile, offset: int) -> Iterator[tuple[LogLine, int]]:
-    """Whole lines after the offset, with the offset after each."""
+    """Complete lines after the offset, each with the offset that follows it."""
     with file.path.open("rb") as log:
         log.seek(offset)
         for raw in log:
@@ -98,7 +98,7 @@ def follow(file: LogFile, offset: int) -> Iterator[tuple[LogLine, int]]:
 
 
 def line_of(process: str, text: str) -> LogLine:
-    """A line of JSON as a sentence; anything else harmless and as it is."""
+    """Formats a JSON line for people; any other line only has unprintable characters escaped."""
     try:
         fields: Any = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""How often the same thing may be logged: a caller that causes lines must not be able to fill a disk with them."""
+"""Limits how often the same event is logged, so that a caller who causes log lines cannot fill the disk."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ _MOST_EVENTS = 1000
 
 
 class Allowance(NamedTuple):
-    """A burst of lines, and then a steady rate per second."""
+    """A burst of lines, then a steady rate per second."""
 
     burst: float
     per_second: float
@@ -24,7 +24,7 @@ BY_EVENT: Mapping[str, Allowance] = {"call_refused": Allowance(burst=100, per_se
 
 
 class LineLimit(logging.Filter):
-    """Lets lines pass within the allowance of their event; what was left out is told now and then, by event."""
+    """Passes lines within the allowance of their event; regularly logs how many were left out, by event."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class LineLimit(logging.Filter):
         return passes
 
     def tell(self) -> None:
-        """A line about what was left out since the last one, if anything was."""
+        """Logs what was left out since the last summary, if anything was."""
         omitted, self._omitted = dict(self._omitted), Counter()
         self._told = self._monotonic()
         if omitted:
@@ -59,6 +59,6 @@ class LineLimit(logging.Filter):
         passes = left >= 1.0
         self._left[event] = (left - 1.0 if passes else left, now)
         if len(self._left) > _MOST_EVENTS:
-            # Lines of libraries are sentences and never the same; the oldest one is the least likely to come again.
+            # Libraries log sentences that differ every time; the oldest is the least likely to recur.
             del self._left[next(iter(self._left))]
         return passes

@@ -1,4 +1,4 @@
-"""Structured logs on stderr: a stable event name and fields. stdlib logging underneath, so libraries join in."""
+"""Structured logs on stderr: a stable event name and fields. Built on stdlib logging, so libraries are included."""
 
 import atexit
 import json
@@ -25,7 +25,7 @@ _bound: ContextVar[Mapping[str, object]] = ContextVar("parlmesh_log_fields", def
 
 @contextmanager
 def bind(**fields: object) -> Iterator[None]:
-    """Adds the fields to every line logged inside, in this task and those it starts."""
+    """Adds the fields to every line logged inside the block, in this task and the tasks it starts."""
     token = _bound.set({**_bound.get(), **fields})
     try:
         yield
@@ -52,19 +52,19 @@ class Logger:
         self._log(logging.ERROR, event, fields)
 
     def exception(self, event: str, /, error: BaseException | None = None, **fields: object) -> None:
-        """An error with the traceback of `error`, or of the exception being handled."""
+        """Logs an error with the traceback of `error`, or of the exception being handled."""
         self._log(logging.ERROR, event, fields, error if error is not None else sys.exception())
 
     def _log(self, level: int, event: str, fields: dict[str, object], error: BaseException | None = None) -> None:
         if self._logger.isEnabledFor(level):
             extra = {"parlmesh_fields": {**_bound.get(), **fields}}
-            # A program that uses the library and has set no logging up sees the bare message: it gets the fields in it.
+            # A program that has not configured logging sees only the message, so the fields go into it.
             text = event if self._logger.hasHandlers() else " ".join([event, *_pairs(fields)])
             self._logger.log(level, "%s", text, extra=extra, exc_info=error)
 
 
 def get_logger(name: str) -> Logger:
-    """The logger of that name; services name theirs explicitly (`parlmesh.learner`)."""
+    """The logger with that name; services name theirs explicitly (`parlmesh.learner`)."""
     return Logger(name)
 
 
@@ -110,7 +110,7 @@ class _PrettyFormatter(logging.Formatter):
         text = " ".join([head, *_pairs(getattr(record, "parlmesh_fields", {}))])
         if not record.exc_info:
             return text
-        # Indented, so that no line of it looks like one of the log.
+        # Indented, so that no line of it looks like a log line.
         trace = [f"    {visible(line)}" for line in self.formatException(record.exc_info).split("\n")]
         return "\n".join([text, *trace])
 
@@ -139,7 +139,7 @@ def _is_secret(name: str, value: object) -> bool:
 
 
 def _plain(value: object) -> Any:
-    """The value as JSON can hold it, bounded in size; a log line must never raise or drag a tensor along."""
+    """The value in JSON types, bounded in size; logging must never raise or print a whole tensor."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""The pages of a process for Prometheus and for probes, in daemon threads on a port of its own. Declares no metric."""
+"""Serves a process's pages for Prometheus and probes from daemon threads on a separate port. Declares no metric."""
 
 import contextlib
 import socket
@@ -17,7 +17,7 @@ from .logging import get_logger
 
 log = get_logger("parlmesh.telemetry")
 
-# So many processes of one host find a port for their metrics by themselves.
+# Up to this many processes on one host find a metrics port on their own.
 _PORTS_TRIED = 100
 
 MOST_CONNECTIONS = 32
@@ -27,7 +27,7 @@ HEALTH_PATH = "/health"
 
 
 class Page(NamedTuple):
-    """What is answered under one path."""
+    """The response for one path."""
 
     status: str
     kind: str
@@ -38,7 +38,7 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 def health_page(serving: Callable[[], bool]) -> Callable[[], Page]:
-    """For probes that speak no gRPC with TLS: the same word as grpc.health.v1, as 200 or 503."""
+    """The state from grpc.health.v1 as 200 or 503, for probes that cannot use gRPC with TLS."""
 
     def page() -> Page:
         good = serving()
@@ -61,7 +61,7 @@ class MetricsServer:
     def close(self) -> None:
         stopping = Thread(target=self._server.shutdown)
         stopping.start()
-        # The server looks for its end twice a second, or when somebody calls.
+        # The server checks for shutdown twice a second, or on a connection.
         with contextlib.suppress(OSError), socket.create_connection(self._address, timeout=1.0):
             pass
         stopping.join()
@@ -70,7 +70,7 @@ class MetricsServer:
 
 
 def serve_metrics(config: MetricsConfig, pages: Pages | None = None) -> MetricsServer | None:
-    """Starts the metrics page with others beside it, or nothing when the port is null."""
+    """Starts the metrics page with other pages beside it; does nothing when the port is null."""
     if config.port is None:
         return None
     if not (config.insecure or is_loopback(config.host)):
@@ -101,7 +101,7 @@ def serve_metrics(config: MetricsConfig, pages: Pages | None = None) -> MetricsS
 
 
 def serve_metrics_nearby(config: MetricsConfig, pages: Pages, first: int) -> MetricsServer | None:
-    """The same for one of several processes of a host: each takes the next free port, unless one was chosen."""
+    """Like `serve_metrics`, but processes on one host take the next free port from `first`, unless one is set."""
     last = first + _PORTS_TRIED if config.port == first else config.port
     while True:
         try:
@@ -114,7 +114,7 @@ def serve_metrics_nearby(config: MetricsConfig, pages: Pages, first: int) -> Met
 
 
 def _beside(metrics: Callable[..., Any], pages: Pages) -> Callable[..., Any]:
-    """The page of its path, and the metrics under every other one."""
+    """Serves each page under its path, and the metrics under every other path."""
 
     def app(environment: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         page = pages.get(environment.get("PATH_INFO", ""))
@@ -131,11 +131,11 @@ class _Request(WSGIRequestHandler):
     timeout = SILENCE_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: a scrape is no event."""
+        """Does nothing: a scrape is not worth a log line."""
 
 
 class _Page(ThreadingMixIn, WSGIServer):
-    """One thread for each connection, and a bound on both: when one too many comes, the oldest has to go."""
+    """One thread per connection, both bounded: when there are too many, the oldest connection is closed."""
 
     daemon_threads = True
     request_queue_size = 128
@@ -150,7 +150,7 @@ class _Page(ThreadingMixIn, WSGIServer):
             self._open[request] = None
             oldest = self._open.popitem(last=False)[0] if len(self._open) > MOST_CONNECTIONS else None
         if oldest is not None:
-            # Its thread finds the end of the connection, and closes it.
+            # Its thread notices and closes the connection.
             with contextlib.suppress(OSError):
                 oldest.shutdown(socket.SHUT_RDWR)
         super().process_request(request, client_address)
@@ -161,4 +161,4 @@ class _Page(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a connection that broke is the other side's affair."""
+        """Does nothing: a broken connection is the client's concern."""

@@ -1,7 +1,7 @@
-"""Where a process's time goes, by phase: its threads are looked at many times a second. Costs nothing when it is off.
+"""A sampling profiler that shows where a process's time goes, by phase. Costs nothing when it is off.
 
-A phase is named by the function a thread is in, the innermost that has a name. For each the time that passed and the
-processor time are kept apart: what passes without using the processor is waiting.
+The phase of a thread is that of the innermost function on its stack that has one. Wall time and processor time are
+counted separately: wall time without processor time is waiting.
 """
 
 import json
@@ -30,18 +30,18 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """How the functions and threads of a service are called."""
+    """Names for the functions and threads of a service."""
 
     functions: Mapping[str, str]
-    """Phase by "module.function", the module without its package."""
+    """Phase by "module.function", without the package."""
     threads: Mapping[str, str]
-    """Role by the beginning of a thread's name; other threads are left out."""
+    """Role by prefix of the thread's name; other threads are ignored."""
     work: Collection[str]
-    """Only what lies between the first and the last look at one of these phases counts: not the start, not the end."""
+    """Only time between the first and the last sample of one of these phases counts, not start-up and shutdown."""
 
 
 class Profiler:
-    """Looks until it is stopped."""
+    """Samples until it is stopped."""
 
     def __init__(self, phases: Phases) -> None:
         self._phases = phases
@@ -54,11 +54,11 @@ class Profiler:
         self._thread = threading.Thread(target=self._run, name="profiler", daemon=True)
 
     def start(self) -> None:
-        """Begins to look."""
+        """Starts sampling."""
         self._thread.start()
 
     def stop(self) -> list[dict[str, str | float]]:
-        """Ends; one row per thread's role and phase, longest first within a role."""
+        """Stops sampling; returns one row per role and phase, longest first within a role."""
         self._stop.set()
         self._thread.join(timeout=5.0)
         rows: list[dict[str, str | float]] = [
@@ -79,7 +79,7 @@ class Profiler:
             self._settle()
 
     def _look(self, span: float) -> float:
-        """Notes what every thread is doing; the processor time of all of them."""
+        """Samples every thread; returns their processor time in total."""
         frames, total = sys._current_frames(), 0.0
         for thread in threading.enumerate():
             ident = thread.ident
@@ -109,7 +109,7 @@ class Profiler:
         try:
             now = time.clock_gettime(time.pthread_getcpuclockid(ident))
         except (OSError, AttributeError):
-            # The thread has just ended, or the system does not tell.
+            # The thread has just ended, or the system does not report it.
             return 0.0
         before = self._cpu.get(ident, now)
         self._cpu[ident] = now
@@ -129,7 +129,7 @@ class Profiler:
 
 @contextmanager
 def profiled(file: Path | None, phases: Phases) -> Iterator[None]:
-    """Writes where the time of the block went as JSON; does nothing without a file."""
+    """Profiles the block and writes the result as JSON; does nothing without a file."""
     if file is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""SIGUSR1 asks a process where it stands: every thread by its stack, every task of its event loop by what it awaits."""
+"""On SIGUSR1, prints the stack of every thread and what every asyncio task awaits."""
 
 import asyncio
 import faulthandler
@@ -11,12 +11,12 @@ _MOST_TASKS = 1_000
 
 
 def answer_signal(loop: asyncio.AbstractEventLoop) -> None:
-    """From here on. The answer goes to stderr; it changes nothing, and threads answer even when the loop is stuck."""
+    """Installs the handler. It prints to stderr and changes nothing; threads are shown even when the loop is stuck."""
     loop.add_signal_handler(signal.SIGUSR1, _print_tasks, loop)
     try:
         faulthandler.register(signal.SIGUSR1, all_threads=True, chain=True)
     except (ValueError, OSError, AttributeError):
-        # A stderr without a descriptor; the tasks are still told.
+        # stderr has no descriptor; the tasks are still printed.
         return
 
 
@@ -31,7 +31,7 @@ def _print_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _awaited(coroutine: Any) -> Iterator[tuple[Any, int]]:
-    """Code and line of a coroutine, of what it awaits, of what that awaits."""
+    """Code and line of a coroutine and of the chain of what it awaits."""
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None) or getattr(coroutine, "gi_frame", None)
         frame = frame or getattr(coroutine, "ag_frame", None)

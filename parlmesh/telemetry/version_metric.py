@@ -1,4 +1,4 @@
-"""Which version of which service a process is, as a metric: what an upgrade is watched by."""
+"""The version of a service as a metric, to follow an upgrade."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
@@ -6,12 +6,14 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client import Gauge
 
 BUILD_INFO = Gauge(
-    "parlmesh_build_info", "1, with the service, its version and Python's.", ["service", "version", "python"]
+    "parlmesh_build_info",
+    "Always 1; labelled with the service, its version and Python's.",
+    ["service", "version", "python"],
 )
 
 
 def tell_build(service: str) -> None:
-    """Sets it, once for a process."""
+    """Sets the metric; called once per process."""
     try:
         found = version("parlmesh")
     except PackageNotFoundError:
