@@ -1,4 +1,4 @@
-"""Who calls, and what they may call. Importing this needs neither gRPC nor the `security` extra."""
+"""Authentication and authorisation of callers. Importing this needs neither gRPC nor the `security` extra."""
 
 from .config import SecurityConfig
 from .identity import ANYONE, Identity, Role

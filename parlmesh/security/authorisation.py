@@ -1,4 +1,4 @@
-"""Whether a call may pass: decided before every call. Knows nothing of gRPC."""
+"""Decides before every call whether the caller may make it. Knows nothing of gRPC."""
 
 import base64
 import json
@@ -19,26 +19,26 @@ from .tokens import TokenTable
 Metadata = tuple[tuple[str, str | bytes], ...]
 
 ISSUER_PROOF = "issuer:"
-"""Before the time at which the proof of an identity by an issuer's token ends."""
+"""Prefix of a proof by an issuer's token; the expiry time follows."""
 _LONGEST_HEAD = 16 * 1024
 
 UNKNOWN = Identity("unknown", Role.READER)
-"""The caller of an open method: no credential was looked at."""
+"""The caller of an open method, whose credential is not checked."""
 
 log = get_logger("parlmesh.security")
 
 
 class Guard(Protocol):
-    """Says who calls, and whether they may."""
+    """Identifies callers and decides what they may call."""
 
     def identify(self, method: str, metadata: Metadata) -> Identity:
-        """Who calls; Unauthenticated when that is not proven."""
+        """Identifies the caller; raises Unauthenticated without proof."""
 
     def authorise(self, identity: Identity, method: str) -> None:
-        """PermissionDenied when they may not."""
+        """Raises PermissionDenied if the identity may not call the method."""
 
     def still_admits(self, identity: Identity) -> bool:
-        """Whether what the identity proved itself by still holds."""
+        """Whether the identity's proof is still valid."""
 
 
 class OpenGuard:
@@ -114,7 +114,8 @@ class CredentialGuard:
 
     def _authenticate(self, method: str, metadata: Metadata) -> Identity:
         credential = _bearer(metadata)
-        # An assertion has two dots, a token none. One that carries its certificate is a node's own.
+        # An assertion or an issuer's token has two dots, a fleet token none. A node's assertion carries its
+        # certificate.
         signed = credential.count(".") == 2
         if signed and self._issuer is not None and not (self._assertions is not None and has_certificate(credential)):
             return self._issuer.identity(credential)
@@ -133,7 +134,7 @@ def build_guard(
     now: Callable[[], float] = time.time,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> Guard:
-    """The guard of a server on that host; ConfigError for settings that would be less safe than they look."""
+    """The guard of a server on that host; raises ConfigError for settings that are less safe than they look."""
     if not security.enabled:
         if not (security.insecure or is_loopback(host)):
             raise _refusal(
@@ -180,7 +181,7 @@ def _assertion_verifier(
 
 
 def has_certificate(credential: str) -> bool:
-    """Whether the head of a signed credential names a certificate; says nothing about what it is worth."""
+    """Whether the header of a signed credential contains a certificate; does not verify it."""
     head = credential.partition(".")[0]
     try:
         return "x5c" in json.loads(base64.urlsafe_b64decode(head[:_LONGEST_HEAD] + "=="))

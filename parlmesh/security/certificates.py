@@ -1,7 +1,7 @@
-"""Certificates in memory: an authority, servers, nodes. ECDSA P-256 throughout; touches no file.
+"""Makes and reads certificates of an authority, servers and nodes. ECDSA P-256 throughout; touches no file.
 
-A node is named by the URI `spiffe://parlmesh/<role>/<name>`, so that another issuer of such names can take over.
-A second URI, `parlmesh://node/<name>?zone=eu`, has what the authority says of it.
+The URI `spiffe://parlmesh/<role>/<name>` names a node, so that another issuer of such names can take over. A second
+URI, `parlmesh://node/<name>?zone=eu`, holds the labels that the authority attests.
 """
 
 import datetime
@@ -39,7 +39,7 @@ class Pair:
 
 
 def node_uri(identity: Identity) -> str:
-    """The name a certificate carries for an identity."""
+    """The URI that names an identity in a certificate."""
     within = f"namespace/{identity.namespace}/" if identity.namespace else ""
     return f"spiffe://{TRUST_DOMAIN}/{within}{identity.role}/{identity.name}"
 
@@ -59,7 +59,7 @@ def identity_from_uri(uri: str) -> Identity | None:
 
 
 def labels_uri(name: str, labels: Mapping[str, str]) -> str:
-    """What a certificate says of a node beside its name."""
+    """The URI with the labels that a certificate attests for a node."""
     if len(labels) > _MOST_LABELS:
         raise InvalidInput(f"a certificate takes at most {_MOST_LABELS} labels, got {len(labels)}")
     for label, value in labels.items():
@@ -70,7 +70,7 @@ def labels_uri(name: str, labels: Mapping[str, str]) -> str:
 
 
 def identity_in(uris: Sequence[str]) -> Identity | None:
-    """Whom the URIs of a certificate name: exactly one, with at most one list of labels, which is of the same name."""
+    """The identity in a certificate's URIs: exactly one, with at most one list of labels, which has the same name."""
     said = [uri for uri in uris if uri.startswith(_LABELS_PREFIX)]
     names = [uri for uri in uris if not uri.startswith(_LABELS_PREFIX)]
     identity = identity_from_uri(names[0]) if len(names) == 1 and len(said) <= 1 else None
@@ -87,7 +87,7 @@ def identity_in(uris: Sequence[str]) -> Identity | None:
 
 
 def identity_of(certificate: x509.Certificate) -> Identity | None:
-    """Who the certificate names, if it names exactly one; says nothing about whether it can be trusted."""
+    """The identity in a certificate, if it names exactly one; does not verify the certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         uris = names.get_values_for_type(x509.UniformResourceIdentifier)
@@ -97,7 +97,7 @@ def identity_of(certificate: x509.Certificate) -> Identity | None:
 
 
 def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
-    """The DNS names and IP addresses a server's certificate stands for."""
+    """The DNS names and IP addresses in a server's certificate."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -107,7 +107,7 @@ def hosts_of(certificate: x509.Certificate) -> tuple[str, ...]:
 
 
 def make_authority(name: str, *, days: int, now: datetime.datetime) -> Pair:
-    """A certificate that signs others, and is signed by itself."""
+    """Makes a self-signed certificate that signs others."""
     key = ec.generate_private_key(ec.SECP256R1())
     builder = _builder(name, key, issuer=_subject(name), days=days, now=now)
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -126,7 +126,7 @@ def issue(
     days: int,
     now: datetime.datetime,
 ) -> Pair:
-    """A certificate for a server (its hosts), for a node (its role), or for a process that is both."""
+    """Issues a certificate for a server (`hosts`), a node (`role`), or a process that is both."""
     check_name(name)
     if namespace:
         check_name(namespace)

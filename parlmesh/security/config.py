@@ -11,56 +11,56 @@ from .identity import Role
 
 
 class QuotaConfig(Config):
-    """What one identity may have or do at a time; meant to stop the broken and the hostile, never the busy."""
+    """Limits per identity; meant to stop broken and hostile clients, never busy ones."""
 
     streams: int = Field(default=1000, ge=1)
     """Open streams of one identity to one server."""
     calls_per_second: float = Field(default=5000.0, gt=0)
-    """Calls of one identity to one server, in the long run; ten seconds' worth may come at once."""
+    """Calls of one identity to one server, on average; ten seconds' worth may come at once."""
     bytes_per_second: float = Field(default=float(256 << 20), gt=0)
-    """What one actor or reader may send to one server; one second's worth may come at once, further messages wait."""
+    """Bytes one actor or reader may send to one server; one second's worth may come at once, further messages wait."""
     loop_share: float = Field(default=0.25, gt=0, le=1)
-    """Share of a server's event loop for the calls and messages of one actor or reader; further ones wait."""
+    """Share of a server's event loop for the calls and messages of one actor or reader; beyond it they wait."""
     team_loop_share: float = Field(default=0.5, gt=0, le=1)
     """The same for all operators of one namespace together."""
     unread_calls: int = Field(default=4, ge=1)
-    """Calls of one actor, reader or operator of a namespace whose requests are read at the same time; others wait."""
+    """Calls of one actor, reader or namespace operator whose requests are read at the same time; others wait."""
     refusals_per_second: float = Field(default=50.0, gt=0)
-    """Calls of one identity that end with PERMISSION_DENIED or INVALID_ARGUMENT, in the long run; ten seconds' worth
-    may come at once, and beyond that nothing of it is looked at until the time has passed."""
+    """Calls of one identity that may end with PERMISSION_DENIED or INVALID_ARGUMENT, on average; ten seconds' worth may
+    come at once. Beyond that, all calls of the identity are refused until enough time has passed."""
     tasks: int = Field(default=500_000, ge=1)
-    """Schedulers: unfinished tasks of one identity, or of all of one namespace together."""
+    """Schedulers: unfinished tasks of one identity, or of one namespace as a whole."""
     task_bytes: int = Field(default=1 << 30, ge=1)
-    """Schedulers: bytes of those: payloads, and the names that they depend on or are placed by, with 64 for each."""
+    """Schedulers: bytes of these tasks: payloads, and names of dependencies and placements with 64 more bytes each."""
     tasks_per_second: float = Field(default=50_000.0, gt=0)
-    """Schedulers: tasks they may submit, in the long run; ten seconds' worth may come at once."""
+    """Schedulers: tasks they may submit per second, on average; ten seconds' worth may come at once."""
     placements: int = Field(default=1_000, ge=1)
-    """Schedulers: different kinds and placements among those tasks that are placed at all: each is looked at whenever
-    an actor asks for work."""
+    """Schedulers: distinct combinations of kind and placement among their tasks with a placement; the scheduler checks
+    each one whenever an actor asks for work."""
     watched_bytes: int = Field(default=16 << 20, ge=1)
-    """Schedulers: ids in all open watches of one reader, or of one identity of a namespace; each counts 64 more."""
+    """Schedulers: bytes of ids in all open watches of one reader or namespace identity; each id counts 64 more."""
 
 
 class IssuerConfig(Config):
     """An OpenID Connect issuer whose tokens servers accept."""
 
     issuer: str = Field(min_length=1)
-    """What its tokens have as `iss`, letter by letter."""
+    """The exact `iss` of its tokens."""
     audience: str = Field(min_length=1)
-    """What must be among their `aud`."""
+    """An audience that their `aud` must contain."""
     keys: Path | None = None
-    """File with its public keys (JSON Web Key Set), read again when it changes; or"""
+    """File with its public keys (JSON Web Key Set), reloaded when it changes. Set this or keys_url."""
     keys_url: str = ""
-    """the https address of it, asked every five minutes and when a key is missing."""
+    """https address of its public keys, fetched every five minutes and when a key is missing."""
     algorithms: tuple[Literal["ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "EdDSA"], ...] = ("ES256", "RS256")
     name_claim: str = "sub"
     """Claim with the name of the identity."""
     role_claim: str = "roles"
-    """Claim with one or more words, of which the first in `roles` counts."""
+    """Claim with one or more values; the first entry of `roles` among them counts."""
     roles: dict[str, Role] = Field(min_length=1)
-    """Role by word of the role claim."""
+    """Role by value of the role claim."""
     namespace_claim: str = ""
-    """Claim with the namespace; empty = all are of the whole fleet."""
+    """Claim with the namespace; empty = identities belong to the whole fleet."""
 
     @model_validator(mode="after")
     def _has_keys(self) -> Self:
@@ -72,38 +72,38 @@ class IssuerConfig(Config):
 
 
 class SecurityConfig(Config):
-    """Certificates and tokens; everything left out means no security."""
+    """Certificates and tokens; an empty section means no security."""
 
     ca: Path | None = None
     """Certificate of the authority that signed servers and nodes (PEM)."""
     certificate: Path | None = None
-    """This process's certificate (PEM, the chain after it)."""
+    """This process's certificate (PEM, followed by its chain)."""
     key: Path | None = None
     """Private key of the certificate (PEM)."""
     require_client_certificate: bool = False
-    """Servers also demand a certificate of the authority in the TLS handshake."""
+    """Servers also require a certificate of the authority in the TLS handshake."""
     tokens: Path | None = None
-    """Servers: YAML list of {name, role, sha256} of the tokens that are accepted."""
+    """Servers: YAML list of accepted tokens as {name, role, sha256}."""
     issuer: IssuerConfig | None = None
-    """Servers: whose OpenID Connect tokens are accepted too."""
+    """Servers: an OpenID Connect issuer whose tokens are accepted too."""
     revoked: Path | None = None
-    """Servers: file of revoked certificates, one SHA-256 fingerprint or serial number (0x…) a line."""
+    """Servers: file of revoked certificates, one SHA-256 fingerprint or serial number (0x…) per line."""
     token: SecretStr | None = None
     """Clients: the token to send."""
     token_file: Path | None = None
     """Clients: file that holds the token to send."""
     quotas: QuotaConfig = QuotaConfig()
     insecure: bool = False
-    """Servers: listen beyond this machine although there is no security: everyone who gets there may do everything."""
+    """Servers: listen beyond this machine without security; everyone who can reach the server may do everything."""
 
     @property
     def enabled(self) -> bool:
-        """Whether a server with these settings asks who calls."""
+        """Whether a server with these settings authenticates callers."""
         return bool(self.ca or self.certificate or self.tokens or self.issuer)
 
     @property
     def answers_strangers(self) -> bool:
-        """Whether who proves nothing gets as far as a call, which is then refused."""
+        """Whether a caller without any proof can get as far as making a call, which is then refused."""
         return self.enabled and not self.require_client_certificate
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from parlmesh.errors import ConfigError
 
 
 def require_extra() -> None:
-    """Called before the modules that use certificates are imported."""
+    """Raises ConfigError without the extra; call it before importing modules that use certificates."""
     try:
         import cryptography  # noqa: F401
         import jwt  # noqa: F401

@@ -1,4 +1,4 @@
-"""Files that change while a process runs. Looks at most once a second, when somebody asks."""
+"""Detects files that change while a process runs. Checks on demand, at most once a second."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ Version = tuple[int, int, int] | None
 
 
 class WatchedFiles:
-    """Says when one of a few files is another one than before."""
+    """Reports when any of a few files has changed."""
 
     def __init__(self, files: Sequence[Path | None], monotonic: Callable[[], float]) -> None:
         self._files = tuple(file for file in files if file is not None)
@@ -18,7 +18,7 @@ class WatchedFiles:
         self._versions = self._look()
 
     def changed(self) -> bool:
-        """Whether any is new, gone or written since the last time this said so."""
+        """Whether any file was created, deleted or modified since the last call that returned True."""
         if self._monotonic() - self._looked_at < LOOK_AGAIN_SECONDS:
             return False
         self._looked_at = self._monotonic()

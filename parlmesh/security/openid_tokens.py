@@ -1,4 +1,4 @@
-"""Tokens of an OpenID Connect issuer: who they name, by signature, issuer, audience, time and a claim for the role."""
+"""Verifies tokens of an OpenID Connect issuer: signature, issuer, audience, time and role claim."""
 
 import json
 import threading
@@ -31,7 +31,7 @@ log = get_logger("parlmesh.security")
 
 
 class Keys:
-    """The issuer's public keys by id, from a file that may change or from its address, which is asked in a thread."""
+    """The issuer's public keys by id, from a file that may change or from its address, fetched in a thread."""
 
     def __init__(self, config: IssuerConfig, monotonic: Callable[[], float]) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class Keys:
         self.by_id = self._read()
 
     def renew(self, *, missing: bool) -> None:
-        """Looks for newer keys when it is time to; of those behind an address the next call has the use."""
+        """Refreshes the keys when they are due. Keys from an address arrive in the background, for a later call."""
         if self._config.keys is not None:
             if self._watched.changed():
                 self._take()
@@ -76,7 +76,7 @@ class Keys:
                 data = _fetch(self._config.keys_url)
             if len(data) > _LARGEST_KEYS_BYTES:
                 raise ValueError(f"more than {_LARGEST_KEYS_BYTES} bytes")
-            # A key that both sides share could be nobody's proof.
+            # A symmetric key proves nothing, because both sides know it.
             wanted = [key for key in json.loads(data)["keys"] if key["kty"] in ("RSA", "EC", "OKP")]
             return {str(key.get("kid", "")): jwt.PyJWK.from_dict(key) for key in wanted}
         except (OSError, ValueError, LookupError, TypeError, RecursionError, AttributeError, PyJWTError) as error:
@@ -95,7 +95,7 @@ class IssuerVerifier:
         self._remembered: OrderedDict[str, tuple[jwt.PyJWK, Identity]] = OrderedDict()
 
     def identity(self, token: str) -> Identity:
-        """Whom the token names; Unauthenticated when it proves nothing here and now."""
+        """The identity in the token; raises Unauthenticated if the token is not valid here and now."""
         self._keys.renew(missing=False)
         key, found = self._remembered.get(token, (None, None))
         if found is None or key not in self._keys.by_id.values():
@@ -109,7 +109,7 @@ class IssuerVerifier:
         return found
 
     def holds(self, proof: str) -> bool:
-        """Whether the token an identity proved itself by has not expired."""
+        """Whether the token behind a proof has not yet expired."""
         return self._now() <= float(proof.removeprefix(ISSUER_PROOF)) + CLOCK_SKEW_SECONDS
 
     def _verified(self, token: str) -> tuple[jwt.PyJWK, Identity]:
@@ -154,7 +154,7 @@ class IssuerVerifier:
     def _role(self, claims: dict[str, Any]) -> Role:
         held = claims.get(self._config.role_claim)
         held = held if isinstance(held, list) else [held]
-        # The first that the operator wrote down counts, whatever order the issuer has.
+        # The operator's order decides, not the issuer's.
         for value, role in self._config.roles.items():
             if value in held:
                 return role

@@ -1,4 +1,4 @@
-"""Certificates and keys as PEM files: what `parlmesh certs` writes and every process reads."""
+"""Reads and writes certificates and keys as PEM files, for `parlmesh certs` and every process."""
 
 import datetime
 import ipaddress
@@ -19,12 +19,12 @@ from .secret_files import refuse_existing, write_file
 AUTHORITY = "ca"
 
 _THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
-# What parsing a certificate raises besides ValueError.
+# Raised by the certificate parser besides ValueError.
 _UNREADABLE = (x509.DuplicateExtension, x509.InvalidVersion, x509.UnsupportedGeneralNameType)
 
 
 def write_authority(folder: Path, *, name: str, days: int, force: bool) -> tuple[Path, Path]:
-    """`ca.crt` and `ca.key`. Replacing them makes every certificate of the old ones worthless."""
+    """Writes `ca.crt` and `ca.key`. Replacing them invalidates every certificate of the old authority."""
     return write_pair(make_authority(name, days=days, now=_now()), folder, AUTHORITY, force=force)
 
 
@@ -39,7 +39,7 @@ def write_certificate(
     namespace: str = "",
     labels: Mapping[str, str] | None = None,
 ) -> tuple[Path, Path]:
-    """`<name>.crt` and `<name>.key`, signed by the authority of the folder."""
+    """Writes `<name>.crt` and `<name>.key`, signed by the folder's authority."""
     if name == AUTHORITY:
         raise InvalidInput(f'the name "{AUTHORITY}" is taken by the authority', name=name)
     certificate, key = folder / f"{AUTHORITY}.crt", folder / f"{AUTHORITY}.key"
@@ -51,7 +51,7 @@ def write_certificate(
 
 
 def server_hosts(dns: Sequence[str], addresses: Sequence[str]) -> list[str]:
-    """The names of a server; those of this machine alone when none is given."""
+    """The names of a server; those of this machine when none are given."""
     for address in addresses:
         try:
             ipaddress.ip_address(address)
@@ -61,7 +61,7 @@ def server_hosts(dns: Sequence[str], addresses: Sequence[str]) -> list[str]:
 
 
 def write_pair(pair: Pair, folder: Path, name: str, *, force: bool = False) -> tuple[Path, Path]:
-    """Writes `<name>.crt` and `<name>.key` (mode 0600); touches neither when one exists and `force` is off."""
+    """Writes `<name>.crt` and `<name>.key` (mode 0600), or neither when one exists and `force` is off."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     refuse_existing([certificate, key], force=force)
     folder.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def write_pair(pair: Pair, folder: Path, name: str, *, force: bool = False) -> t
 
 
 def read_pair(certificate: Path, key: Path) -> Pair:
-    """A certificate and the key that belongs to it."""
+    """Reads a certificate and its key, and checks that they belong together."""
     chain = read_certificates(certificate)
     try:
         found = serialization.load_pem_private_key(_read(key), password=None)
@@ -88,11 +88,11 @@ def read_pair(certificate: Path, key: Path) -> Pair:
 
 
 def read_certificates(file: Path) -> list[x509.Certificate]:
-    """Every certificate of a PEM file, at least one."""
+    """All certificates of a PEM file, at least one."""
     try:
         found = x509.load_pem_x509_certificates(_read(file))
         for certificate in found:
-            # Both are parsed only when they are asked for, which may be in the middle of somebody's call.
+            # Both are parsed lazily; parse them now rather than in the middle of a call.
             certificate.public_key()
             hosts_of(certificate)
         return found

@@ -1,4 +1,4 @@
-"""A verifier that follows the files of its authority, of its server's certificate and of what was revoked."""
+"""A verifier that reloads its authority, its server's certificate and the list of revoked certificates."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ log = get_logger("parlmesh.security")
 
 
 class FreshVerifier:
-    """Reads a changed file again; a broken one is reported and what was read before kept."""
+    """Reloads changed files; a broken file is logged and the last good content kept."""
 
     def __init__(
         self,
@@ -47,5 +47,5 @@ class FreshVerifier:
         return self._verifier.identity(assertion, service)
 
     def holds(self, proof: str) -> bool:
-        """Whether the certificate an identity proved itself by is not revoked."""
+        """Whether the certificate behind a proof is not revoked."""
         return self._verifier.holds(proof)

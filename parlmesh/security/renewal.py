@@ -1,4 +1,4 @@
-"""Certificates of a folder over time: until when each holds, new ones in place of those that end, revocations."""
+"""Lists, renews and revokes the certificates of a folder."""
 
 import datetime
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ class Held:
     revoked: bool
 
     def days_left(self, now: datetime.datetime) -> float:
-        """Negative when it is over."""
+        """Days until it expires; negative once it has."""
         return (self.expires - now) / datetime.timedelta(days=1)
 
 
 def held_certificates(folder: Path) -> list[Held]:
-    """The authority's first, then by name."""
+    """All certificates of a folder: the authority first, then by name."""
     files = sorted(folder.glob("*.crt"), key=lambda file: (file.stem != AUTHORITY, file.stem))
     if not files:
         raise NotFound(f"{folder} has no certificates; make an authority with: parlmesh certs ca", folder=folder)
@@ -54,9 +54,9 @@ def held_certificates(folder: Path) -> list[Held]:
 def renew(
     folder: Path, names: Sequence[str], *, days: int, within_days: float, now: datetime.datetime
 ) -> list[tuple[Path, Path]]:
-    """New keys and certificates that say the same as the old ones: of those named, or of all that end soon.
+    """Makes new keys and certificates with the content of the old ones, for the given names or all that expire soon.
 
-    Key and certificate are replaced one after the other; a process that looks in between keeps the pair it has.
+    Key and certificate are replaced one after the other; a process that reads in between keeps its old pair.
     """
     held = {each.name: each for each in held_certificates(folder) if each.name != AUTHORITY}
     for name in names:
@@ -65,7 +65,7 @@ def renew(
     ending = [name for name, each in held.items() if each.days_left(now) <= within_days and not each.revoked]
     authority = read_pair(folder / f"{AUTHORITY}.crt", folder / f"{AUTHORITY}.key")
     if authority.certificate.not_valid_after_utc <= now:
-        raise InvalidInput(f"the authority of {folder} is over; make another one: parlmesh certs ca --force")
+        raise InvalidInput(f"the authority of {folder} has expired; make a new one: parlmesh certs ca --force")
     written = []
     for name in names or ending:
         old = read_certificates(folder / f"{name}.crt")[0]
@@ -93,7 +93,7 @@ def revoke(folder: Path, name: str, *, now: datetime.datetime) -> Path:
         raise NotFound(f"{folder} has no certificate {name}", name=name)
     found = fingerprint(read_certificates(file)[0])
     kept = folder / REVOKED_FILE
-    # First as servers read it: what they could not read is not added to.
+    # Parsed first, as servers parse it: never append to a file they could not read.
     if kept.exists() and found in read_revoked(kept):
         return kept
     before = kept.read_text(encoding="utf-8") if kept.exists() else ""

@@ -17,7 +17,7 @@ log = get_logger("parlmesh.security")
 
 
 def read_revoked(file: Path) -> frozenset[str]:
-    """One SHA-256 fingerprint (64 digits, colons allowed) or serial number (`0x…`) a line; `#` begins a comment."""
+    """One SHA-256 fingerprint (64 digits, colons allowed) or serial number (`0x…`) per line; `#` starts a comment."""
     try:
         if file.stat().st_size > _LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} is larger than {_LARGEST_FILE_BYTES} bytes", reason="SECURITY", file=file)
@@ -44,7 +44,7 @@ def read_revoked(file: Path) -> frozenset[str]:
 
 
 class RevokedCertificates:
-    """The revoked ones. A file that is gone or broken is reported, and what was revoked stays revoked."""
+    """The revoked certificates. A missing or broken file is logged, and revoked certificates stay revoked."""
 
     def __init__(self, file: Path | None, monotonic: Callable[[], float]) -> None:
         self._file = file
@@ -52,7 +52,7 @@ class RevokedCertificates:
         self._revoked = read_revoked(file) if file is not None else frozenset()
 
     def holds(self, serial: str, fingerprint: str) -> bool:
-        """`serial` as hex() writes it, `fingerprint` in small letters."""
+        """Whether a certificate is revoked; `serial` as hex() writes it, `fingerprint` in lower case."""
         if self._file is not None and self._watched.changed():
             try:
                 self._revoked = read_revoked(self._file)

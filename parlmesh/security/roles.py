@@ -1,4 +1,4 @@
-"""Which role may call which method: the one table. An operator may call everything."""
+"""The table of which role may call which method. An operator may call everything."""
 
 from collections.abc import Mapping
 
@@ -74,10 +74,9 @@ NAMESPACED_METHODS = OPEN_METHODS | {
         "SchedulerService/WatchTasks",
     )
 }
-"""What an identity of a namespace may call at all, within its role: tasks, of which it sees its own namespace's, and
-the arrays beside them."""
+"""What an identity of a namespace may call, within its role: methods on the tasks of its namespace and their arrays."""
 
 
 def roles_for(method: str) -> frozenset[Role]:
-    """The roles that may call the method; a method without a row is the operators' alone."""
+    """The roles that may call the method; a method without a row is for operators only."""
     return ROLES_BY_METHOD.get(method, _NONE) | {Role.OPERATOR}

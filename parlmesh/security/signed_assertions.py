@@ -1,4 +1,4 @@
-"""Proof of identity by certificate, call by call: a short-lived JWT signed with the certificate's key.
+"""Proves an identity by certificate on every call, with a short-lived JWT signed by the certificate's key.
 
 The certificate travels in the `x5c` header (RFC 7515, 4.1.6). Opens no connection and knows nothing of gRPC.
 """
@@ -40,12 +40,12 @@ log = get_logger("parlmesh.security")
 
 
 def audience(host: str, service: str) -> str:
-    """What an assertion is good for: one service, on a server whose certificate stands for the host."""
+    """The audience of an assertion: one service, on a server whose certificate covers the host."""
     return f"parlmesh://{host.lower()}/{service}"
 
 
 class Signer:
-    """Makes assertions for one identity, and a new one well before the old one ends."""
+    """Makes assertions for one identity, and replaces each well before it expires."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Signer:
         self.renew(chain, key)
 
     def renew(self, chain: Sequence[x509.Certificate], key: ec.EllipticCurvePrivateKey) -> None:
-        """From now on these sign."""
+        """Signs with this certificate and key from now on."""
         self._x5c = [base64.b64encode(certificate.public_bytes(Encoding.DER)).decode() for certificate in chain]
         self._key = key
         self._made.clear()
@@ -88,11 +88,11 @@ class _Verified:
 
 
 Revoked = Callable[[str, str], bool]
-"""Whether a certificate of that serial number and fingerprint was revoked."""
+"""Whether the certificate with this serial number and fingerprint is revoked."""
 
 
 class Verifier:
-    """Accepts assertions of certificates that an authority signed, for the hosts this server stands for."""
+    """Accepts assertions whose certificates an authority signed, for the hosts in this server's certificate."""
 
     def __init__(
         self,
@@ -107,18 +107,18 @@ class Verifier:
         self.trust(authorities, hosts)
 
     def trust(self, authorities: Sequence[x509.Certificate], hosts: Sequence[str]) -> None:
-        """From now on these; what others signed is forgotten."""
+        """Trusts only these authorities from now on; forgets all assertions verified before."""
         self._store = verification.Store(list(authorities))
         self._hosts = tuple(hosts)
         self._remembered.clear()
 
     def holds(self, proof: str) -> bool:
-        """Whether the certificate of an identity that was accepted here is still good."""
+        """Whether the certificate behind a proof is not revoked."""
         serial, _, fingerprint = proof.partition(" ")
         return not self._revoked(serial, fingerprint)
 
     def identity(self, assertion: str, service: str) -> Identity:
-        """Who made the assertion; Unauthenticated when it proves nothing here and now."""
+        """The identity that made the assertion; raises Unauthenticated if it is not valid here and now."""
         now = self._now()
         verified = self._remembered.get(assertion)
         if verified is None:
@@ -145,7 +145,7 @@ class Verifier:
         except Unauthenticated:
             raise
         except Exception as error:
-            # The parsers of a certificate raise many things, and its bytes are the caller's to choose.
+            # Certificate parsers raise many exceptions, and the caller chooses the bytes.
             log.debug("credential_cannot_be_read", error=type(error).__name__)
             raise _malformed() from error
 
@@ -193,7 +193,7 @@ class Verifier:
         return builder.build_client_verifier().verify(chain[0], list(chain[1:])).subjects or ()
 
     def _was_once_valid(self, chain: Sequence[x509.Certificate], moment: datetime.datetime) -> bool:
-        """Tells our own expired certificates from foreign ones, for the audit."""
+        """Distinguishes this fleet's expired certificates from foreign ones, for the audit log."""
         leaf = chain[0]
         if moment <= leaf.not_valid_after_utc:
             return False
@@ -210,7 +210,7 @@ class Verifier:
 
 
 def proof_of(certificate: x509.Certificate) -> str:
-    """Serial number and fingerprint, by which a certificate can be revoked."""
+    """Serial number and fingerprint, the two ways to revoke a certificate."""
     return f"{hex(certificate.serial_number)} {certificate.fingerprint(hashes.SHA256()).hex()}"
 
 

@@ -1,4 +1,4 @@
-"""Per-node tokens. A server keeps only their digests, so its file is no secret."""
+"""Per-node tokens. A server stores only their digests, so its file is not secret."""
 
 import hashlib
 import hmac
@@ -40,12 +40,12 @@ def new_token() -> str:
 
 
 def digest(token: str) -> str:
-    """What the server's file holds of a token. The token is random, so a plain hash cannot be searched."""
+    """The digest of a token in the server's file. A plain hash is safe, because the token is random."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def read_rows(file: Path) -> list[TokenRow]:
-    """The rows of a token file; ConfigError when any of them is wrong."""
+    """The rows of a token file; raises ConfigError if any row is invalid."""
     try:
         if file.stat().st_size > _LARGEST_FILE_BYTES:
             raise ConfigError(f"{file} is larger than {_LARGEST_FILE_BYTES} bytes", reason="SECURITY", file=file)
@@ -85,15 +85,15 @@ def write_token(folder: Path, name: str, role: Role, *, force: bool, namespace: 
 
 
 def _line(row: TokenRow) -> str:
-    """Quoted, because a name or a digest may look like a number."""
+    """A row of the file; quoted, because a name or a digest may look like a number."""
     within = f', namespace: "{row.namespace}"' if row.namespace else ""
     return f'- {{name: "{row.name}", role: {row.role}, sha256: "{row.sha256}"{within}}}'
 
 
 class TokenTable:
-    """The accepted tokens. A changed file is read again; a broken one is reported and the last good one kept.
+    """The accepted tokens. A changed file is reloaded; a broken one is logged and the last good one kept.
 
-    One that is gone accepts nobody until it is back.
+    While the file is missing, nobody is accepted.
     """
 
     def __init__(self, file: Path, monotonic: Callable[[], float]) -> None:
@@ -102,14 +102,14 @@ class TokenTable:
         self._rows = {row.sha256: row for row in read_rows(file)}
 
     def find(self, token: str) -> Identity | None:
-        """Whose token it is."""
-        # The lookup is by digest, which a caller cannot steer towards one of ours.
+        """The holder of the token."""
+        # Looked up by digest, which a caller cannot steer towards an accepted one.
         presented = digest(token)
         found = self.holder(presented)
         return found if found is not None and hmac.compare_digest(found.proof, presented) else None
 
     def holder(self, sha256: str) -> Identity | None:
-        """Whose token has that digest."""
+        """The holder of the token with that digest."""
         self._read_again()
         row = self._rows.get(sha256)
         return Identity(row.name, row.role, row.namespace, row.sha256) if row is not None else None
