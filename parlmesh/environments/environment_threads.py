@@ -1,9 +1,8 @@
-"""Single environments stepped as one vector: in turn, or side by side in threads where their steps mostly wait.
+"""Steps single environments as one vector: in turn, or in parallel threads if their steps mostly wait.
 
-Threads, not processes: whoever waits lets the others run, and nothing has to be pickled. Each environment is stepped by
-one thread at a time and shares nothing with the others, so that the same seed gives the same games either way. Threads
-of steps that do little but wait share a core as they share the interpreter, which costs more than such a step when it
-is passed from core to core.
+Threads are enough, because a waiting step lets the others run and nothing has to be pickled. Each environment is
+stepped by one thread at a time and shares nothing with the others, so the same seed gives the same episodes either way.
+Threads that mostly wait run on one core: passing the interpreter lock between cores costs more than such a step.
 """
 
 import contextlib
@@ -28,14 +27,14 @@ from parlmesh.types import Array
 log = get_logger("parlmesh.environments")
 
 MOST_THREADS = 16
-# Steps of the vector that are judged together, and how often that is done.
+# Steps of the vector per judgement, and the number of judgements.
 _JUDGED_STEPS, _JUDGEMENTS = 4, 64
-# A shorter step costs less than waking a thread for it.
+# A shorter step costs less than waking a thread.
 _LEAST_SECONDS = 2e-4
-# Linux alone tells what a thread did; elsewhere no step is seen to wait.
+# Only Linux has statistics per thread; elsewhere no step counts as waiting.
 _THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
-# How often the threads move to the core of whoever waits for them.
+# After this many turns, the threads move to the core of the thread that waits for them.
 _FOLLOWED_TURNS = 64
 _STAT = Path("/proc/thread-self/stat")
 
@@ -43,10 +42,10 @@ _Work: TypeAlias = Callable[[int], None]
 
 
 class SteppedEnvironments(SyncVectorEnv):
-    """`threads` step the environments; None = one, and 16 once their steps are seen to wait.
+    """`threads` step the environments; None = one, and up to 16 once their steps prove to wait.
 
-    What they say of themselves beside observations (infos) is left out. Those that are `resting` are not stepped; those
-    in `seeds` are reset by the next step, whether their episode has ended or not, with the seed that stands there.
+    Infos are dropped. Environments that are `resting` are not stepped; those in `seeds` are reset by the next step with
+    their seed, whether or not their episode has ended.
     """
 
     def __init__(self, makers: Sequence[Callable[[], gymnasium.Env[Any, Any]]], threads: int | None = None) -> None:
@@ -60,11 +59,11 @@ class SteppedEnvironments(SyncVectorEnv):
 
     @property
     def threads(self) -> int:
-        """How many step the environments now."""
+        """Number of threads that step the environments now."""
         return 1 if self._crew is None else self._crew.size
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """As gymnasium's own, with seeds that count up."""
+        """Like gymnasium's, with consecutive seeds."""
         ended = self.resting = np.zeros(self.num_envs, np.bool_)
         self.seeds = {}
         self._terminations, self._truncations, self._autoreset_envs = ended.copy(), ended.copy(), ended.copy()
@@ -78,7 +77,7 @@ class SteppedEnvironments(SyncVectorEnv):
         return self._joined(), {}
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """What follows the end of an episode only resets."""
+        """Steps all environments; the step after the end of an episode only resets."""
         given = tuple(iterate(self.action_space, actions))
 
         def step(index: int) -> None:
@@ -97,7 +96,7 @@ class SteppedEnvironments(SyncVectorEnv):
             self._each(step)
         elif self._judge.sees(lambda: self._each(step), self.num_envs):
             threads = min(MOST_THREADS, self.num_envs)
-            # Computing that lets go of the interpreter needs more cores, where it is more than one can do.
+            # Computation that releases the interpreter lock needs more cores if it is more than one core can do.
             one_core = self._judge.cpu_share * threads <= 1.0
             self._crew = _Crew(threads, one_core=one_core)
             log.info("environments_wait", threads=threads, environments=self.num_envs, one_core=one_core)
@@ -110,7 +109,7 @@ class SteppedEnvironments(SyncVectorEnv):
         return self._joined(), self._rewards.copy(), *flags, {}
 
     def close_extras(self, **kwargs: Any) -> None:
-        """Ends the threads too."""
+        """Also ends the threads."""
         if self._crew is not None:
             self._crew.close()
         super().close_extras(**kwargs)
@@ -132,7 +131,7 @@ class SteppedEnvironments(SyncVectorEnv):
 
 
 class _Judge:
-    """Looks at the first steps: a thread that waits gives its core away of its own accord, one held up does not."""
+    """Judges the first steps: a thread that waits gives up its core voluntarily, one that is preempted does not."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -140,15 +139,15 @@ class _Judge:
         self._seconds = self._cpu_seconds = 0.0
         self._switches = 0
         self.cpu_share = 1.0
-        """Of the time that a step took, what it computed: the least seen, for the first do more than the others."""
+        """Smallest share of processor time in a step's duration; the smallest, because the first steps compute more."""
 
     @property
     def over(self) -> bool:
-        """Whether it has seen enough."""
+        """Whether it has judged often enough."""
         return self._judgements >= _JUDGEMENTS
 
     def sees(self, step: Callable[[], None], environments: int) -> bool:
-        """Whether steps wait, by this one and those before."""
+        """Runs the step; returns whether steps mostly wait, judged by this one and those before."""
         seconds, cpu, switches = time.perf_counter(), time.thread_time(), _switches()
         step()
         seconds, cpu = time.perf_counter() - seconds, time.thread_time() - cpu
@@ -167,7 +166,7 @@ class _Judge:
 
 
 def waits(seconds: float, cpu_seconds: float, switches: int, steps: int) -> bool:
-    """Whether so many steps, with that many voluntary switches to other threads, mostly waited."""
+    """Whether steps with these totals and voluntary context switches mostly waited."""
     return seconds >= _LEAST_SECONDS * steps and cpu_seconds <= 0.5 * seconds and switches >= 0.5 * steps
 
 
@@ -176,9 +175,9 @@ def _switches() -> int:
 
 
 class _Crew:
-    """Threads, each with environments of its own. Daemons: a step that never ends keeps no process alive.
+    """Threads with fixed environments each. They are daemons: a step that never ends does not keep the process alive.
 
-    `one_core`: all run where whoever waits for them runs, which the system may move as it likes.
+    `one_core`: all run on the core of the thread that waits for them, which the system may move freely.
     """
 
     def __init__(self, size: int, *, one_core: bool = False) -> None:
@@ -199,7 +198,7 @@ class _Crew:
             thread.start()
 
     def do(self, work: _Work, indices: Sequence[int]) -> None:
-        """Returns when all is done; of several errors the one of the first environment is raised."""
+        """Returns when all work is done; of several errors, raises that of the first environment."""
         parts = [[index for index in indices if index % self.size == number] for number in range(self.size)]
         busy = [(inbox, part) for inbox, part in zip(self._inboxes, parts, strict=True) if part]
         if not busy:
@@ -210,14 +209,14 @@ class _Crew:
         self._turns += 1
         for inbox, part in busy:
             inbox.put((work, part))
-        # The last of them says so: to be woken by each would cost as much as their steps.
+        # Only the last thread signals: being woken by each would cost as much as their steps.
         self._done.get()
         if self._failed:
             raise min(self._failed, key=lambda failure: failure[0])[1]
 
     @contextlib.contextmanager
     def roaming(self) -> Iterator[None]:
-        """For one of the threads: on any core meanwhile, so that a simulator that it starts is not tied to this one."""
+        """Lets one of the threads use any core, so that a simulator it starts is not tied to a single core."""
         if self._core < 0:
             yield
             return
@@ -230,18 +229,18 @@ class _Crew:
                 os.sched_setaffinity(0, {self._core})
 
     def _follow(self) -> None:
-        # The number of its core is the 37th after the name, which may have blanks and brackets.
+        # The core is the 37th field after the name, which may contain blanks and brackets.
         core = int(_STAT.read_text().rpartition(")")[2].split()[36])
         if core == self._core:
             return
         self._core = core
         for thread in self._threads:
-            # Whoever set other bounds meanwhile is right.
+            # Someone else may have set other limits, which take precedence.
             with contextlib.suppress(OSError):
                 os.sched_setaffinity(thread.native_id or 0, {core})
 
     def close(self) -> None:
-        """Does not wait for a step that never ends."""
+        """Ends the threads, without waiting for a step that never ends."""
         for inbox in self._inboxes:
             inbox.put(None)
 

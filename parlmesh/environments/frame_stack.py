@@ -1,4 +1,4 @@
-"""Frame stacking (`environment.stacked`): the last observations are seen together."""
+"""Frame stacking (`environment.stacked`): the policy sees the last few observations together."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ from .spaces import refusal
 
 
 class FrameStack:
-    """The last `count` observations side by side, along the first axis; an episode starts with copies of its first."""
+    """The last `count` observations joined along the first axis; an episode starts with copies of its first one."""
 
     def __init__(self, count: int, shape: tuple[int, ...]) -> None:
         if count > 1 and not shape:
@@ -18,7 +18,7 @@ class FrameStack:
         self.shape = (count * shape[0], *shape[1:]) if shape else ()
 
     def add(self, seen: Array, first: Array) -> Array:
-        """What is seen [E, *shape] after one more observation; `first` [E] of an episode."""
+        """Adds one observation and returns the stack [E, *shape]; `first` [E] marks the start of an episode."""
         if self._count == 1:
             return seen
         if self._last is None:

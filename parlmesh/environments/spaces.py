@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as arrays: what is observed becomes rows of one array, what is chosen what a world wants."""
+"""Converts between gymnasium's spaces and arrays: observations to rows of one array, choices to actions."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -15,8 +15,9 @@ Take: TypeAlias = Callable[[Any], Array]
 
 
 class Observed(NamedTuple):
-    """Of one environment: shape, dtype and, where an observation is one of so many states, their number. `take` turns
-    what many environments gave into one array [E, *shape], `mask` into the allowed actions [E, choices]."""
+    """Observations of one environment: shape, dtype and, if an observation is one of several states, their number.
+    `take` turns the output of many environments into one array [E, *shape], `mask` into the allowed actions [E,
+    choices]."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -26,14 +27,14 @@ class Observed(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What can be chosen, and how a choice [E, ...] is given to the environments."""
+    """The action space, and how to pass a choice [E, ...] to the environments."""
 
     spec: ActionSpec
     give: Callable[[Array], Any]
 
 
 def observed(space: gymnasium.Space[Any], *, layout: Layout = "auto", float64: bool = False) -> Observed:
-    """How observations of a space are read."""
+    """How to read observations of a space."""
     if isinstance(space, spaces.Box):
         return _box(space, layout, float64=float64)
     if isinstance(space, spaces.Discrete):
@@ -54,7 +55,7 @@ def observed(space: gymnasium.Space[Any], *, layout: Layout = "auto", float64: b
 
 
 def acted(space: gymnasium.Space[Any]) -> Acted:
-    """How actions of a space are chosen."""
+    """How to choose actions of a space."""
     if isinstance(space, spaces.Discrete):
         start = int(space.start)
         spec = ActionSpec("discrete", sizes=(int(space.n),))
@@ -77,19 +78,19 @@ def acted(space: gymnasium.Space[Any]) -> Acted:
 
 
 def mask_width(space: gymnasium.Space[Any]) -> int | None:
-    """Entries of the action mask; None without one."""
+    """Number of entries of the action mask; None without a mask."""
     if isinstance(space, spaces.Dict) and ACTION_MASK in space.spaces:
         return _width(space[ACTION_MASK])
     return None
 
 
 def refusal(message: str) -> InvalidInput:
-    """An environment that cannot be used."""
+    """The error for an environment that cannot be used."""
     return InvalidInput(message, reason="ENVIRONMENT_SPACE")
 
 
 def _box(space: spaces.Box, layout: Layout, *, float64: bool) -> Observed:
-    # Networks compute with float32: twice the bytes would travel for nothing.
+    # Networks compute in float32, so float64 would only double the traffic.
     dtype = "float32" if space.dtype == np.float64 and not float64 else str(space.dtype)
     if layout != "auto" and len(space.shape) != 3:
         raise refusal(f"environment.image {layout} needs an observation of three axes, got {list(space.shape)}")
@@ -101,7 +102,7 @@ def _box(space: spaces.Box, layout: Layout, *, float64: bool) -> Observed:
 
 
 def _masked_image(space: gymnasium.Space[Any]) -> spaces.Box | None:
-    """The image of an observation that is one and a mask, as games have it by PettingZoo's convention."""
+    """The image in an observation of an image and a mask, PettingZoo's convention for games."""
     if not isinstance(space, spaces.Dict) or set(space.spaces) != {"observation", ACTION_MASK}:
         return None
     image = space["observation"]
@@ -114,7 +115,7 @@ def _channels_last(shape: tuple[int, ...]) -> bool:
 
 
 def _parts(space: gymnasium.Space[Any], name: str) -> Iterator[tuple[int, Take]]:
-    """Width of each leaf of a space and how its flat float32 rows are read."""
+    """Width of each leaf of a space, and how to read its flat float32 rows."""
     if isinstance(space, spaces.Dict):
         for key, part in space.spaces.items():
             if not (key == ACTION_MASK and name == "observation"):

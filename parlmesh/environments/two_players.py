@@ -1,4 +1,4 @@
-"""Who sits on the other side of a game. A world with two players offers `face`; the engine knows no more of games."""
+"""Opponents in two-player games. A world with two players offers `face`; the engine knows nothing else about games."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,24 +9,24 @@ import numpy as np
 from parlmesh.types import Array, Search
 
 NEWEST = 0
-"""Instead of a version: whoever acts, in every step the policy that collects."""
+"""In place of a version: the acting policy itself, always the one that collects."""
 
 
 class Player(Protocol):
-    """What chooses moves: a policy, or a player that was written by hand."""
+    """Chooses moves: a policy, or a hand-written player."""
 
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Any:
-        """Moves [N] first; the rest is the player's own affair."""
+        """Returns moves [N] first; the rest is up to the player."""
 
     def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Any:
-        """The likeliest moves [N] first."""
+        """Returns the likeliest moves [N] first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Opponent:
-    """A version that new games may meet, and its share of them."""
+    """A version that new games may be played against, and its share of them."""
 
     version: int
     player: Player
@@ -35,19 +35,19 @@ class Opponent:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A game that is over, as the learning side sees it."""
+    """A finished game, as the learning side sees it."""
 
     opponent: int
-    """The version that sat on the other side; NEWEST for the acting one and for players written by hand."""
+    """Version of the opponent; NEWEST for the acting policy and for hand-written players."""
     result: int
     """1 won, 0 drawn, −1 lost."""
     end: str
-    """rules, finisher (a win that was not chosen), draw, resignation or limit."""
+    """How it ended: rules, finisher (a win that was not chosen), draw, resignation or limit."""
     plies: int
     seat: int
-    """0 when the learning side began."""
+    """0 if the learning side moved first."""
     opening: int = 0
-    """Plies that were drawn at random before the first choice."""
+    """Random plies before the first choice."""
 
 
 @runtime_checkable
@@ -55,18 +55,18 @@ class Opposed(Protocol):
     """A vector of games, each with one learning side."""
 
     def face(self, opponents: Sequence[Opponent]) -> None:
-        """Whom new games meet from here on. A game that runs keeps its opponent; who meets NEWEST meets the new one."""
+        """Sets the opponents of new games. Running games keep theirs, but NEWEST always means the current policy."""
 
     def rest(self, resting: Array) -> None:
-        """Columns [E] that are not stepped any more until all are reset."""
+        """Stops stepping these columns [E] until all are reset."""
 
     def finished(self) -> list[Finished]:
-        """Games that ended since it was asked last."""
+        """Games that ended since the last call."""
 
 
 @runtime_checkable
 class Searched(Protocol):
-    """Games that can be looked ahead in."""
+    """Games that support search."""
 
     def searching(self, policy: Any, search: Search) -> Any:
-        """A policy that acts by search with the values of this one; who sits opposite searches too."""
+        """A policy that searches with the values of this one; its opponents search too."""

@@ -1,7 +1,7 @@
-"""Environments as the collector steps them: many at once, one array of observations, masks beside them.
+"""Environments as the collector steps them: many at once, with one array of observations and one of masks.
 
 Gymnasium's NEXT_STEP autoreset is required: the observation after the last step of an episode is then the true final
-one, so values can be bootstrapped from it, and the step that follows only resets and is marked invalid.
+one, so values can be bootstrapped from it, and the next step only resets and is marked invalid.
 """
 
 import functools
@@ -25,8 +25,8 @@ from .two_players import Finished, Opponent, Opposed, Searched
 from .wrappers import Wrap, wrappers_of
 
 GROUP = "parlmesh.environments"
-"""Entry points by which installed packages register the environments of a namespace, by the namespace's name. One by
-the name of another package answers for that package's module:id, and says under which id it has registered it."""
+"""Entry-point group in which installed packages register the environments of a namespace, under the namespace's name.
+An entry point with the name of another package handles that package's module:id and returns the id it registered."""
 
 
 class Seen(NamedTuple):
@@ -37,12 +37,12 @@ class Seen(NamedTuple):
 
 
 class Environments:
-    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form where it has one.
+    """`num_envs` copies of {"id": ..., "kwargs": {...}}, in the environment's native vector form if it has one.
 
-    "wrappers" names wrappers of gymnasium, the innermost first, each with its arguments. "image" says where an image
-    has its channels; the policy sees them first. "observed" names the numbers of an observation that are seen, by
-    position; the others are hidden. "stacked" gives the number of last observations that are seen together.
-    "threads" step them side by side; left out, one does, or several where steps mostly wait, which then share a core.
+    "wrappers" names gymnasium wrappers, innermost first, each with its arguments. "image" says where an image has its
+    channels; the policy sees them first. "observed" lists the positions of an observation that are visible; the others
+    are hidden. "stacked" is the number of last observations that are seen together. "threads" is the number of threads
+    that step them; without it one thread does, or several on one core if steps mostly wait.
     """
 
     def __init__(self, environment: Mapping[str, Any], num_envs: int) -> None:
@@ -74,7 +74,7 @@ class Environments:
         return self._seen(given)
 
     def step(self, action: Array) -> tuple[Seen, Array, Array, Array]:
-        """What is seen next, rewards, terminations and truncations, each [E]."""
+        """The next observations, rewards, terminations and truncations, each [E]."""
         try:
             given, reward, terminated, truncated, _ = self._envs.step(self._acted.give(action))
         except ValueError as error:
@@ -84,23 +84,23 @@ class Environments:
         return seen, reward, terminated, truncated
 
     def face(self, opponents: Sequence[Opponent]) -> None:
-        """Whom new games meet; InvalidInput where nobody sits on the other side."""
+        """Sets the opponents of new games; raises InvalidInput for environments with one player."""
         if self._games is None:
             raise InvalidInput("opponents are for games, and this environment has one player", reason="OPPONENT")
         self._games.face(opponents)
 
     def searching(self, policy: Any, search: Search) -> Any:
-        """One that looks ahead in what is stepped here; InvalidInput where nothing can be looked ahead in."""
+        """A policy that searches in these environments; raises InvalidInput if they do not support search."""
         if not isinstance(self._envs, Searched):
             raise InvalidInput("search is for games, and this environment cannot be looked ahead in", reason="SEARCH")
         return self._envs.searching(policy, search)
 
     def finished(self) -> list[Finished]:
-        """Games that ended since it was asked last; none where there is no second player."""
+        """Games that ended since the last call; empty without a second player."""
         return self._games.finished() if self._games is not None else []
 
     def rest(self, resting: Array) -> None:
-        """Those that need no more steps [E]; what they are said to give from here on means nothing."""
+        """Marks environments [E] that need no more steps; ignore what they return from now on."""
         if isinstance(self._envs, SteppedEnvironments):
             self._envs.resting = resting
         elif self._games is not None:
@@ -108,17 +108,17 @@ class Environments:
 
     @property
     def separate(self) -> bool:
-        """Whether each has random numbers of its own, and can be started anew without the others."""
+        """Whether each environment has its own random numbers and can be restarted without the others."""
         return isinstance(self._envs, SteppedEnvironments)
 
     def start_anew(self, seeds: Mapping[int, int]) -> None:
-        """These begin an episode from their seeds in the next step; only where they are `separate`."""
+        """Restarts these environments with their seeds in the next step; only if they are `separate`."""
         assert isinstance(self._envs, SteppedEnvironments)
         self._envs.seeds = dict(seeds)
         self._ended[list(seeds)] = True
 
     def close(self) -> None:
-        """Frees them."""
+        """Closes the environments."""
         self._envs.close()
 
     def _seen(self, given: Any) -> Seen:
@@ -126,7 +126,7 @@ class Environments:
         if self._observed is not None:
             seen = seen[:, self._observed]
         mask = None if self._read.mask is None else self._read.mask(given)
-        # What follows an end is the first observation of an episode.
+        # The observation after an end is the first one of an episode.
         return Seen(self._stack.add(seen, self._ended), mask)
 
     def _seen_shape(self) -> tuple[int, ...]:
@@ -134,7 +134,7 @@ class Environments:
 
 
 def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymnasium.Env[Any, Any]:
-    """One of them as gymnasium has it, its wrappers included; `arguments` come besides those of its constructor."""
+    """A single gymnasium environment with its wrappers; `arguments` are added to its constructor's."""
     name, given = str(environment.get("id", "")), {**(environment.get("kwargs") or {}), **arguments}
     wrappers = wrappers_of(environment.get("wrappers") or {})
     try:
@@ -144,14 +144,14 @@ def single_environment(environment: Mapping[str, Any], **arguments: Any) -> gymn
 
 
 def environment_spec(environment: Mapping[str, Any]) -> EnvironmentSpec:
-    """Shapes of an environment, read from one that is made and closed."""
+    """Shapes of an environment, read from an instance that is closed again."""
     envs = Environments(environment, 1)
     envs.close()
     return envs.spec
 
 
 def spaces_of(environment: Mapping[str, Any]) -> tuple[gymnasium.Space[Any], gymnasium.Space[Any]]:
-    """What one environment gives and takes, read from one that is made and closed."""
+    """Observation and action space of an environment, read from an instance that is closed again."""
     envs = _make(environment, 1)
     envs.close()
     return envs.single_observation_space, envs.single_action_space
@@ -184,14 +184,14 @@ def _single(name: str, wrappers: Iterable[Wrap], arguments: Mapping[str, Any]) -
 
 
 def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
-    """An observation of another shape than its space says, by both shapes; gymnasium names neither."""
+    """A clearer error for an observation whose shape does not match its space, since gymnasium names neither shape."""
     space = envs.single_observation_space
     for given in getattr(envs, "_env_obs", ()):
         if space.shape is not None and given is not None and np.shape(given) != space.shape:
             said = f"an observation has the shape {np.shape(given)}, the observation space says {space.shape}"
             return InvalidInput(said, reason="ENVIRONMENT_SPACE")
     if "values to unpack (expected 5" in str(error):
-        # The interface of before gymnasium 0.26 had one flag; whoever unpacks it is not the one to blame.
+        # The interface before gymnasium 0.26 had one flag; the code that unpacks the result is not at fault.
         cls = type(getattr(envs, "envs", [envs])[0].unwrapped)
         values = "observation, reward, terminated, truncated, info"
         said = f"step() of {cls.__module__}.{cls.__qualname__} must return 5 values: {values}"
@@ -200,8 +200,8 @@ def _misfit(envs: VectorEnv, error: ValueError) -> Exception:
 
 
 def _registered(name: str) -> str:
-    """The id alone of module:id, once the module is imported; one that registers nothing by that is asked to. An id of
-    a namespace that gymnasium does not know is offered by an installed package under the namespace's name."""
+    """The id of module:id, after importing the module and, if needed, calling its `register_envs`. For an id in a
+    namespace that gymnasium does not know, loads the entry point with the namespace's name."""
     module, colon, known = name.rpartition(":")
     if not colon:
         namespace, slash, _ = name.partition("/")

@@ -1,4 +1,4 @@
-"""Which of gymnasium's wrappers an environment may be given by its configuration."""
+"""The gymnasium wrappers that a configuration may apply to an environment."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -8,7 +8,7 @@ import gymnasium
 
 from .spaces import refusal
 
-# Those that change what is seen or earned; others write files or open windows.
+# Wrappers that change observations, actions or rewards; others write files or open windows.
 WRAPPERS = (
     "AtariPreprocessing",
     "ClipReward",
