@@ -1,1 +1,1 @@
-"""Models in forms that others read: an ONNX file, a folder for a hub."""
+"""Exports models to ONNX files and folders for model hubs."""

@@ -1,4 +1,4 @@
-"""A model as a folder that hubs take: the policy, what it was trained in and by, and a card that says so to people."""
+"""A model as a folder for model hubs: the policy, its settings, and a model card."""
 
 import json
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ CARD, POLICY, CONFIG, SETTINGS = "README.md", "policy.safetensors", "config.json
 
 
 def write_hub_folder(folder: Path, blob: bytes, training: Mapping[str, Any], about: Mapping[str, Any]) -> list[Path]:
-    """Writes a new folder; `about` is what a run knows of its model, `training` the section of its settings."""
+    """Writes a new folder; `about` is the run's metadata of the model, `training` the section of its settings."""
     if folder.exists():
         raise AlreadyExists(f"{folder} exists; choose another")
     environment = dict(training.get("environment") or {"id": about.get("environment", "")})
@@ -23,7 +23,7 @@ def write_hub_folder(folder: Path, blob: bytes, training: Mapping[str, Any], abo
         POLICY: blob,
         CONFIG: json.dumps(config, indent=2, sort_keys=True).encode() + b"\n",
         SETTINGS: yaml.safe_dump({"training": dict(training)}, sort_keys=False).encode(),
-        # The last: a folder with a card is whole.
+        # Written last: a folder with a card is complete.
         CARD: model_card(folder.name, str(environment.get("id", "")), about).encode(),
     }
     try:
@@ -36,7 +36,7 @@ def write_hub_folder(folder: Path, blob: bytes, training: Mapping[str, Any], abo
 
 
 def hub_environment(folder: Path) -> dict[str, Any]:
-    """What the policy of such a folder was trained in; empty when it does not say."""
+    """The environment that the policy in such a folder was trained in; empty if unknown."""
     try:
         found = json.loads((folder / CONFIG).read_bytes())["environment"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -63,7 +63,7 @@ def model_card(name: str, world: str, about: Mapping[str, Any]) -> str:
         "evaluation episodes": str(about.get("evaluation_episodes", "none")),
         "seed": str(about.get("seed", "not known")),
     }
-    # JSON is YAML too, and needs no rules for quoting.
+    # JSON is also YAML and needs no rules for quoting.
     head = "\n".join(f"{key}: {json.dumps(value)}" for key, value in matter.items())
     table = "\n".join(f"| {fact} | {value} |" for fact, value in facts.items())
     return f"""---

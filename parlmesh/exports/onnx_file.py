@@ -1,8 +1,8 @@
-"""A policy as an ONNX file: from an observation as the environment gives it to the greedy action it is given back.
+"""A policy as an ONNX file, from the environment's raw observation to the greedy action.
 
 Inputs: observation [batch, ...]; mask [batch, choices] of masked environments; state [batch, size] of recurrent
-policies, zeros at the start of an episode. Outputs: action [batch, ...], between the environment's bounds where it is
-continuous; outputs [batch, choices or dimensions], what it was chosen by; next_state. One-hot rows, flattening,
+policies, zeros at the start of an episode. Outputs: action [batch, ...], within the environment's bounds if it is
+continuous; outputs [batch, choices or dimensions], the numbers it was chosen by; next_state. One-hot rows, flattening,
 normalisation, masks and bounds are part of the file.
 """
 
@@ -27,14 +27,14 @@ _ACTIVATIONS = {"tanh": "Tanh", "relu": "Relu"}
 
 
 def to_onnx(spec: PolicySpec, weights: Mapping[str, Array], observation_dtype: str) -> bytes:
-    """FailedPrecondition when the policy is of a kind that has no place in a file of one network."""
+    """The ONNX file of a policy; raises FailedPrecondition for networks that cannot be written as ONNX."""
     graph = _Graph(weights)
     features = _features(graph, spec, observation_dtype)
     outputs = _NETWORKS.get(spec.network, _unknown)(graph, spec, features)
     if spec.dueling:
         outputs = _dueling(graph, spec, outputs)
     if spec.choice == "squashed":
-        # The greedy action is the middle of the distribution.
+        # The greedy action is the mean of the distribution.
         outputs = graph.nodes("Split", outputs, outputs=2, axis=1)[0]
     if spec.masked:
         graph.input("mask", TensorProto.BOOL, [spec.action.outputs])
@@ -45,12 +45,12 @@ def to_onnx(spec: PolicySpec, weights: Mapping[str, Array], observation_dtype: s
 
 
 def policy_to_onnx(blob: bytes, observation_dtype: str) -> bytes:
-    """The file of a policy as a learner serves it."""
+    """The ONNX file of a policy blob as a learner serves it."""
     return to_onnx(*unpack_policy(blob), observation_dtype)
 
 
 class _Graph:
-    """Nodes, constants, inputs and outputs as they come; names are given by count."""
+    """Collects nodes, constants, inputs and outputs; nodes are named by number."""
 
     def __init__(self, weights: Mapping[str, Array]) -> None:
         self.weights = weights
