@@ -1,4 +1,4 @@
-"""Policies: described by a specification in data, evaluated with numpy on actors, trained with torch on the learner."""
+"""Policies: described by a specification, run with numpy on actors, trained with numpy or torch on the learner."""
 
 from .numpy_acting import Choice, Policy, SearchingPolicy, load_policy
 from .policy_file import pack_policy, unpack_policy

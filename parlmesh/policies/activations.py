@@ -1,4 +1,4 @@
-"""What stands between two layers, in place: `out` may be the input itself."""
+"""Activation functions, in place: `out` may be the input itself."""
 
 from collections.abc import Callable, Mapping
 

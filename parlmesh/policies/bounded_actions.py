@@ -1,5 +1,5 @@
-"""Actions between −1 and 1, which are scaled to the environment's bounds: drawn from a squashed Gaussian, or chosen
-with noise. What share of steps takes any action at all is part of a policy version, as with epsilon-greedy values.
+"""Actions in −1..1, which are scaled to the environment's bounds: drawn from a squashed Gaussian, or chosen with noise.
+The share of steps with a uniformly random action is part of a policy version, as with epsilon-greedy values.
 """
 
 import math
@@ -13,7 +13,7 @@ from .distributions import LOG_TWO_PI
 
 LEAST_LOG_STD, MOST_LOG_STD = -20.0, 2.0
 _LOG_TWO = math.log(2.0)
-# Densities grow without bound towards the ends; nothing is learnt from a behaviour's beyond this.
+# Densities grow without bound towards the ends; values beyond this teach nothing.
 _LARGEST_LOG_PROB = 50.0
 
 
@@ -32,7 +32,7 @@ class SquashedGaussian:
         return _mixed(np.tanh(drawn), density.sum(axis=1), self._epsilon, rng)
 
     def mode(self, outputs: Array) -> Array:
-        """The middle, squashed."""
+        """The squashed mean."""
         action: Array = np.tanh(_halves(outputs)[0])
         return action
 
@@ -45,7 +45,7 @@ class NoisyMean:
         self._noise = _share("policy.noise", noise)
 
     def sample(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Actions [B, D]; the density [B] is the noise's, before the cut, and 1 where there is none."""
+        """Actions [B, D] and the log-densities [B] of the noise before clipping, 0 without noise."""
         noise = rng.standard_normal(outputs.shape, dtype=np.float32)
         action = np.clip(np.tanh(outputs) + self._noise * noise, -1.0, 1.0)
         density = np.zeros(len(outputs), np.float32)
@@ -54,19 +54,19 @@ class NoisyMean:
         return _mixed(action, density, self._epsilon, rng)
 
     def mode(self, outputs: Array) -> Array:
-        """Without noise."""
+        """The action without noise."""
         action: Array = np.tanh(outputs)
         return action
 
 
 def log_slope(drawn: Array) -> Array:
-    """log(1 − tanh²), exactly also where tanh rounds to 1."""
+    """log(1 − tanh²), exact even where tanh rounds to 1."""
     slope: Array = 2.0 * (_LOG_TWO - drawn - np.logaddexp(0.0, -2.0 * drawn))
     return slope
 
 
 def scale(action: Array, low: Array, high: Array) -> Array:
-    """From −1..1 to between the bounds."""
+    """Scales from −1..1 to the bounds."""
     scaled: Array = low + (action + 1.0) * 0.5 * (high - low)
     return scaled
 
@@ -77,7 +77,7 @@ def _halves(outputs: Array) -> tuple[Array, Array]:
 
 
 def _mixed(action: Array, density: Array, epsilon: float, rng: np.random.Generator) -> tuple[Array, Array]:
-    """For a share epsilon of rows any action, all alike."""
+    """Replaces a share epsilon of rows with uniformly random actions."""
     size = action.shape[1]
     if epsilon:
         exploring = rng.random(len(action), dtype=np.float32) < epsilon

@@ -7,7 +7,7 @@ import numpy as np
 
 from parlmesh.types import ActionSpec, Array
 
-# Far below any logit a network gives, and finite: 0 · MASKED is 0 and not nan.
+# Far below any logit of a network, but finite: 0 · MASKED is 0, not nan.
 MASKED = np.float32(-1e9)
 LOG_TWO_PI = float(np.log(2.0 * np.pi))
 
@@ -30,10 +30,10 @@ class Sampler(Protocol):
 
 
 class Distribution(Sampler, Protocol):
-    """From actions back to the outputs too."""
+    """A sampler that also computes likelihoods and their gradients."""
 
     def likelihood(self, outputs: Array, actions: Array) -> Likelihood:
-        """Likelihood of given actions; remembers what `gradient` needs."""
+        """Likelihood of given actions; stores what `gradient` needs."""
 
     def gradient(self, log_prob_gradient: Array, entropy_gradient: float) -> Array:
         """d loss / d outputs of the last `likelihood`, for d loss / d log_prob [B] and d loss / d each entropy."""
@@ -49,7 +49,7 @@ class Categorical:
         np.cumsum(cumulative, axis=1, out=cumulative)
         total = cumulative[:, -1]
         threshold = rng.random(len(outputs), dtype=np.float32) * total
-        # The last column is left out: rounding must not push an action past the end.
+        # Without the last column, so that rounding cannot push an action past the end.
         action = (cumulative[:, :-1] <= threshold[:, None]).sum(axis=1)
         log_prob = outputs[np.arange(len(outputs)), action] - np.log(total)
         return action, log_prob
@@ -78,14 +78,14 @@ class Categorical:
 
 
 class MultiCategorical:
-    """Several independent choices; their logits lie side by side."""
+    """Several independent choices; their logits are concatenated."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._splits = np.cumsum(sizes)[:-1]
         self._parts = [Categorical() for _ in sizes]
 
     def sample(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """The log-probability of a vector is the sum of its choices'."""
+        """The log-probability of a vector is the sum over its choices."""
         drawn = [part.sample(logits, rng) for part, logits in self._each(outputs)]
         return np.stack([action for action, _ in drawn], axis=1), np.sum([log_prob for _, log_prob in drawn], axis=0)
 
@@ -100,7 +100,7 @@ class MultiCategorical:
         return Likelihood(log_prob, entropy)
 
     def gradient(self, log_prob_gradient: Array, entropy_gradient: float) -> Array:
-        """Each choice has its own logits, so the gradients lie side by side too."""
+        """Concatenates the gradients, since each choice has its own logits."""
         return np.concatenate([part.gradient(log_prob_gradient, entropy_gradient) for part in self._parts], axis=1)
 
     def _each(self, outputs: Array) -> list[tuple[Categorical, Array]]:
@@ -108,9 +108,9 @@ class MultiCategorical:
 
 
 class Gaussian:
-    """A normal distribution per dimension; the network gives the means, `log_std` [D] is one for all observations.
+    """A normal distribution per dimension; the network gives the means, `log_std` [D] is shared by all observations.
 
-    An action is what was drawn; `squash` takes it between the environment's bounds. The density is the one before
+    An action is the unbounded sample; `squash` maps it into the environment's bounds. The density is that before
     squashing: the factor between the two cancels in every ratio of probabilities.
     """
 
@@ -156,14 +156,14 @@ def distribution_for(action: ActionSpec, log_std: Array, log_std_gradient: Array
 
 
 def squash(action: Array, low: Array, high: Array) -> Array:
-    """From anywhere to between the bounds, by tanh."""
+    """Maps any number into the bounds, by tanh."""
     squashed: Array = low + (np.tanh(action) + 1.0) * 0.5 * (high - low)
     return squashed
 
 
 def sample_allowed(outputs: Array, mask: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-    """As Categorical over masked outputs, by the allowed ones alone: of thousands of choices a few dozen are. Every row
-    allows something."""
+    """Like Categorical over masked outputs, but computes only the allowed choices, a few dozen of thousands. Every row
+    must allow at least one."""
     flat = np.flatnonzero(mask)
     counts = np.count_nonzero(mask, axis=1)
     ends = np.cumsum(counts)

@@ -1,4 +1,4 @@
-"""Choosing by values of actions: the best, or for a share epsilon of steps any allowed one."""
+"""Chooses the action with the best value or, for a share epsilon of steps, any allowed one."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .distributions import MASKED
 
 
 class EpsilonGreedy:
-    """Epsilon is part of a policy version, so that a fleet explores as much as its learner wants."""
+    """Epsilon is part of a policy version, so that the learner decides how much the fleet explores."""
 
     def __init__(self, epsilon: float) -> None:
         if not 0.0 <= epsilon <= 1.0:
@@ -21,10 +21,10 @@ class EpsilonGreedy:
         best = outputs.argmax(axis=1)
         allowed = outputs != MASKED
         exploring = rng.random(len(outputs), dtype=np.float32) < self._epsilon
-        # The largest of independent random numbers is any of the allowed ones with equal chance.
+        # The argmax of independent random numbers picks each allowed action with equal probability.
         lots = np.where(allowed, rng.random(outputs.shape, dtype=np.float32), np.float32(-1.0))
         action = np.where(exploring, lots.argmax(axis=1), best)
-        # Where nothing is allowed the world has ended, and no choice counts.
+        # If nothing is allowed, the episode has ended and the choice does not matter.
         chance = self._epsilon / np.maximum(allowed.sum(axis=1), 1)
         chance += (action == best) * (1.0 - self._epsilon)
         return action, np.log(chance).astype(np.float32)

@@ -8,11 +8,11 @@ from parlmesh.types import Array
 
 _SMALLEST_DEVIATION = 1e-4
 LARGEST_FEATURE = 10.0
-"""Beyond this many deviations an observation only says "far out"."""
+"""Normalised observations are clipped to this many deviations."""
 
 
 class Normaliser:
-    """float64 inside: a float32 sum of squares would forget small features after some million steps."""
+    """Uses float64: a float32 sum of squares would lose small features after some million steps."""
 
     def __init__(self, size: int, name: str = "normaliser") -> None:
         self._name = name
@@ -32,13 +32,13 @@ class Normaliser:
         self._count = total
 
     def weights(self) -> dict[str, Array]:
-        """What a policy version carries: (x − mean) · scale has deviation 1."""
+        """The statistics in a policy version: (x − mean) · scale has deviation 1."""
         deviation = np.sqrt(self._square / self._count) if self._count else np.ones_like(self._mean)
         scale = 1.0 / np.maximum(deviation, _SMALLEST_DEVIATION)
         return {f"{self._name}.mean": self._mean.astype(np.float32), f"{self._name}.scale": scale.astype(np.float32)}
 
     def tensors(self) -> dict[str, Array]:
-        """Everything that decides the next merge."""
+        """The complete state, for checkpoints."""
         return {
             f"{self._name}.count": np.array([self._count]),
             f"{self._name}.running_mean": self._mean.copy(),

@@ -1,4 +1,4 @@
-"""Choosing actions with numpy: faster than torch for the small networks that actors run."""
+"""Chooses actions with numpy, which is faster than torch for the small networks that actors run."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
@@ -19,7 +19,7 @@ from .observation_features import Features
 from .policy_file import unpack_policy
 from .policy_spec import PolicySpec
 
-# So many choices are not all looked at to draw one of the few that are allowed.
+# From this many choices on, only the allowed ones are computed.
 _WIDE = 256
 
 # From features [E, ...] and the state to outputs [E, outputs] and the next state.
@@ -27,7 +27,7 @@ Network = Callable[[Array, Array | None], tuple[Array, Array | None]]
 
 
 class Choice(NamedTuple):
-    """Actions [E, ...], their log-probabilities [E], and the memory to go on with."""
+    """Actions [E, ...], their log-probabilities [E], and the next recurrent state."""
 
     action: Array
     log_prob: Array
@@ -35,32 +35,32 @@ class Choice(NamedTuple):
 
 
 class Policy(Protocol):
-    """What a collector needs of a policy. `mask` comes with masked environments, `state` with recurrent policies."""
+    """What a collector needs from a policy. `mask` comes with masked environments, `state` with recurrent policies."""
 
     def initial_state(self, num_envs: int) -> Array | None:
-        """The memory before the first step; None when the policy has none."""
+        """The recurrent state before the first step; None for policies without memory."""
 
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """Sampled actions, or exploring ones."""
+        """Sampled or exploring actions."""
 
     def greedy(self, observation: Array, mask: Array | None = None, state: Array | None = None) -> Choice:
-        """The likeliest actions, or those of the highest value."""
+        """The likeliest actions, or those with the highest value."""
 
     def to_environment(self, action: Array) -> Array:
-        """What the environment is given for an action."""
+        """Converts an action to what the environment takes."""
 
 
 class SearchingPolicy(Policy, Protocol):
-    """One that looks ahead before it acts."""
+    """A policy that searches before it acts."""
 
     target: tuple[Array, Array]
-    """What it found better when it acted last: actions [E, K] and their chances."""
+    """The improved policy from its last search: actions [E, K] and their probabilities."""
 
 
 class NumpyPolicy:
-    """A table or a perceptron, with or without memory, under any distribution."""
+    """A table or a perceptron, with or without memory, with any distribution."""
 
     def __init__(self, spec: PolicySpec, weights: Mapping[str, Array]) -> None:
         self._spec = spec
@@ -78,7 +78,7 @@ class NumpyPolicy:
     def outputs(
         self, observation: Array, mask: Array | None = None, state: Array | None = None
     ) -> tuple[Array, Array | None]:
-        """What actions are chosen by [E, choices or dimensions], forbidden ones marked, and the next state."""
+        """Numbers [E, choices or dimensions] that actions are chosen by, forbidden ones masked, and the next state."""
         outputs, state = self._network(self._features(observation), state)
         if self._spec.dueling:
             outputs = dueling(outputs)
@@ -87,7 +87,7 @@ class NumpyPolicy:
     def act(
         self, observation: Array, rng: np.random.Generator, mask: Array | None = None, state: Array | None = None
     ) -> Choice:
-        """Drawn from the distribution, or greedy except for a share epsilon."""
+        """Samples from the distribution, or acts greedily except for a share epsilon."""
         if mask is not None and self._wide:
             outputs, state = self.outputs(observation, None, state)
             return Choice(*sample_allowed(outputs, mask, rng), state)
@@ -102,7 +102,7 @@ class NumpyPolicy:
         return Choice(action, np.zeros(len(action), np.float32), state)
 
     def to_environment(self, action: Array) -> Array:
-        """Continuous actions are scaled or squashed between their bounds or cut off there; others are as they are."""
+        """Scales, squashes or clips continuous actions to their bounds; leaves others unchanged."""
         if self._spec.action.kind != "continuous":
             return action
         if self._spec.bounded:
@@ -118,11 +118,11 @@ class NumpyPolicy:
 
 
 def load_policy(blob: bytes) -> Policy:
-    """The policy of a blob as served by the learner."""
+    """The policy in a blob that the learner served."""
     spec, weights = unpack_policy(blob)
     own = custom_network(spec.network) is not None
     if spec.network in CONVOLUTIONS or own:
-        # Convolutions in numpy would be slower than importing torch once, and a plug-in's network is torch's.
+        # Convolutions in numpy would be slower than importing torch once, and plug-in networks are torch modules.
         from .torch_acting import JudgingPolicy, TorchPolicy
 
         return JudgingPolicy(spec, weights) if own else TorchPolicy(spec, weights)

@@ -1,6 +1,6 @@
-"""Perceptrons with gradients by hand, in numpy: for small networks autograd's bookkeeping costs more than the sums.
+"""Perceptrons with hand-written gradients in numpy: for small networks, autograd costs more than the arithmetic.
 
-`network.py` is the same function in torch; a test holds the two together. docs/decisions/0003 has the figures.
+`torch_networks.py` is the same function in torch; a test compares the two. docs/decisions/0003 has measurements.
 """
 
 import itertools
@@ -16,7 +16,7 @@ from .policy_spec import PolicySpec
 
 
 class DenseNetwork:
-    """Layers whose weights and gradients are views of two flat float32 vectors given by the owner."""
+    """Layers whose weights and gradients are views of two flat float32 vectors that the owner provides."""
 
     def __init__(self, sizes: Sequence[int], activation: str, parameters: Array, gradient: Array) -> None:
         self._activate = ACTIVATIONS[activation]
@@ -36,7 +36,7 @@ class DenseNetwork:
             start = bias + outputs
 
     def forward(self, observations: Array) -> Array:
-        """Outputs [B, out] of observations [B, in]; remembers what `backward` needs."""
+        """Outputs [B, out] of observations [B, in]; stores what `backward` needs."""
         hidden, last = observations, len(self.weights) - 1
         self._inputs = []
         for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
@@ -53,7 +53,7 @@ class DenseNetwork:
         for layer in range(len(self.weights) - 1, -1, -1):
             inputs = self._inputs[layer][: len(flowing)]
             np.matmul(inputs.T, flowing, out=self._weight_gradients[layer])
-            # A product with ones sums rows faster than np.sum does.
+            # A product with ones sums rows faster than np.sum.
             np.matmul(ones, flowing, out=self._bias_gradients[layer])
             if layer:
                 flowing = flowing @ self.weights[layer].T
@@ -65,7 +65,7 @@ class DenseNetwork:
 
 
 class DenseActorCritic:
-    """Separate policy and value perceptrons, and the spread of continuous actions, over one flat vector."""
+    """Separate policy and value perceptrons, and the deviations of continuous actions, in one flat vector."""
 
     def __init__(self, spec: PolicySpec, rng: np.random.Generator, *, initial_log_std: float = 0.0) -> None:
         policy_sizes, value_sizes = spec.layer_sizes, (*spec.layer_sizes[:-1], 1)
@@ -88,15 +88,15 @@ class DenseActorCritic:
         return self._policy.forward(features), self.values(features)
 
     def outputs(self, features: Array) -> Array:
-        """Outputs [B, outputs] alone."""
+        """Only the outputs [B, outputs]."""
         return self._policy.forward(features)
 
     def values(self, features: Array) -> Array:
-        """Values [B] alone."""
+        """Only the values [B]."""
         return self._value.forward(features)[:, 0]
 
     def backward(self, outputs_gradient: Array, values_gradient: Array) -> None:
-        """Fills `gradient` for the last `forward`; the distribution has written its own part."""
+        """Fills `gradient` for the last `forward`; the distribution writes its own part."""
         self._policy.backward(outputs_gradient)
         self._value.backward(values_gradient[:, None])
 
@@ -122,7 +122,7 @@ class DenseActorCritic:
 
 
 def parameter_count(sizes: Sequence[int]) -> int:
-    """Weights and biases of layers of these sizes."""
+    """Number of weights and biases of layers with these sizes."""
     return sum((inputs + 1) * outputs for inputs, outputs in itertools.pairwise(sizes))
 
 

@@ -1,4 +1,4 @@
-"""A perceptron from features to the values of actions, with gradients by hand, and its slowly following copy."""
+"""A perceptron from features to action values, with hand-written gradients, and its target network."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from .policy_spec import PolicySpec
 
 
 class DenseQ:
-    """Online and target network, each over one flat vector."""
+    """Online and target network, each in one flat vector."""
 
     def __init__(self, spec: PolicySpec, rng: np.random.Generator) -> None:
         sizes = spec.layer_sizes
@@ -23,12 +23,12 @@ class DenseQ:
         self._dueling = spec.dueling
 
     def forward(self, features: Array) -> Array:
-        """Values [B, A] of features [B, size]; remembers what `backward` needs."""
+        """Values [B, A] of features [B, size]; stores what `backward` needs."""
         outputs = self._online.forward(features)
         return dueling(outputs) if self._dueling else outputs
 
     def target(self, features: Array) -> Array:
-        """Values [B, A] as the target network has them."""
+        """Values [B, A] of the target network."""
         outputs = self._target.forward(features)
         return dueling(outputs) if self._dueling else outputs
 
@@ -37,9 +37,9 @@ class DenseQ:
         self._online.backward(dueling_gradient(values_gradient) if self._dueling else values_gradient)
 
     def follow(self, rate: float) -> None:
-        """Takes the target network this share of the way to the online one."""
+        """Moves the target network this share of the way to the online one."""
         if rate == 1.0:
-            # Exactly: the difference alone would leave errors of rounding.
+            # An exact copy: adding the difference would leave rounding errors.
             self.target_parameters[...] = self.parameters
         else:
             self.target_parameters += rate * (self.parameters - self.target_parameters)

@@ -1,4 +1,4 @@
-"""From an environment's observation to a network's input: one-hot rows, flattening, normalisation."""
+"""Converts an environment's observation to a network's input: one-hot rows, flattening, normalisation."""
 
 from collections.abc import Mapping
 
@@ -22,9 +22,9 @@ class Features:
         self._scale = weights["normaliser.scale"] if spec.normalised else None
 
     def __call__(self, observation: Array) -> Array:
-        """[B, ...] to [B, size] float32; convolutions take [B, C, H, W], a table the states as is.
+        """[B, ...] to float32 [B, size]; convolutions take [B, C, H, W], a table takes the states unchanged.
 
-        Images stay bytes where they are: networks of torch scale them to 0..1 when they come to use them.
+        Images of bytes stay bytes: torch networks scale them to 0..1 when they use them.
         """
         if self._one_hot is not None:
             return self._one_hot[observation]

@@ -1,4 +1,4 @@
-"""A policy in fewer bytes. zstd and delta give back the same bytes; bfloat16 is lossy and says so."""
+"""Encodes a policy in fewer bytes. zstd and delta are lossless, bfloat16 is lossy."""
 
 from collections.abc import Callable
 from typing import Literal, TypeAlias
@@ -13,13 +13,13 @@ from .policy_file import METADATA, join_file, split_file
 Encoding: TypeAlias = Literal["safetensors", "zstd", "bfloat16", "delta"]
 LOSSY: frozenset[Encoding] = frozenset({"bfloat16"})
 
-# Weights hardly compress; higher levels cost much and gain nothing.
+# Weights hardly compress; higher levels cost more and gain nothing.
 _LEVEL = 1
 _WORD = 4
 
 
 def encode(encoding: Encoding, blob: bytes, base: bytes = b"") -> bytes:
-    """What is sent instead of the blob; a delta needs a base of the same length."""
+    """The bytes to send instead of the blob; a delta needs a base of the same length."""
     if encoding == "zstd":
         return _compressed(blob)
     if encoding == "bfloat16":
@@ -30,7 +30,7 @@ def encode(encoding: Encoding, blob: bytes, base: bytes = b"") -> bytes:
 
 
 def decode(encoding: Encoding, data: bytes, size_bytes: int, base: bytes = b"") -> bytes:
-    """The inverse of `encode`; InvalidInput when the data cannot become a blob of `size_bytes`."""
+    """The inverse of `encode`; raises InvalidInput when the data does not decode to `size_bytes`."""
     if encoding == "zstd":
         return _decompressed(data, size_bytes)
     if encoding == "bfloat16":
@@ -41,7 +41,7 @@ def decode(encoding: Encoding, data: bytes, size_bytes: int, base: bytes = b"") 
 
 
 def _compressed(data: bytes) -> bytes:
-    # The library is needed only where this encoding is used.
+    # Imported here, because only this encoding needs it.
     import zstandard
 
     return zstandard.ZstdCompressor(level=_LEVEL).compress(data)
@@ -51,7 +51,7 @@ def _decompressed(data: bytes, size_bytes: int) -> bytes:
     import zstandard
 
     try:
-        # Told by the frame before anything is allocated.
+        # Read from the frame before anything is allocated.
         size = zstandard.frame_content_size(data)
         if size != size_bytes:
             raise InvalidInput(f"compressed policy unpacks to {size} bytes; {size_bytes} were announced")
@@ -67,7 +67,7 @@ def _xor(left: bytes, right: bytes) -> bytes:
 
 
 def _shuffled(data: bytes) -> bytes:
-    """All first bytes of the words, then all second ones: between versions the high bytes are nearly all equal."""
+    """Groups the first bytes of all words, then the second ones: between versions, most high bytes are equal."""
     whole = len(data) - len(data) % _WORD
     planes = np.frombuffer(data, np.uint8, whole).reshape(-1, _WORD).T
     return planes.tobytes() + data[whole:]
@@ -80,7 +80,7 @@ def _unshuffled(data: bytes) -> bytes:
 
 
 def _narrowed(blob: bytes) -> bytes:
-    """The same file with BF16 where F32 was, rounded to the nearest, ties to even."""
+    """The same file with F32 rounded to the nearest BF16, ties to even."""
     return _converted(blob, "F32", "BF16", _to_bfloat16)
 
 
@@ -91,7 +91,7 @@ def _widened(data: bytes) -> bytes:
 def _to_bfloat16(raw: memoryview) -> Array:
     bits = np.frombuffer(raw, "<u4")
     rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
-    # Rounding up would carry some NaNs into an infinity or a zero.
+    # Rounding up would turn some NaNs into infinity or zero.
     return np.where(np.isnan(np.frombuffer(raw, "<f4")), np.uint32(0x7FC0), rounded).astype("<u2")
 
 

@@ -25,7 +25,7 @@ def pack_policy(spec: PolicySpec, weights: Mapping[str, Array]) -> bytes:
 
 
 def unpack_policy(data: bytes) -> tuple[PolicySpec, dict[str, Array]]:
-    """The inverse of `pack_policy`; InvalidInput when the bytes are anything else."""
+    """The inverse of `pack_policy`; raises InvalidInput for any other bytes."""
     try:
         weights = safetensors.numpy.load(data)
     except safetensors.SafetensorError as error:

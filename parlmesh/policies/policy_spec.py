@@ -1,4 +1,4 @@
-"""The description of a policy from which both sides build it."""
+"""The specification from which learner and actors build a policy."""
 
 import json
 import math
@@ -14,19 +14,19 @@ from .custom_networks import network_names
 ACTIVATIONS = ("tanh", "relu")
 CHOICES = ("sample", "epsilon_greedy", "squashed", "noisy")
 ACTIONS = ("squashed", "clipped")
-# Fields that the first release does not know, with what they stand for when they are not written.
+# Fields that the first release does not know, and their meaning when absent.
 _NEWER = {"actions": "squashed"}
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A network from observations to the numbers that an action is drawn by.
+    """A network from observations to the numbers that choose an action.
 
-    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, conv, minatar and nature
-    images [C, H, W], tabular has a row per state; plug-ins bring others. `choice` says what the numbers are: sample
-    draws from the distribution that they describe, epsilon_greedy takes them for the values of actions; `dueling`
-    splits these into a state's value and advantages. `actions` says how continuous ones come between their bounds;
-    those of squashed (a Gaussian with means and deviations) and noisy lie in −1..1 by themselves and are scaled.
+    mlp and recurrent (a GRU as the last hidden layer) read the flattened observation, convolutional networks read
+    images [C, H, W], tabular has a row per state; plug-ins add others. `choice` says how the numbers are used: sample
+    draws from the distribution they describe, epsilon_greedy treats them as action values, which `dueling` splits into
+    a state's value and advantages. `actions` says how continuous actions are kept within their bounds; those of
+    squashed (a Gaussian with means and deviations) and noisy are in −1..1 and are scaled.
     """
 
     observation_shape: tuple[int, ...]
@@ -83,7 +83,7 @@ class PolicySpec:
 
     @classmethod
     def for_environment(cls, environment: EnvironmentSpec, **settings: Any) -> "PolicySpec":
-        """The policy of given settings that fits an environment."""
+        """The specification with the given settings that fits an environment."""
         return cls(
             observation_shape=environment.observation_shape,
             observation_states=environment.observation_states,
@@ -104,7 +104,7 @@ class PolicySpec:
 
     @property
     def outputs(self) -> int:
-        """Numbers that the policy head gives; a dueling one has the value of the state last."""
+        """Number of outputs of the policy head; a dueling head has the state's value last."""
         return self.action.outputs * (2 if self.choice == "squashed" else 1) + self.dueling
 
     @property
@@ -118,7 +118,7 @@ class PolicySpec:
         return self.hidden[-1] if self.network == "recurrent" else 0
 
     def to_json(self) -> str:
-        """Stable text: equal specifications give equal text, and older actors read what needs nothing newer."""
+        """Stable text: equal specifications give equal text, and older actors can read it if it uses no newer field."""
         values = asdict(self)
         for name, default in _NEWER.items():
             if values[name] == default:
@@ -127,7 +127,7 @@ class PolicySpec:
 
     @classmethod
     def from_json(cls, text: str) -> "PolicySpec":
-        """Refuses text that is not a specification with InvalidInput."""
+        """The inverse of `to_json`; raises InvalidInput for any other text."""
         try:
             values: dict[str, Any] = json.loads(text)
             action = {name: _tuple(value) for name, value in values.pop("action").items()}

@@ -1,4 +1,4 @@
-"""Choosing actions with torch, for networks that numpy would be slow at."""
+"""Chooses actions with torch, for networks that would be slow in numpy."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ class TorchPolicy(NumpyPolicy):
     def _build(self, spec: PolicySpec, weights: Mapping[str, Array]) -> Network:
         use_one_thread()
         network = self._torch = ActorCritic(spec)
-        # A blob has the policy's part alone; the value head of this copy is never asked.
+        # A blob holds only the policy's weights; this copy's value head is not used.
         network.load_named({**network.named_weights(), **weights})
         network.eval()
 
@@ -32,7 +32,7 @@ class TorchPolicy(NumpyPolicy):
 
 
 class JudgingPolicy(TorchPolicy):
-    """Of a plug-in's network, whose values travel with the policy."""
+    """A policy with a plug-in's network, whose values travel with the policy."""
 
     def judged(self, observation: Array) -> tuple[Array, Array]:
         """Outputs [N, outputs] and values [N]."""

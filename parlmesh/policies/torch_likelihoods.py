@@ -1,4 +1,4 @@
-"""Log-probabilities where few of many choices are allowed: only those are looked at."""
+"""Log-probabilities when few of many choices are allowed: computes only those."""
 
 import numpy as np
 import torch
@@ -9,13 +9,12 @@ from parlmesh.types import Array
 from .distributions import MASKED
 
 WIDE = 256
-"""From so many choices on, those that are forbidden cost more than finding the others: a processor's exp is slowest
-where it underflows."""
+"""From this many choices on, forbidden ones cost more than skipping them: exp is slowest where it underflows."""
 
 
 def allowed_likelihood(outputs: Tensor, allowed: Array, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probabilities and entropies [B] of actions [B], given outputs [B, choices] and what is allowed [B, choices].
-    An action that is forbidden counts as nearly impossible."""
+    """Log-probabilities and entropies [B] of actions [B], given outputs [B, choices] and allowed choices [B, choices].
+    A forbidden action counts as nearly impossible."""
     rows, columns = np.nonzero(allowed)
     counts = np.bincount(rows, minlength=len(allowed))
     # Rows are padded to the longest.

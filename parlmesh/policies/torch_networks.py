@@ -1,4 +1,4 @@
-"""The torch networks; weight names match `acting` and `dense`. torch is imported here and where these are used."""
+"""The torch networks; weight names match `numpy_acting` and `numpy_networks`."""
 
 import itertools
 import math
@@ -54,7 +54,7 @@ class ActorCritic(nn.Module):
             return outputs, values
         if self.spec.network in CONVOLUTIONS:
             scale = 1.0 / 255.0 if features.dtype == torch.uint8 else 1.0
-            # Channels last in memory: the processor's convolutions take a third less time.
+            # Channels last in memory: convolutions on the CPU take a third less time.
             features = features.to(torch.float32, memory_format=torch.channels_last) * scale
             features = self._run(self.body, self._convolved(features).flatten(1), last=True)
         return self._run(self.policy, features), self._run(self.value, features).squeeze(1)
@@ -62,15 +62,15 @@ class ActorCritic(nn.Module):
     def unroll(self, features: Tensor, starts: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """Outputs [T, B, outputs] and values [T, B] of features [T, B, size], for networks with memory.
 
-        `state` [B, S] is the memory before the first step; it is forgotten where `starts` [T, B] is true.
+        `state` [B, S] is the memory before the first step; it is reset where `starts` [T, B] is true.
         """
         hidden = self._remember(self._run(self.body, features, last=True), starts, state)
         return self._run(self.policy, hidden), self._run(self.value, hidden).squeeze(2)
 
     def _remember(self, inputs: Tensor, starts: Tensor, state: Tensor) -> Tensor:
-        """States [T, B, S] of the GRU: one call for all stretches between starts, side by side, the short ones padded.
+        """States [T, B, S] of the GRU, in one call for all stretches between starts; short ones are padded.
 
-        A call per step would spend most of its time between the calls.
+        One call per step would spend most of its time on overhead.
         """
         steps, width = starts.shape
         opened = starts.clone()
@@ -104,13 +104,13 @@ class ActorCritic(nn.Module):
         return log_prob, entropy
 
     def named_weights(self) -> dict[str, Array]:
-        """Copies of everything, under the names that actors read."""
+        """Copies of all weights, under the names that actors read."""
         found = {name: weight.detach().cpu().numpy().copy() for name, weight in self.state_dict().items()}
         log_std = found.pop("log_std")
         return {**found, "policy.log_std": log_std} if log_std.size else found
 
     def load_named(self, weights: Mapping[str, Array]) -> None:
-        """The inverse of `named_weights`; what a network has no place for, such as a normaliser, is left out."""
+        """The inverse of `named_weights`; ignores tensors the network does not have, such as a normaliser's."""
         known = self.state_dict().keys()
         tensors = {name: torch.from_numpy(weight.copy()) for name, weight in weights.items() if name in known}
         tensors["log_std"] = torch.from_numpy(weights["policy.log_std"].copy()) if len(self.log_std) else torch.empty(0)
@@ -130,7 +130,7 @@ class ActorCritic(nn.Module):
         return images
 
     def _run(self, layers: nn.ModuleList, hidden: Tensor, *, last: bool = False) -> Tensor:
-        """Activations between the layers, and after the last one when asked."""
+        """Runs the layers with activations in between and, if `last`, after the last one."""
         for index, layer in enumerate(layers):
             hidden = layer(hidden)
             if last or index < len(layers) - 1:
@@ -139,7 +139,7 @@ class ActorCritic(nn.Module):
 
 
 def _checked(spec: PolicySpec, network: nn.Module) -> nn.Module:
-    """ConfigError when a plug-in's network does not fit its specification: said at the start, by name."""
+    """Raises ConfigError when a plug-in's network does not fit its specification."""
     wanted, found = [(2, spec.action.outputs), (2,)], "nothing that can be used"
     given = (2, *(spec.observation_shape if takes_images(spec.network) else (spec.observation_size,)))
     try:
@@ -160,7 +160,7 @@ def _layers(sizes: tuple[int, ...]) -> nn.ModuleList:
 
 
 def _initialise(network: ActorCritic) -> None:
-    """Orthogonal weights and zero biases; a nearly uniform first policy."""
+    """Orthogonal weights and zero biases, which give a nearly uniform first policy."""
     for module in network.modules():
         if isinstance(module, (nn.Linear, nn.Conv2d)):
             nn.init.orthogonal_(module.weight, math.sqrt(2.0))

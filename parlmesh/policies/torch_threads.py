@@ -1,4 +1,4 @@
-"""How many threads torch uses in this process: a trainer's choice stands, and a process that only acts uses one."""
+"""The number of threads torch uses in this process: as a trainer chose, or one in a process that only acts."""
 
 import torch
 
@@ -6,13 +6,13 @@ _chosen = False
 
 
 def choose_threads(count: int) -> None:
-    """For the process, from now on; the last trainer's choice stands."""
+    """Sets the number for the whole process; the last trainer's choice wins."""
     global _chosen
     _chosen = True
     torch.set_num_threads(count)
 
 
 def use_one_thread() -> None:
-    """Unless a trainer has chosen: small batches gain nothing from more."""
+    """Uses one thread unless a trainer has chosen: small batches gain nothing from more."""
     if not _chosen:
         torch.set_num_threads(1)
