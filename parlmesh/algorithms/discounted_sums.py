@@ -1,4 +1,4 @@
-"""What steps have earned so far in their episodes: the sums whose deviation is the natural scale of rewards."""
+"""Discounted rewards so far in each episode; their deviation is the natural scale of rewards."""
 
 import numpy as np
 
@@ -6,9 +6,9 @@ from parlmesh.types import Array
 
 
 def discounted_sums(rewards: Array, ended: Array, discount: float, before: Array | None = None) -> Array:
-    """Rewards so far in each episode, older ones discounted, float64 [T, E]; they start from 0 after an end.
+    """Rewards so far in each episode, older ones discounted, float64 [T, E]; the sums restart from 0 after an end.
 
-    `before` [E] is the sum that a step before the first had, 0 where an episode ended there.
+    `before` [E] is the sum at the step before the first, 0 where an episode ended there.
     """
     sums = np.array(rewards, np.float64)
     if before is not None and len(sums):

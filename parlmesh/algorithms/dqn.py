@@ -1,7 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015) in numpy: double targets (van Hasselt et al. 2016, arXiv:1509.06461), the dueling
-head (Wang et al. 2016, arXiv:1511.06581) and the weighted Huber loss, each with its gradient where it has one.
+head (Wang et al. 2016, arXiv:1511.06581) and the weighted Huber loss, each with its gradient if it has one.
 
-`dqn_torch` is the same loss for networks that need autograd; a test holds the two together.
+`dqn_torch` is the same loss for networks that need autograd; a test compares the two.
 """
 
 from typing import NamedTuple
@@ -15,7 +15,7 @@ class QTerms(NamedTuple):
     """Means over a minibatch."""
 
     loss: float
-    # Mean value of the actions that were taken.
+    # Mean value of the taken actions.
     value: float
     # |target − value|, without importance weights.
     error: float
@@ -27,7 +27,7 @@ def double_q_targets(
     """returns + discounts · Q_target(s', argmax_a Q_online(s', a)) [B]; values are [B, A], masks true where allowed.
 
     With next_online = next_target these are the targets of plain DQN. Where no action is allowed, as after an end, the
-    discount is 0 and any will do.
+    discount is 0 and the choice does not matter.
     """
     ranked = next_online if next_masks is None else np.where(next_masks, next_online, -np.inf)
     chosen = ranked.argmax(axis=1)
@@ -69,6 +69,6 @@ def huber_gradient(
     share = 1.0 / len(actions)
     gradient = np.zeros_like(values)
     gradient[rows, actions] = flow * -share
-    # Sums, because np.mean takes longer than all the rest for a minibatch this small.
+    # Sums, because np.mean takes longer than everything else for such a small minibatch.
     terms = QTerms(*(float(np.add.reduce(column)) * share for column in (losses, taken, sizes)))
     return gradient, errors, terms

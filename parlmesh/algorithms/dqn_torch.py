@@ -1,4 +1,4 @@
-"""The loss of `dqn` in torch, for networks whose gradient autograd finds."""
+"""The loss of `dqn` in torch, for networks that need autograd."""
 
 import torch
 from torch import Tensor
@@ -7,7 +7,7 @@ from .dqn import QTerms
 
 
 def dueling(outputs: Tensor) -> Tensor:
-    """As `dqn.dueling`."""
+    """Same as `dqn.dueling`."""
     advantages = outputs[:, :-1]
     return advantages + (outputs[:, -1:] - advantages.mean(dim=1, keepdim=True))
 

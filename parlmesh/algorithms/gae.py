@@ -13,7 +13,7 @@ def gae(
     delta_t = r_t + discount · (1 − terminated_t) · V_{t+1} − V_t
     A_t     = delta_t + discount · smoothing · (1 − terminated_t) · (1 − truncated_t) · A_{t+1}
 
-    A truncated episode bootstraps from the value of what came next; only an end in the world is worth nothing beyond.
+    A truncated episode bootstraps from the value of the next observation; a terminated one has no value beyond its end.
     Neither lets an advantage leak from the next episode.
     """
     bootstrap = np.where(terminated, 0.0, discount).astype(np.float32)

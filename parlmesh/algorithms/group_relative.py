@@ -1,4 +1,4 @@
-"""Group-relative advantages (Shao et al. 2024, arXiv:2402.03300): an episode against others of the same beginning."""
+"""Group-relative advantages (Shao et al. 2024, arXiv:2402.03300): compares episodes with the same first observation."""
 
 import numpy as np
 
@@ -8,11 +8,12 @@ from parlmesh.types import Array
 def group_relative(
     observations: Array, rewards: Array, valid: Array, terminated: Array, truncated: Array, *, discount: float
 ) -> tuple[Array, Array, Array]:
-    """Which steps belong to whole episodes, their advantages, and their returns; all [T, E].
+    """A mask of steps in complete episodes, their advantages, and their returns; all [T, E].
 
-    The advantage of every step is its episode's return less the mean return of the episodes in the batch that began
-    with the same observation, in that group's standard deviations; an episode without company has none. Whole is
-    what ended in the batch; the rest of an episode from before begins with what no other does, and has no company.
+    The advantage of every step is its episode's return minus the mean return of the batch's episodes with the same
+    first observation, in standard deviations of that group; an episode alone in its group has advantage 0. Every
+    episode that ended in the batch counts as complete; one that started before the batch is alone, because its first
+    row is unique.
     """
     rows, width = rewards.shape
     whole = np.zeros((rows, width), np.bool_)

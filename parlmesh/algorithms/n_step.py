@@ -22,8 +22,8 @@ def n_step(rewards: Array, terminated: Array, truncated: Array, *, steps: int, d
     discounts_t = discount^k · (1 − terminated_{t+k−1})
     rows_t      = t + k, the row that follows step t+k−1
 
-    k is `steps`, or less where the episode or the fragment ends before. An episode that was cut off, and the end of the
-    fragment, bootstrap from the row that came last; an end in the world does not. Nothing comes from beyond an end.
+    k is `steps`, or less where the episode or the fragment ends earlier. A truncated episode and the end of the
+    fragment bootstrap from the last row; a terminated episode does not. No reward comes from beyond an end.
     """
     length = len(rewards)
     ended = terminated | truncated

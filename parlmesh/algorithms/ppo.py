@@ -1,6 +1,6 @@
-"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): loss and gradient alone, in numpy.
+"""Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347): only the loss and its gradient, in numpy.
 
-`ppo_torch` is the same loss for networks that need autograd; a test holds the two together.
+`ppo_torch` is the same loss for networks that need autograd; a test compares the two.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -54,11 +54,12 @@ def ppo_gradient(
            + value_coefficient · ½ mean((V − R)²) − entropy_coefficient · mean(entropy),
     ratio = exp(log_prob − behaviour_log_prob).
 
-    The objective log_ratio is that of Kimi K2.5 (arXiv:2602.02276, eq. 1): a step whose ratio has left 1 ± clip gives
-    no gradient, whatever the sign of its advantage, and its log-ratio's square costs log_ratio_penalty:
+    The objective log_ratio is that of Kimi K2.5 (arXiv:2602.02276, eq. 1): a step whose ratio is outside 1 ± clip gives
+    no gradient, whatever the sign of its advantage, and the squared log-ratio costs log_ratio_penalty:
     −mean(inside · ratio · A) + log_ratio_penalty · mean(log_ratio²).
 
-    With a value_clip the larger of two errors counts: that of V, and that of V held within it of the old values.
+    With a value_clip, the larger of two errors counts: that of V, and that of V kept within value_clip of the old
+    value.
     """
     size = len(log_prob)
     log_ratio = log_prob - behaviour_log_prob
@@ -69,7 +70,7 @@ def ppo_gradient(
         inside = np.where(np.abs(ratio - 1.0) <= clip, unclipped, 0.0)
         surrogate, flow = inside - log_ratio_penalty * log_ratio**2, inside - 2.0 * log_ratio_penalty * log_ratio
     else:
-        # Where the clipped branch is the smaller, the loss is flat in the ratio.
+        # Where the clipped branch is smaller, the loss does not depend on the ratio.
         surrogate, flow = np.minimum(unclipped, clipped), np.where(unclipped <= clipped, unclipped, 0.0)
     flow = flow * (-1.0 / size)
     error, held = values - returns, None
@@ -89,6 +90,6 @@ def ppo_gradient(
         approx_kl=float((ratio - 1.0 - log_ratio).mean()),
         clip_fraction=float(np.count_nonzero(np.abs(ratio - 1.0) > clip)) / size,
     )
-    # A value that is held where it was gives no gradient.
+    # A clipped value gives no gradient.
     pull = error if held is None else np.where(held, np.float32(0.0), error)
     return PpoGradient(flow, -entropy_coefficient / size, pull * (value_coefficient / size)), terms

@@ -1,4 +1,4 @@
-"""The loss of `ppo` in torch, for networks whose gradient autograd finds."""
+"""The loss of `ppo` in torch, for networks that need autograd."""
 
 import torch
 from torch import Tensor

@@ -21,8 +21,8 @@ def q_learning_update(
     target   = r + discount · (1 − terminated) · max_a Q(s', a), by the table as it was before the batch
     Q(s, a) += (1 − (1 − step_size)^n) · (mean target of the n visits of (s, a) − Q(s, a))
 
-    A pair seen n times moves as far as n updates towards the mean would move it, whatever their order; one transition
-    alone is the textbook's update.
+    A pair seen n times moves as far as n updates towards the mean would move it, whatever their order; a single
+    transition gives the textbook update.
     """
     best = table[next_states].max(axis=1)
     targets = rewards + np.where(terminated, 0.0, discount) * best

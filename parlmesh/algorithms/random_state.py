@@ -1,4 +1,4 @@
-"""The whole state of a random generator as bytes, for checkpoints."""
+"""The complete state of a random generator as bytes, for checkpoints."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ _PACKED_BYTES = 2 * _WORD_BYTES + 1 + 4
 
 
 def pack_random_state(rng: np.random.Generator) -> Array:
-    """uint8 [37]: the two 128-bit words of PCG64, and the half of a word that 32-bit draws left over."""
+    """uint8 [37]: the two 128-bit words of PCG64, and the half word that 32-bit draws left over."""
     state = rng.bit_generator.state
     words = (int(state["state"][name]).to_bytes(_WORD_BYTES, "little") for name in ("state", "inc"))
     half = int(state["has_uint32"]).to_bytes(1, "little") + int(state["uinteger"]).to_bytes(4, "little")

@@ -1,6 +1,6 @@
-"""Elo of several players from the games between them, with confidence intervals: the Bradley–Terry model by maximum
-likelihood. A draw is half a win for either. One drawn game against the first player is added to every other, so that
-who has only won or lost has a finite rating too.
+"""Elo ratings of several players from their games, with confidence intervals: the Bradley–Terry model by maximum
+likelihood. A draw is half a win for both. Every other player gets one extra drawn game against the first, so that
+players who only won or only lost have finite ratings too.
 """
 
 import math
@@ -19,7 +19,7 @@ _NINETY_FIVE = 1.959964
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """Elo points above the first player; the true ones lie within ± `error` with 95 %."""
+    """Elo points above the first player, with a 95 % confidence interval of ± `error`."""
 
     elo: float
     error: float
@@ -27,7 +27,7 @@ class Rating:
 
 
 def ratings(results: Mapping[tuple[int, int], tuple[int, int, int]]) -> dict[int, Rating]:
-    """By player, from (won, drawn, lost) of the first of each pair; the lowest number has 0 points."""
+    """Ratings by player, from (won, drawn, lost) of the first of each pair; the lowest player number has 0 points."""
     players = sorted({player for pair in results for player in pair})
     if not players:
         return {}
@@ -52,7 +52,7 @@ def ratings(results: Mapping[tuple[int, int], tuple[int, int, int]]) -> dict[int
 
 
 def _fitted(score: Array, met: Array) -> tuple[Array, Array]:
-    """Strengths in natural units, the first one's held at 0, and their covariance; Newton's method."""
+    """Strengths in natural units, the first fixed at 0, and their covariance, by Newton's method."""
     count = len(score)
     strength = np.zeros(count)
     covariance = np.zeros((count, count))

@@ -1,5 +1,5 @@
-"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) in torch, with gradients by hand: autograd would also
-compute those of the critics' weights when only the action's are asked for. Actions lie in −1..1.
+"""Soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905) in torch, with hand-written gradients: autograd would also
+compute those of the critics' weights when only the action's are needed. Actions are in −1..1.
 """
 
 import math
@@ -52,6 +52,6 @@ def soft_targets(
 ) -> Tensor:
     """returns + discounts · (min Q_target(s', a') − α · log π(a')) [B]; values are [2, B].
 
-    A discount is 0 where the world ended, and not where an episode was only cut off.
+    The discount is 0 where the episode terminated, but not where it was truncated.
     """
     return returns + discounts * (next_values.amin(dim=0) - temperature * next_log_probs)

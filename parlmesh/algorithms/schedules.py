@@ -1,4 +1,4 @@
-"""Values that change with the used share of a step budget: exploration, importance, step sizes."""
+"""Values that change with the used share of the step budget: exploration, importance, step sizes."""
 
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""V-trace (Espeholt et al. 2018, arXiv:1802.01561) with two masks: targets for experience of an older policy."""
+"""V-trace (Espeholt et al. 2018, arXiv:1802.01561) with two masks: targets for experience from an older policy."""
 
 from typing import NamedTuple
 
@@ -8,8 +8,8 @@ from parlmesh.types import Array
 
 
 class Vtrace(NamedTuple):
-    """Both float32 [T, B]. The paper's policy gradient weighs advantages by rho; here that is left to the caller, who
-    may normalise them first."""
+    """Both float32 [T, B]. The paper's policy gradient weights advantages by rho; here the caller does that, and may
+    normalise them first."""
 
     advantages: Array
     targets: Array
@@ -34,9 +34,9 @@ def vtrace(
     v_t     = V_t + delta_t + discount · (1 − terminated_t) · (1 − truncated_t) · c_t · (v_{t+1} − V_{t+1})
     A_t     = r_t + discount · (1 − terminated_t) · next_t − V_t
 
-    where next_t is V_{t+1} + smoothing · (v_{t+1} − V_{t+1}) within an episode and V_{t+1} where it was cut off; the
+    where next_t is V_{t+1} + smoothing · (v_{t+1} − V_{t+1}) within an episode and V_{t+1} where it was truncated; the
     paper has v_{t+1}, which is the same without smoothing. log_rhos are the log-probability of the action under the
-    policy that is trained minus that under the one that acted. On-policy, with all clips at 1, both are those of GAE.
+    trained policy minus that under the acting one. On-policy, with all clips at 1, both results equal those of GAE.
     """
     ratios = np.exp(log_rhos)
     rhos, cs = np.minimum(clip_rho, ratios), smoothing * np.minimum(clip_c, ratios)
