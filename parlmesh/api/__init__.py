@@ -1,1 +1,1 @@
-"""What a Python program trains and acts with. Stands on the fleet's processes and on the learner's services."""
+"""Training and acting from Python, built on the fleet's processes and the learner's services."""

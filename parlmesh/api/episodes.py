@@ -1,4 +1,4 @@
-"""Whole episodes of a policy, and what they return."""
+"""Evaluates a policy on whole episodes."""
 
 import math
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from parlmesh.types import Array
 
 from .policy import TrainedPolicy
 
-# Of the normal distribution; for few episodes Student's would be a little wider, by a tenth at ten of them.
+# Of the normal distribution; Student's would be slightly wider for few episodes, by 15 % for ten.
 _Z95 = 1.96
 
 
 class Evaluation(NamedTuple):
-    """Returns [episodes], and what they tell of the mean."""
+    """Returns [episodes], their mean and its confidence interval."""
 
     returns: Array
 
@@ -25,7 +25,7 @@ class Evaluation(NamedTuple):
 
     @property
     def half_width(self) -> float:
-        """The mean is within this of the true one, 19 times of 20; infinite for a single episode."""
+        """Half the width of the mean's 95 % interval; infinite for a single episode."""
         count = len(self.returns)
         return _Z95 * float(self.returns.std(ddof=1)) / math.sqrt(count) if count > 1 else math.inf
 
@@ -38,12 +38,12 @@ def evaluate_policy(
     seed: int = 0,
     sampled: bool = False,
 ) -> Evaluation:
-    """Plays whole episodes, each in an environment of its own; `environment` where the policy does not know its own."""
+    """Runs whole episodes, each in its own environment. Pass `environment` if the policy does not know its own."""
     return Evaluation(evaluate(policy.policy, known_environment(policy, environment), episodes, seed, sampled=sampled))
 
 
 def known_environment(policy: TrainedPolicy, environment: Mapping[str, Any] | str) -> Mapping[str, Any]:
-    """What to play in: the one named, or the policy's own; InvalidInput when there is none."""
+    """The given environment, or the policy's own; raises InvalidInput if there is neither."""
     found = {"id": environment} if isinstance(environment, str) and environment else environment or policy.environment
     if not isinstance(found, Mapping) or not found:
         raise InvalidInput(

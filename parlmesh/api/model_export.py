@@ -1,4 +1,4 @@
-"""A model of a run's folder in a form that others read; no learner is needed."""
+"""Exports a model from a run's folder, without a learner."""
 
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ ONNX, SAFETENSORS = ".onnx", ".safetensors"
 
 
 def export_model(run: str | Path, target: str | Path, *, version: int = 0, best: bool = False) -> list[Path]:
-    """The files written: one that ends in .safetensors or .onnx, or those of a new folder for a hub.
+    """Writes a .safetensors or .onnx file, or a new folder for a model hub; returns the files.
 
-    Of `version`, or of the promoted model, else the best evaluated; `best` passes over what was promoted.
+    Exports `version`, or the promoted model, else the best evaluated one; `best` ignores the promoted model.
     """
     source, file = Path(run), Path(target)
     if version and best:

@@ -1,4 +1,4 @@
-"""What an environment gives a program, as a policy reads it, and actions as the environment takes them."""
+"""Converts an environment's observations for a policy, and the policy's actions for the environment."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from parlmesh.types import ACTION_MASK, Array
 
 
 class Reader:
-    """Of one kind of environment. The environment itself is made once, and only if its spaces must be known."""
+    """For one kind of environment, which is created once, and only if its spaces are needed."""
 
     def __init__(self, spec: PolicySpec, environment: Mapping[str, Any]) -> None:
         self._spec = spec
@@ -21,11 +21,11 @@ class Reader:
         self._spaces: Any = None
 
     def reset(self) -> None:
-        """An episode begins: nothing seen before counts."""
+        """Starts an episode: forgets earlier observations."""
         self._last = None
 
     def read(self, observation: Any) -> tuple[Array, bool]:
-        """Observations as rows of one array, and whether it was the observation of one environment alone."""
+        """Observations as rows of one array, and whether the input was a single observation."""
         if isinstance(observation, (dict, tuple)):
             observation, single = self._joined(observation)
         else:
@@ -39,7 +39,7 @@ class Reader:
         return self._with_last(seen), single
 
     def mask(self, observation: Any, given: Any, rows: int, *, single: bool) -> Array | None:
-        """The allowed choices [rows, choices], from the observation or from the caller; None where all are allowed."""
+        """The allowed choices [rows, choices], from the observation or the caller; None if all are allowed."""
         if given is None and isinstance(observation, dict):
             given = observation.get(ACTION_MASK)
         if given is None:
@@ -65,7 +65,7 @@ class Reader:
         return int(first) if np.ndim(first) == 0 else first
 
     def _shape(self) -> tuple[int, ...]:
-        """Of one observation before anything is stacked or hidden."""
+        """Shape of one observation before stacking or hiding."""
         shape = self._spec.observation_shape
         if self._spec.observation_states:
             return ()
@@ -74,7 +74,7 @@ class Reader:
         return (shape[0] // self._stacked, *shape[1:])
 
     def _turned(self, observation: Array) -> tuple[Array, bool]:
-        """An image whose channels come last."""
+        """Converts images with channels last."""
         channels_first = self._shape()
         channels_last = (*channels_first[1:], channels_first[0]) if len(channels_first) == 3 else None
         if channels_last is not None and observation.shape[-3:] == channels_last:

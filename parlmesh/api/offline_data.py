@@ -1,4 +1,4 @@
-"""Whole episodes of a policy as an offline data set that others learn from, in Minari's format."""
+"""Records whole episodes of a policy as an offline data set in Minari's format."""
 
 import warnings
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ def record_episodes(
     seed: int = 0,
     sampled: bool = False,
 ) -> int:
-    """Plays one episode after the other and keeps them as a data set, e.g. cartpole/expert-v0; how many steps it has.
+    """Runs episodes and saves them as a data set, e.g. cartpole/expert-v0; returns its number of steps.
 
-    It lies where Minari looks for data sets ($MINARI_DATASETS_PATH); `minari.load_dataset(dataset_id)` reads it.
+    The data set is saved in Minari's folder ($MINARI_DATASETS_PATH); `minari.load_dataset(dataset_id)` reads it.
     """
     minari = _minari(dataset_id)
     described = known_environment(policy, environment)
@@ -36,7 +36,7 @@ def record_episodes(
             )
         buffer = [_episode(minari, policy, world, number, seed + number, sampled) for number in range(episodes)]
         with warnings.catch_warnings():
-            # What is not said of it (author, another environment for evaluations) is warned of line by line.
+            # Minari warns about every omitted detail (author, evaluation environment).
             warnings.simplefilter("ignore", UserWarning)
             minari.create_dataset_from_buffers(
                 dataset_id,
@@ -51,7 +51,7 @@ def record_episodes(
 
 
 def _minari(dataset_id: str) -> Any:
-    """The package, once the name is one that it takes."""
+    """The minari package, after checking the name."""
     try:
         import minari
         from minari.dataset.minari_dataset import parse_dataset_id

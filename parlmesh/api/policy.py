@@ -1,4 +1,4 @@
-"""A trained policy in a program of its own: observations in, actions out, in numpy wherever the network allows."""
+"""A trained policy for use in programs: observations in, actions out, in numpy if the network allows it."""
 
 import json
 from collections.abc import Mapping
@@ -22,36 +22,36 @@ if TYPE_CHECKING:
 
 _MODELS = "models"
 SETTINGS = "learner.effective.yaml"
-"""Where a run's folder has its configuration."""
+"""File in a run's folder with its configuration."""
 
 
 class TrainedPolicy:
-    """Chooses actions for one environment, or for a row of them.
+    """Chooses actions for one environment, or for several at once.
 
-    A policy with a memory remembers from call to call: `reset` is for the start of an episode.
+    A recurrent policy remembers from call to call: call `reset` at the start of an episode.
     """
 
     def __init__(self, blob: bytes, environment: Mapping[str, Any] | None = None, seed: int | None = None) -> None:
         self._blob = blob
         self.policy = policy_of(blob)
-        """As collectors use it: rows of observations, without the environment's own form."""
+        """The policy as collectors use it, on rows of observations."""
         self.spec, _ = unpack_policy(blob)
         self.environment = dict(environment or {})
-        """What it was trained in, as `training.environment` has it; empty when that is not known."""
+        """The environment it was trained in, in the form of `training.environment`; empty if unknown."""
         self._reader = Reader(self.spec, self.environment)
         self._rng = np.random.default_rng(seed)
         self._state: Array | None = None
 
     def reset(self) -> None:
-        """An episode begins."""
+        """Starts an episode."""
         self._state = None
         self._reader.reset()
 
     def act(self, observation: Any, *, deterministic: bool = True, mask: Any = None) -> Any:
-        """What to do: the likeliest action, or one that is drawn as in training.
+        """Chooses the likeliest action, or samples one as in training.
 
-        Takes what the environment gives, of one environment or of several in a row, and answers what its `step` takes.
-        `mask` says which choices are allowed, where the observation itself does not.
+        Takes observations of one environment, or of several as rows, and returns what its `step` takes. `mask` gives
+        the allowed choices if the observation does not contain them.
         """
         seen, single = self._reader.read(observation)
         allowed = self._reader.mask(observation, mask, len(seen), single=single)
@@ -87,10 +87,10 @@ class TrainedPolicy:
 def load_policy(
     source: "str | Path | TrainingRun", *, version: int = 0, environment: Mapping[str, Any] | str | None = None
 ) -> TrainedPolicy:
-    """The policy of a run (its handle or its folder), of a folder for a hub, or of a .safetensors file.
+    """Loads the policy of a run (its handle or its folder), a hub folder, or a .safetensors file.
 
-    Of a run's folder: `version`, or the promoted model, or the best evaluated one, or the newest. `environment` says
-    what a file alone does not know, needed where observations or actions are more than plain arrays.
+    From a run's folder: `version`, or the promoted model, else the best evaluated one, else the newest. Pass
+    `environment` for a bare file if observations or actions are more than plain arrays.
     """
     if not isinstance(source, (str, Path)):
         return source.policy
@@ -106,7 +106,7 @@ def load_policy(
 
 
 def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
-    """The file of a model of a run's folder; NotFound where there is none. `best` passes over what was promoted."""
+    """The file of a model in a run's folder; raises NotFound if there is none. `best` ignores the promoted model."""
     models = folder / _MODELS
     if version:
         file = models / f"v{version:08d}.safetensors"
@@ -129,7 +129,7 @@ def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
 
 
 def known_of(model: Path) -> dict[str, Any]:
-    """What a run's folder knows of one of its models: environment, algorithm, steps, evaluation_return and the like."""
+    """Metadata of a model in a run's folder: environment, algorithm, steps, evaluation_return and so on."""
     return _metadata(_read(model.with_suffix(".json")))
 
 
@@ -147,7 +147,7 @@ def _metadata(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Empty when it is gone or damaged: what is known of a model is less than the model."""
+    """Empty if the file is missing or damaged: a model is usable without its metadata."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A bar for a run that is waited for, in a terminal or a notebook; nothing where nobody looks."""
+"""A progress bar for a run, in a terminal or a notebook."""
 
 import sys
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress_bar(run: "TrainingRun", *, shown: bool | None = None) -> Iterator[None]:
-    """Shows the run until it ends; `shown` None = where someone looks and rich is installed."""
+    """Shows the run until the block ends; `shown` None = only in a terminal or notebook. Needs rich."""
     if shown is False or (shown is None and not (sys.stderr.isatty() or "ipykernel" in sys.modules)):
         yield
         return

@@ -1,4 +1,4 @@
-"""Follows one run over the learner's services, and keeps the processes of a fleet that is this program's own."""
+"""Follows one run over the learner's services, and runs the processes of a local fleet."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ _STREAM_SECONDS = 3_600.0
 _GRACE_SECONDS = 5.0
 _MOST_POINTS = 10_000
 _FINAL = (pb.TRAINING_STATE_FINISHED, pb.TRAINING_STATE_STOPPED, pb.TRAINING_STATE_FAILED)
-# A service that is away for the moment; every other status is the caller's to see.
+# Statuses of a service that is briefly away; all others are raised.
 _PASSING = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
@@ -66,20 +66,20 @@ class Progress:
     checkpoint_version: int = 0
     """Policy version of the newest checkpoint on disk; 0 before the first."""
     reason: str = ""
-    """Why it ended, or makes no progress now."""
+    """Why it ended, or why it makes no progress."""
     failed_rollouts: int = 0
     failed_evaluations: int = 0
     last_failure: str = ""
-    """One sentence on the last of them."""
+    """One sentence on the last failure."""
     traceback: str = ""
-    """Of the last failure in an environment or a plug-in."""
+    """Traceback of the last failure in an environment or a plug-in."""
     notes: tuple[str, ...] = ()
     """Advice on the settings, in sentences."""
     environment: dict[str, Any] = field(default_factory=dict)
 
 
 class Follower:
-    """Runs on a thread of the caller's (`run`); its other methods are for other threads, while it runs and after."""
+    """`run` occupies one thread of the caller; the other methods are for other threads, during and after it."""
 
     def __init__(
         self, run_id: str, serving: Callable[["Follower"], AbstractAsyncContextManager[str]], config: UpConfig
@@ -98,7 +98,7 @@ class Follower:
 
     @classmethod
     def local(cls, config: UpConfig, paths: RunPaths) -> Self:
-        """A run on a fleet of this program's own."""
+        """A run on a local fleet that this program starts."""
 
         @asynccontextmanager
         async def serving(self: Follower) -> Any:
@@ -120,7 +120,7 @@ class Follower:
 
     @classmethod
     def remote(cls, config: UpConfig, learner: str, run_id: str) -> Self:
-        """A run on a learner that serves already."""
+        """A run on a running learner."""
 
         @asynccontextmanager
         async def serving(self: Follower) -> Any:
@@ -138,7 +138,7 @@ class Follower:
         return cls(run_id, serving, config)
 
     def run(self, told: Callable[[Progress], None]) -> None:
-        """To the run's end."""
+        """Follows the run to its end."""
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._followed(told))
 
@@ -178,7 +178,7 @@ class Follower:
                 self._channel = channel
                 try:
                     await first_of(self._watch(channel, told), self._lost(), self._ended(channel))
-                    # Whoever asks after the end is answered by what was there at the end.
+                    # Kept for calls after the end.
                     self._kept_curves = await self._fetch_curves(channel)
                     self._kept_policy = await self._fetch_policy(channel)
                 finally:
@@ -200,7 +200,7 @@ class Follower:
                 watched = pb.WatchTrainingRequest(run_id=self._run_id)
                 async for answer in stub.WatchTraining(watched, timeout=_STREAM_SECONDS, wait_for_ready=True):
                     backoff.reset()
-                    # Not on the loop: a callback may ask the run for its curves or its policy.
+                    # In a thread, because a callback may ask the run for its curves or its policy.
                     await asyncio.to_thread(told, self._report(answer.training))
                     if answer.training.state in _FINAL:
                         return
@@ -214,7 +214,7 @@ class Follower:
         raise Unavailable(await self._trouble() or "the fleet was stopped", reason="LOCAL_FLEET_FAILED")
 
     async def _ended(self, channel: grpc.aio.Channel) -> None:
-        """Stops the run when asked to, and leaves its end to the watch."""
+        """Stops the run when asked to; the watch then sees its end."""
         await self._stopping.wait()
         try:
             request = pb.StopTrainingRequest(run_id=self._run_id)
@@ -291,5 +291,5 @@ async def _without_actors(fleet: UpFleet) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """What this program can import, the fleet's processes can."""
+    """Lets the fleet's processes import what this program can import."""
     return {**os.environ, "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path)}

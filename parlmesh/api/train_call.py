@@ -1,4 +1,4 @@
-"""`parlmesh.train`: a run from Python, with a handle that shows it, steers it and keeps what came of it.
+"""`parlmesh.train`: starts a run from Python and returns a handle to watch it, control it and get its result.
 
 run = parlmesh.train("CartPole-v1", steps=100_000)
 action = run.policy.act(observation)
@@ -31,12 +31,12 @@ _FREE_PORTS = {"scheduler": 0, "learner": 0, "metrics": 0}
 
 
 class TrainingRun:
-    """A run that goes on behind the program until it ends or is stopped. May be used from any thread."""
+    """A run that continues in the background until it ends or is stopped. May be used from any thread."""
 
     def __init__(self, run_id: str, folder: Path | None, follower: Follower, callbacks: Mapping[str, Callback]) -> None:
         self.run_id = run_id
         self.folder = folder
-        """Where everything is written; None when the learner is not this program's own."""
+        """Folder of the run's files; None on a remote learner."""
         self._follower = follower
         self._callbacks = callbacks
         self._calling = 0
@@ -52,48 +52,48 @@ class TrainingRun:
 
     @property
     def progress(self) -> Progress:
-        """How far it is, as last told."""
+        """The last reported progress."""
         return self._progress
 
     @property
     def curves(self) -> dict[str, tuple[Array, Array]]:
-        """Steps and values of every curve, e.g. `return/evaluation`; the newest while the run goes on."""
+        """Steps and values of every curve, e.g. `return/evaluation`; up to date while the run continues."""
         return self._follower.curves()
 
     @property
     def policy(self) -> TrainedPolicy:
-        """The best evaluated policy so far, or the newest where none was evaluated."""
+        """The best evaluated policy so far, or the newest if none was evaluated."""
         blob = self._follower.best_policy()
         return TrainedPolicy(blob, self._progress.environment)
 
     def pause(self) -> None:
-        """No step more until `resume`."""
+        """Pauses training until `resume`."""
         self._follower.command("Pause")
 
     def resume(self) -> None:
-        """Goes on after a pause."""
+        """Continues after a pause."""
         self._follower.command("Resume")
 
     def stop(self) -> None:
-        """Ends the run with what it has learnt; returns when it has ended, in a callback at once."""
+        """Ends the run and keeps what it has learnt; waits for the end, except inside a callback."""
         self._follower.stop()
         if threading.get_ident() != self._calling:
             self._ended.wait()
 
     def wait(self, timeout: float | None = None) -> "TrainingRun":
-        """Until the run has ended. Raises why it failed; DeadlineExceeded when it has not ended in time."""
+        """Waits for the end of the run. Raises its error if it failed, and DeadlineExceeded after the timeout."""
         if not self._ended.wait(timeout):
-            raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it goes on")
+            raise DeadlineExceeded(f"run {self.run_id} has not ended after {timeout:g} s; it continues")
         if self._error is not None:
             raise self._error
         return self
 
     def watch(self, show: Callable[[Progress], None]) -> None:
-        """Has all progress shown from now on."""
+        """Calls `show` with all progress from now on."""
         self._show = show
 
     def start(self) -> None:
-        """Called once."""
+        """Starts the run; call it once."""
         self._thread.start()
 
     def _run(self) -> None:
@@ -129,7 +129,7 @@ class TrainingRun:
         try:
             callback(self)
         except BaseException as error:
-            # It is the caller's own: the run ends, and whoever waits is told.
+            # The caller's own exception ends the run; `wait` raises it.
             self._error = error
             self._follower.stop()
         finally:
@@ -162,8 +162,8 @@ def train(
     """Trains a policy with a fleet on this machine, in one process (`serial`), or on a running learner (`learner`).
 
     `settings` are keys of the configuration's `training` section, e.g. {"ppo": {"learning_rate": 1e-3}}; `preset` is
-    the name of one that ships, or a file. Waits for the end, with a progress bar where there is a terminal or a
-    notebook; `wait=False` gives the handle at once. Callbacks are given the run; an exception of theirs ends it.
+    the name of a built-in preset, or a file. Waits for the end, with a progress bar in a terminal or a notebook;
+    `wait=False` returns the handle at once. Callbacks get the run as argument; if one raises, the run ends.
     """
     stop_import()
     config = _config(environment, algorithm, steps, goal, seed, preset, settings)
@@ -214,7 +214,7 @@ def _config(
     if environment:
         training["environment"] = {"id": environment} if isinstance(environment, str) else dict(environment)
         if goal is None and not preset:
-            training["goal_return"] = None  # the budget says when it ends
+            training["goal_return"] = None  # only the budget ends the run
     merged_training = merged(merged(config.training, training), settings or {})
     ports = config.ports.model_copy(update=_FREE_PORTS)
     return config.model_copy(update={"training": merged_training, "ports": ports})

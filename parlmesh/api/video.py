@@ -1,4 +1,4 @@
-"""One episode of a policy as an animated picture: GIF, or MP4 where there is an encoder."""
+"""Renders one episode of a policy as a GIF, or as an MP4 if an encoder is installed."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ _MOST_FRAMES = 2_000
 
 
 def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str = "", *, seed: int = 0) -> int:
-    """One episode as an animated GIF, or as MP4 where there is an encoder, at most 2,000 frames; how many they are."""
+    """Writes one episode as .gif or .mp4, at most 2,000 frames; returns the number of frames."""
     if file.suffix not in (".gif", ".mp4"):
         raise InvalidInput(f"{file} must end in .gif or .mp4", reason="INVALID_FILE")
     if file.suffix == ".mp4" and importlib.util.find_spec("imageio_ffmpeg") is None:
@@ -58,7 +58,7 @@ def _write_mp4(file: Path, frames: list[Array], rate: float) -> None:
     import imageio_ffmpeg
 
     height, width = frames[0].shape[:2]
-    # Colours are kept for two by two points: an odd last row or column is left out.
+    # Colours are stored per 2 x 2 pixels, so an odd last row or column is dropped.
     size = (width - width % 2, height - height % 2)
     writer = imageio_ffmpeg.write_frames(str(file), size, fps=rate, macro_block_size=2)
     writer.send(None)
