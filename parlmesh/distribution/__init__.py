@@ -1,1 +1,1 @@
-"""Policies on their way: cut up once for all readers, checked on arrival. Learner, relay and actor share it."""
+"""Sends and receives policies: split once for all readers, checked on arrival. Learner, relay and actor share it."""

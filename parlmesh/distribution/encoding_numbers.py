@@ -1,4 +1,4 @@
-"""Encodings by the numbers that the contract has for them."""
+"""Encodings by their number in the contract."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ ENCODINGS: Mapping[int, Encoding] = {
 
 
 def encoding_of(wanted: "pb.PolicyEncoding.ValueType") -> Encoding:
-    """As a reader asked for it."""
+    """The encoding that a reader asked for."""
     if wanted not in ENCODINGS:
         known = ", ".join(pb.PolicyEncoding.keys())
         raise InvalidInput(f"encoding {wanted} is unknown; there are {known}", reason="POLICY_ENCODING")

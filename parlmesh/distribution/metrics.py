@@ -1,4 +1,4 @@
-"""What a server of policies counts; each service has names of its own for it."""
+"""Metrics of a policy server; each service has its own names for them."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 @dataclass(frozen=True, slots=True)
 class DistributionMetrics:
-    """By encoding."""
+    """Metrics by encoding."""
 
     encode_seconds: Histogram
     encoding_ratio: Gauge
@@ -15,11 +15,11 @@ class DistributionMetrics:
 
 
 def distribution_metrics(service: str, registry: CollectorRegistry = REGISTRY) -> DistributionMetrics:
-    """The metrics of one service, such as `parlmesh_learner_policy_sent_bytes_total`; to be called once."""
+    """The metrics of one service, such as `parlmesh_learner_policy_sent_bytes_total`; call it once per service."""
     return DistributionMetrics(
         encode_seconds=Histogram(
             f"parlmesh_{service}_policy_encode_seconds",
-            "Time to encode and cut up one version, once for all its readers.",
+            "Time to encode and split one version, once for all its readers.",
             ["encoding"],
             buckets=(0.0001, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0),
             registry=registry,

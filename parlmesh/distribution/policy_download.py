@@ -1,4 +1,4 @@
-"""One policy from a server, in chunks: size and digest are checked before anyone uses it."""
+"""Downloads a policy in chunks, and checks its size and digest before use."""
 
 import asyncio
 import hashlib
@@ -30,17 +30,17 @@ CORRUPT = "POLICY_CORRUPT"
 
 _DATA = GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
 _SERVICE = DESCRIPTOR.services_by_name["PolicyService"]
-# Larger ones are decoded in a thread, so that heartbeats go on.
+# Larger policies are decoded in a thread, so that heartbeats continue.
 _DECODE_INLINE_BYTES = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedPolicy:
-    """A whole policy, decoded."""
+    """A complete, decoded policy."""
 
     version: int
     digest: bytes
-    """As WatchPolicy announces it."""
+    """Digest as WatchPolicy announces it."""
     data: bytes
     received_bytes: int
     decode_seconds: float = 0.0
@@ -49,14 +49,14 @@ class FetchedPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """What a delta is applied to."""
+    """The policy that a delta is applied to."""
 
     version: int
     data: bytes
 
 
 def policy_stub(channel: grpc.aio.Channel) -> "PolicyServiceAsyncStub":
-    """The service with answers in bytes: chunks are not copied out of messages."""
+    """A stub that returns raw bytes, so that chunks are not copied out of messages."""
     stub: Any = PolicyServiceStub(channel)
     for name, request in (("GetPolicy", GetPolicyRequest), ("WatchPolicy", WatchPolicyRequest)):
         path = f"/{_SERVICE.full_name}/{name}"
@@ -66,7 +66,7 @@ def policy_stub(channel: grpc.aio.Channel) -> "PolicyServiceAsyncStub":
 
 
 class Arriving:
-    """A policy in chunks, checked as it comes."""
+    """A policy that arrives in chunks, checked on the way."""
 
     def __init__(self, limit_bytes: int, base: Base | None = None) -> None:
         self._limit = limit_bytes
@@ -79,12 +79,12 @@ class Arriving:
 
     @property
     def begun(self) -> bool:
-        """Whether the first message is there."""
+        """Whether the first message has arrived."""
         return self.header is not None
 
     @property
     def sent(self) -> bool:
-        """Whether the policy itself comes; a watch may only announce it."""
+        """Whether the weights follow; a watch may only announce a version."""
         return self.header is not None and (self.header.encoded_bytes > 0 or self._received > 0)
 
     @property
@@ -95,7 +95,7 @@ class Arriving:
 
     @property
     def whole(self) -> bool:
-        """Whether every announced byte is there."""
+        """Whether all announced bytes have arrived."""
         return self.header is not None and self._received == self._announced
 
     def add(self, message: bytes) -> None:
@@ -112,12 +112,12 @@ class Arriving:
             self._received += len(chunk)
             if self._received > self._announced:
                 raise _corrupt(self.header, f"more than the promised {self._announced} bytes came")
-            # While the next chunk is on its way.
+            # Hashed while the next chunk is on its way.
             self._digest.update(chunk)
             self._chunks.append(chunk)
 
     async def policy(self) -> FetchedPolicy:
-        """The whole policy; Unavailable CORRUPT when it arrived damaged."""
+        """The complete policy; raises Unavailable with reason CORRUPT if it arrived damaged."""
         header = self.header
         assert header is not None
         if not self.whole:
@@ -139,7 +139,7 @@ class Arriving:
     @property
     def _announced(self) -> int:
         assert self.header is not None
-        # A learner that encodes nothing need not say it twice.
+        # A learner that does not encode may leave encoded_bytes unset.
         return self.header.encoded_bytes or self.header.size_bytes
 
 
@@ -152,8 +152,8 @@ async def fetch_policy(
     stall_seconds: float | None = None,
     base: Base | None = None,
 ) -> FetchedPolicy | None:
-    """The policy, or None when the caller has it already. Unavailable CORRUPT when it arrives damaged, or is another
-    than the one whose digest was asked for. `stall_seconds`: the longest wait for its next piece."""
+    """The policy, or None if the caller already has it. Raises Unavailable with reason CORRUPT if it arrives damaged or
+    does not have the requested digest. `stall_seconds`: the longest wait for the next chunk."""
     arriving = Arriving(limit_bytes, base)
     call: Any = stub.GetPolicy(request, timeout=timeout_seconds)
     try:
@@ -172,7 +172,7 @@ async def fetch_policy(
     if not arriving.begun:
         raise Unavailable(f"the server sent no policy of run {request.run_id!r}", reason=CORRUPT)
     assert arriving.header is not None
-    # Of the weights themselves: whoever is asked by digest need not be trusted.
+    # Checked against the weights themselves, so the server need not be trusted.
     if request.digest not in (b"", arriving.header.digest):
         raise _corrupt(arriving.header, "its digest is not the one asked for")
     return await arriving.policy()
@@ -181,7 +181,7 @@ async def fetch_policy(
 async def announced(
     stub: "PolicyServiceAsyncStub", request: GetPolicyRequest, *, timeout_seconds: float
 ) -> PolicyHeader:
-    """What the learner says of one version, without its weights."""
+    """The learner's header of one version, without the weights."""
     asked = GetPolicyRequest(
         run_id=request.run_id, version=request.version, have_version=request.version, run_uid=request.run_uid
     )

@@ -1,4 +1,4 @@
-"""A policy as it travels: encoded and cut into serialised messages once, however many readers there are."""
+"""Encodes a policy and splits it into serialised messages once, for any number of readers."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from .metrics import DistributionMetrics
 
 CHUNK_BYTES = 1 << 20
 """Most data in one message."""
-# Readers of one version come close together; a few versions and encodings are wanted at a time.
+# Readers of one version come close together, so only a few versions and encodings are needed at a time.
 _KEPT = 8
 
 _DATA = pb.GetPolicyResponse.DESCRIPTOR.fields_by_name["data"].number
@@ -33,7 +33,7 @@ class Published:
 
 
 class EncodedPolicy:
-    """Serialised GetPolicyResponse messages, to be sent as they are. Each is made when its first reader comes to it."""
+    """Serialised GetPolicyResponse messages, ready to send. Each is made when its first reader needs it."""
 
     def __init__(self, encoding: Encoding, header: pb.PolicyHeader, data: bytes) -> None:
         self.encoding = encoding
@@ -55,7 +55,7 @@ class EncodedPolicy:
 
 
 class PolicyEncodings:
-    """Lives on the event loop; what takes time is done in threads."""
+    """Used on the event loop; slow work runs in threads."""
 
     def __init__(self, metrics: DistributionMetrics, clock: Callable[[], float] = time.perf_counter) -> None:
         self._metrics = metrics
@@ -63,7 +63,7 @@ class PolicyEncodings:
         self._kept: OrderedDict[_Key, asyncio.Future[EncodedPolicy]] = OrderedDict()
 
     async def get(self, published: Published, encoding: Encoding, base: Published | None) -> EncodedPolicy:
-        """As asked for, or as zstd when a delta has no base of the same size."""
+        """The policy in the requested encoding, or as zstd if a delta has no base of the same size."""
         blob = published.blob
         if encoding == "delta" and (base is None or len(base.blob.data) != len(blob.data)):
             encoding = "zstd"
@@ -76,7 +76,7 @@ class PolicyEncodings:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         try:
-            # The work is for all readers: it goes on when this one leaves.
+            # The work is for all readers, so it continues when this one leaves.
             return await asyncio.shield(work)
         except Exception:
             self._kept.pop(key, None)
@@ -110,7 +110,7 @@ class PolicyEncodings:
 
 
 def policy_header(published: Published) -> pb.PolicyHeader:
-    """What is known of a version, before any encoding."""
+    """The header of a version before encoding."""
     blob = published.blob
     header = pb.PolicyHeader(
         run_id=blob.run_id,
