@@ -1,4 +1,4 @@
-"""One child process: starting it, ending it, reading its log. Decides nothing about restarts."""
+"""Starts and ends a child process, and reads its log. Decides nothing about restarts."""
 
 import contextlib
 import json
@@ -16,7 +16,7 @@ LOG_TAIL_BYTES = 64 * 1024
 
 
 def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Process:
-    """Start `command` in its own session, bound to this thread's life, stdout and stderr appended to `log`."""
+    """Starts `command` in its own session; it dies with this thread. Appends stdout and stderr to `log`."""
     log.parent.mkdir(parents=True, exist_ok=True)
     wrapper = [sys.executable, "-I", "-S", str(Path(parent_death.__file__)), str(os.getpid())]
     with log.open("ab") as output:
@@ -24,19 +24,19 @@ def spawn(command: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 
 
 def terminate(process: Process) -> None:
-    """Ask for a graceful end."""
+    """Asks for a graceful end."""
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
 
 
 def kill_session(pid: int) -> None:
-    """End the child and whatever it started, at once."""
+    """Kills the child and everything it started."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
 def describe_end(return_code: int) -> str:
-    """An exit as people say it: "exit code 3" or "signal 9 (SIGKILL)"."""
+    """Describes an exit for people: "exit code 3" or "signal 9 (SIGKILL)"."""
     if return_code >= 0:
         return f"exit code {return_code}"
     try:
@@ -46,12 +46,12 @@ def describe_end(return_code: int) -> str:
 
 
 def log_size(log: Path) -> int:
-    """Where the next line of a log begins."""
+    """The offset at which the next line of a log will start."""
     return log.stat().st_size if log.exists() else 0
 
 
 def serving_port(log: Path, offset: int) -> int | None:
-    """The port of the first "serving" event after `offset`, None while there is none."""
+    """The port in the first "serving" event after `offset`; None while there is none."""
     if not log.exists():
         return None
     with log.open("rb") as lines:
@@ -64,7 +64,7 @@ def serving_port(log: Path, offset: int) -> int | None:
 
 
 def has_served(log: Path, offset: int) -> bool:
-    """Whether the process said after `offset` that it serves."""
+    """Whether the process logged a "serving" event after `offset`."""
     if not log.exists():
         return False
     with log.open("rb") as lines:
@@ -73,7 +73,7 @@ def has_served(log: Path, offset: int) -> bool:
 
 
 def last_words(log: Path, offset: int = 0) -> str:
-    """The last line of a log that says something, as one readable sentence of at most 300 characters."""
+    """The last non-empty line of a log as one readable sentence of at most 300 characters."""
     if not log.exists():
         return ""
     with log.open("rb") as lines:

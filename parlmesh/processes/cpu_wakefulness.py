@@ -1,8 +1,8 @@
-"""Keeps this machine's cores from sleeping for a while after something happened.
+"""Keeps this machine's cores awake for some seconds after activity.
 
-A core that sleeps takes its time to wake up, and the round trip of one task wakes cores about eight times. Linux
-lets a process that holds a file open ask for less sleep (PM QoS, which cyclictest uses too). It costs power, and speed
-on cores with two threads, so it is held only as long as things happen.
+A sleeping core takes time to wake up, and the round trip of one task wakes cores about eight times. Linux lets a
+process that holds a file open ask for less sleep (PM QoS, which cyclictest uses too). That costs power, and speed on
+cores with two threads, so it is held only during activity.
 """
 
 import asyncio
@@ -12,12 +12,12 @@ from pathlib import Path
 from parlmesh.errors import ConfigError
 
 DEVICE = Path("/dev/cpu_dma_latency")
-# The longest wake-up that is wished for, in microseconds, as the kernel reads it.
+# The longest acceptable wake-up time in microseconds, in the kernel's format.
 _NO_SLEEP = bytes(4)
 
 
 class Wakefulness:
-    """Belongs to the running loop from the first `touch` to `close`; 0 seconds do nothing."""
+    """Used on the running loop from the first `touch` to `close`; does nothing with 0 seconds."""
 
     def __init__(self, seconds: float, device: Path = DEVICE) -> None:
         self._seconds = seconds
@@ -30,11 +30,11 @@ class Wakefulness:
 
     @property
     def holds(self) -> bool:
-        """Whether the cores are kept awake at present."""
+        """Whether the cores are being kept awake."""
         return self._file is not None
 
     def touch(self) -> None:
-        """Something happened."""
+        """Reports activity."""
         self._touched = True
         if self._file is None and self._seconds:
             self._file = self._open()

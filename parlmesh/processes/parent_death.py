@@ -1,7 +1,7 @@
 """Runs a command that dies with its parent: `python parent_death.py PARENT_PID COMMAND…`. Imports nothing of parlmesh.
 
 The kernel's parent-death signal survives exec, so the process list shows the command itself. Linux only; elsewhere the
-command runs unbound and a supervisor killed with -9 leaves it to its operator.
+command outlives a supervisor that is killed with -9.
 """
 
 import ctypes
@@ -13,7 +13,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Bind, make sure the parent did not die meanwhile, become the command."""
+    """Binds to the parent, checks that it is still alive, and becomes the command."""
     parent, command = int(sys.argv[1]), sys.argv[2:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

@@ -1,7 +1,7 @@
 """A started process that any event loop can wait for.
 
-Loops start processes in ways of their own; uvloop forks and runs gRPC's fork handlers in the child, which crash while
-calls are under way. `subprocess` does not, so it starts them here, and the kernel's process descriptor tells the end.
+Event loops differ in how they start processes: uvloop forks and runs gRPC's fork handlers in the child, which crash
+during calls. `subprocess` does not, so it starts processes here, and the kernel's process descriptor reports their end.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _LOOK_SECONDS = 0.02
 
 
 class Process:
-    """Runs from its making on."""
+    """A process that starts on construction."""
 
     def __init__(self, command: Sequence[str], *, output: BinaryIO, environment: Mapping[str, str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - the command is the supervisor's own
@@ -23,7 +23,7 @@ class Process:
             stdout=output,
             stderr=output,
             env=dict(environment),
-            # The terminal's Ctrl-C is for the supervisor alone, and a session can be ended as a whole.
+            # Ctrl-C in the terminal reaches only the supervisor, and a session can be killed as a whole.
             start_new_session=True,
         )
 
@@ -32,7 +32,7 @@ class Process:
         return self._process.pid
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens when it has ended."""
+        """Sends a signal; does nothing if the process has ended."""
         self._process.send_signal(number)
 
     def poll(self) -> int | None:
@@ -40,11 +40,11 @@ class Process:
         return self._process.poll()
 
     def reap(self) -> int:
-        """The return code of one that was killed; for whoever has no loop."""
+        """Waits for a killed process without an event loop; returns the return code."""
         return self._process.wait()
 
     async def wait(self) -> int:
-        """The return code, negative after a signal; has no deadline, and leaves the process alone when cancelled."""
+        """Waits for the return code, negative after a signal. No deadline; cancelling it leaves the process alone."""
         if self._process.poll() is None:
             if hasattr(os, "pidfd_open"):
                 await _readable(os.pidfd_open(self.pid))

@@ -1,4 +1,4 @@
-"""When a child that ended is started again. Knows nothing of processes; the clock is the caller's."""
+"""Decides when to restart a child that ended. Knows nothing of processes; the clock is passed in."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RestartLimits:
-    """How patient a supervisor is with one child."""
+    """How often and how fast a supervisor restarts one child."""
 
     first_seconds: float = 0.1
     factor: float = 2.0
     longest_seconds: float = 5.0
     window_seconds: float = 60.0
     max_restarts: int = 8
-    """Restarts within the window; one end more and the child is given up."""
+    """Restarts within the window; after one more end, the supervisor gives up the child."""
     max_alike: int = 5
-    """Ends with the same last words, and before the child ever served, after which it is given up."""
+    """Ends in a row with the same last words, before the child ever served, after which it is given up."""
 
 
 DEFAULT_LIMITS = RestartLimits()
 
 
 def restart_delay(ends: Sequence[float], now: float, limits: RestartLimits = DEFAULT_LIMITS) -> float | None:
-    """Seconds to wait before the next start, or None when the child ended too often to go on.
+    """Seconds to wait before the next start, or None when the child ended too often.
 
-    `ends` are the times at which the child ended by itself, the last one included. With n of them within the window:
+    `ends` are the times at which the child ended on its own, including the last. With n of them within the window:
     delay = min(longest, first · factor^(n−1)), and None when n > max_restarts.
     """
     recent = sum(1 for end in ends if now - end < limits.window_seconds)

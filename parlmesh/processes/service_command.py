@@ -1,4 +1,4 @@
-"""How a service is started: its configuration file and its command line. Starts nothing."""
+"""The configuration file and the command line of a service. Starts nothing."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ import yaml
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Section by section, what is above wins."""
+    """Merges section by section; values of `above` win."""
     result = dict(below)
     for key, value in above.items():
         inner = result.get(key)
@@ -19,7 +19,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
 
 
 def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
-    """One YAML file, written whole or not at all."""
+    """Writes a YAML file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(yaml.safe_dump(dict(settings), sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -27,7 +27,7 @@ def write_settings(path: Path, settings: Mapping[str, Any]) -> None:
 
 
 def service_command(service: str, settings: Path, *overrides: str) -> list[str]:
-    """The command line that anyone can type to start the same process by hand."""
+    """The command line of a service, which also works when typed by hand."""
     installed = importlib.util.find_spec(f"parlmesh.{service}") is not None
     command = [sys.executable, "-m", f"parlmesh.{service}" if installed else service, "--config", str(settings)]
     for override in overrides:

@@ -1,4 +1,4 @@
-"""Keeps child processes alive: starts, restarts with back-off, gives up by name, and leaves nothing behind.
+"""Keeps child processes alive: starts them, restarts them with back-off, gives up, and leaves nothing behind.
 
 async with Supervisor(note=print) as supervisor:
     supervisor.start(spec)
@@ -23,11 +23,11 @@ from .process_exit import Process
 from .restart_policy import DEFAULT_LIMITS, RestartLimits, restart_delay
 
 HOPELESS_EXITS = {2: "its configuration", 4: "its certificates or tokens"}
-"""Exit codes after which a child would only end so again, by what it refused."""
+"""Exit codes after which a restart cannot help, with what the child refused."""
 
 
 _DEFECT = 1
-"""The exit code of any other error. A port that is taken or a signal may pass."""
+"""The exit code of any other error. A taken port or a signal may be temporary."""
 
 
 class ChildState(StrEnum):
@@ -46,16 +46,16 @@ class ChildSpec:
 
     name: str
     command: Callable[[int], Sequence[str]]
-    """The command line of an incarnation, 1 for the first start."""
+    """The command line for an incarnation, 1 for the first start."""
     log: Path
     first_incarnation: int = 1
     grace_seconds: float = 0.0
-    """Time to end by itself once asked to; 0 = the supervisor's."""
+    """Time to end on its own once asked to; 0 = the supervisor's default."""
 
 
 @dataclass
 class Child:
-    """A supervised child as it stands; only the supervisor changes it."""
+    """The current state of a supervised child; only the supervisor changes it."""
 
     spec: ChildSpec
     incarnation: int = 0
@@ -65,11 +65,11 @@ class Child:
     reason: str = ""
     """Why it was given up."""
     refusal: int = 0
-    """The exit code by which it said that no start can work; 0 = it did not."""
+    """The exit code that says a restart cannot help; 0 = there was none."""
     ends: list[float] = field(default_factory=list)
     log_offset: int = 0
     alike: tuple[str, int] = ("", 0)
-    """Last words of starts that never served, and how often they were the same in a row."""
+    """Last words of starts that never served, and how often they were equal in a row."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the child is given up or stopped."""
@@ -113,7 +113,7 @@ class Supervisor:
         return sum(child.restarts for child in self.children.values())
 
     def start(self, spec: ChildSpec) -> Child:
-        """Run a child from now on; a settled one of the same name is replaced."""
+        """Starts to supervise a child; replaces a settled one with the same name."""
         previous = self.children.get(spec.name)
         if previous is not None and not previous.settled.is_set():
             raise FailedPrecondition(f"child {spec.name} is already running", child=spec.name)
@@ -123,7 +123,7 @@ class Supervisor:
         return child
 
     async def serving(self, name: str, *, deadline_seconds: float) -> int:
-        """The port the child named in its "serving" log line, waited for."""
+        """Waits for the child's "serving" log line and returns its port."""
         child = self.children[name]
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -141,20 +141,20 @@ class Supervisor:
             ) from None
 
     def ask_to_stop(self, names: Iterable[str] | None = None) -> None:
-        """SIGTERM now, SIGKILL after the grace, no restarts any more; all children when none is named."""
+        """Sends SIGTERM now and SIGKILL after the grace period, without restarts; to all children if none is named."""
         for child in self._chosen(names):
             child.stopping.set()
             if child.process is not None:
                 self._end(child, child.process)
 
     async def stop(self, names: Iterable[str] | None = None) -> None:
-        """Ask the chosen children to stop and wait until they have ended."""
+        """Asks the chosen children to stop and waits until they have ended."""
         self.ask_to_stop(names)
         for child in self._chosen(names):
             await child.settled.wait()
 
     def kill(self) -> None:
-        """End everything at once."""
+        """Kills all children at once."""
         for child in self._chosen(None):
             child.stopping.set()
             if child.process is not None:
@@ -189,7 +189,7 @@ class Supervisor:
             child.settled.set()
 
     async def _run_once(self, child: Child) -> int | str:
-        """Run one incarnation to its end: the return code, or why it could not be started."""
+        """Runs one incarnation to its end; returns the return code, or why it could not be started."""
         child.state = ChildState.STARTING
         child.log_offset = log_size(child.spec.log)
         try:
@@ -202,7 +202,7 @@ class Supervisor:
                 self._end(child, process)
             return await process.wait()
         finally:
-            # Also what the child itself had started, and the child when this task is cancelled.
+            # Kills what the child itself started, and the child if this task is cancelled.
             kill_session(process.pid)
             await process.wait()
             if child.grace is not None:
@@ -210,7 +210,7 @@ class Supervisor:
             child.process = child.pid = child.grace = None
 
     def _judge(self, child: Child, end: int | str) -> float | None:
-        """The delay before the next start; None and a reason when there is none."""
+        """The delay before the next start; None, with a reason in the child, when it is given up."""
         now = self._clock()
         child.ends.append(now)
         name, log = child.spec.name, child.spec.log
@@ -235,7 +235,7 @@ class Supervisor:
         return delay
 
     def _fails_alike(self, child: Child, words: str) -> bool:
-        """Whether the child never got to serve and says the same each time: another start would end so again."""
+        """Whether the child never served and ended with the same words each time, so that a restart cannot help."""
         if not words or has_served(child.spec.log, child.log_offset):
             child.alike = ("", 0)
             return False
@@ -249,7 +249,7 @@ class Supervisor:
 
 
 async def _passed(event: asyncio.Event, seconds: float) -> None:
-    """Wait until the event or for the seconds, whichever is first."""
+    """Waits for the event, at most for the given seconds."""
     try:
         async with asyncio.timeout(seconds):
             await event.wait()
