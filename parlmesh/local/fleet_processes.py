@@ -1,4 +1,4 @@
-"""A whole fleet as child processes: which are started, in which order, with which files. Watches nothing over gRPC."""
+"""Starts a whole fleet as child processes, in order and with their files. Watches nothing over gRPC."""
 
 import asyncio
 import contextlib
@@ -26,17 +26,17 @@ from parlmesh.rpc.task_group import first_of
 DASHBOARD = "dashboard"
 DASHBOARD_NEEDS = ("jinja2", "starlette", "uvicorn")
 START_SECONDS = 60.0
-"""Longest wait for a service to name its port; torch alone may take ten of them on a cold disk."""
+"""Longest wait for a service to report its port; torch alone may take ten seconds on a cold disk."""
 
 
 HEAD_START_SECONDS = 3.0
-"""At the end the learner is asked to stop so long before the others."""
+"""At the end, the learner is asked to stop this long before the others."""
 LEARNER_GRACE_SECONDS = 9.0
-"""The learner has a checkpoint and a curve to write before it is killed; with this a stop stays below ten seconds."""
+"""Time for the learner to write a checkpoint and a curve before it is killed; keeps a stop below ten seconds."""
 
 
 class UpFleet:
-    """Starts scheduler, learner and actors under a supervisor. A port that was 0 is kept once it is known."""
+    """Starts scheduler, learner and actors under a supervisor. A port of 0 is kept once it is known."""
 
     def __init__(self, config: UpConfig, paths: RunPaths, supervisor: Supervisor) -> None:
         self._config = config
@@ -48,11 +48,11 @@ class UpFleet:
 
     @property
     def addresses(self) -> str:
-        """Where to reach it, for people."""
+        """The fleet's addresses, for people."""
         return f"learner {self.learner}" + (f", scheduler {self.scheduler}" if self.scheduler else "")
 
     async def start(self) -> None:
-        """Start every process; returns when the addresses are known."""
+        """Starts every process; returns when the addresses are known."""
         if self._config.serial:
             await self.start_serial()
             return
@@ -62,7 +62,7 @@ class UpFleet:
             self._start_actor(index)
 
     def start_dashboard(self) -> None:
-        """Start the web page; nothing waits for it, and a fleet without it is whole."""
+        """Starts the web page; nothing waits for it, and the fleet works without it."""
         file = self._paths.service(DASHBOARD)
         port = self._config.ports.dashboard
         settings = dashboard_settings(
@@ -74,24 +74,24 @@ class UpFleet:
         )
 
     async def dashboard_link(self) -> str:
-        """Where the web page is, once it serves."""
+        """Waits until the web page serves and returns its address."""
         port = await self._supervisor.serving(DASHBOARD, deadline_seconds=START_SECONDS)
         return f"http://{HOST}:{port}/"
 
     async def start_serial(self) -> None:
-        """Start a learner that does everything itself."""
+        """Starts a learner that does everything itself."""
         self.scheduler = ""
         self.learner = await self._serve("learner", self._config.ports.learner)
 
     async def lost(self) -> str:
-        """Wait until a service the run cannot do without is given up; says why."""
+        """Waits until a service that the run needs is given up; returns the reason."""
         names = ("scheduler", "learner") if self.scheduler else ("learner",)
         services = [self._supervisor.children[name] for name in names]
         await first_of(*(child.settled.wait() for child in services))
         return next(child.reason or f"{child.spec.name} was stopped" for child in services if child.settled.is_set())
 
     async def without_actors(self) -> str:
-        """Waits until the last actor is given up, and says why that was; never returns when there was none."""
+        """Waits until the last actor is given up and returns the reason; never returns if there are no actors."""
         actors = self._actors()
         if not actors:
             await asyncio.Event().wait()
@@ -100,7 +100,7 @@ class UpFleet:
         return next((child.reason for child in actors if child.reason), "all were stopped")
 
     async def stop(self) -> None:
-        """End everything: the learner first, while the others can still finish what it waits for."""
+        """Ends everything: the learner first, while the others can still finish what it waits for."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HEAD_START_SECONDS):
                 await self._supervisor.stop({"learner"} & self._supervisor.children.keys())
@@ -111,7 +111,7 @@ class UpFleet:
         return [self._supervisor.children[name] for name in names if name in self._supervisor.children]
 
     async def _serve(self, service: str, port: int) -> str:
-        """Start a service and answer its address; with a given port there is nothing to wait for."""
+        """Starts a service and returns its address; waits only if the port is 0."""
         file = self._paths.service(service)
         write_settings(file, self._settings(service, port))
         grace_seconds = LEARNER_GRACE_SECONDS if service == "learner" else 0.0
@@ -125,7 +125,7 @@ class UpFleet:
         )
         if not port:
             port = await self._supervisor.serving(service, deadline_seconds=START_SECONDS)
-            # A restart must come back where the others look for it.
+            # A restart must use the port that the others know.
             write_settings(file, self._settings(service, port))
         return f"{HOST}:{port}"
 
@@ -140,7 +140,7 @@ class UpFleet:
         write_settings(file, actor_settings(self._config, index, self.scheduler, self.learner))
 
         def command(incarnation: int) -> list[str]:
-            # Written before the start: a crash of this process must not make a later one repeat the seeds.
+            # Written before the start, so that a later process does not repeat the seeds after a crash of this one.
             self._incarnations[name] = incarnation
             write_settings(self._paths.incarnations, self._incarnations)
             return service_command("actor", file, f"incarnation={incarnation}")
@@ -150,7 +150,7 @@ class UpFleet:
 
 
 def has_dashboard() -> bool:
-    """Whether the extra is installed."""
+    """Whether the `dashboard` extra is installed."""
     return all(importlib.util.find_spec(module) is not None for module in DASHBOARD_NEEDS)
 
 
@@ -165,7 +165,7 @@ def _is_free(port: int) -> bool:
 
 
 def refuse_busy_ports(config: UpConfig) -> None:
-    """Find out before anything is started that a port is taken; a fleet beside another would talk to the wrong one."""
+    """Fails before anything is started if a port is taken; otherwise processes would talk to the wrong fleet."""
     for owner, port in fixed_ports(config).items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

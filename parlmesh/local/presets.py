@@ -1,4 +1,4 @@
-"""Settings that are known to learn, by name: those of the clone, or those that came with the installation."""
+"""Settings known to learn, by name, from the clone or from the installation."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -7,12 +7,12 @@ from parlmesh.errors import NotFound
 
 
 def preset_names() -> list[str]:
-    """What `parlmesh up --config NAME` knows."""
+    """Names that `parlmesh up --config NAME` accepts."""
     return sorted(file.stem for file in _folder().glob("*.yaml"))
 
 
 def presets_of(environment: str) -> list[str]:
-    """Those that train it."""
+    """Names of the presets that train on an environment."""
     import yaml
 
     found = {name: yaml.safe_load((_folder() / f"{name}.yaml").read_text())["training"] for name in preset_names()}
@@ -20,7 +20,7 @@ def presets_of(environment: str) -> list[str]:
 
 
 def settings_file(given: Path) -> Path:
-    """The file itself, or the preset of that name; a path that is neither is left to the one who reads it."""
+    """The file itself, or the preset with that name. A path that is neither is returned for the reader to refuse."""
     if given.exists() or given.suffix or len(given.parts) > 1:
         return given
     preset = _folder() / f"{given.name}.yaml"

@@ -1,4 +1,4 @@
-"""From the settings of `parlmesh up` to one configuration file per process. Starts nothing and opens no port."""
+"""Turns the settings of `parlmesh up` into one configuration per process. Starts nothing and opens no port."""
 
 import re
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ RUN_ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 
 class PortsConfig(Config):
-    """Ports of the fleet on this machine; 0 takes a free one from the system."""
+    """Ports of the fleet on this machine; 0 = any free port."""
 
     scheduler: Port = 50051
     """gRPC port of the scheduler."""
@@ -32,16 +32,16 @@ class PortsConfig(Config):
     metrics: Port = 9101
     """First metrics port: scheduler, then learner, then one per actor."""
     dashboard: Port = 8700
-    """Port of the web page; where it is taken, any free one."""
+    """Port of the web page; if it is taken, any free port is used."""
 
 
 class UpConfig(Config):
     """A fleet on one machine. The sections `training`, `learner`, `actor` and `scheduler` hold keys of the services."""
 
     run_id: str = Field(default="", max_length=128, pattern=rf"^({RUN_ID})?$")
-    """Name of the run and of its directory; empty = the environment and the time."""
+    """Name of the run and of its directory; empty = made from the environment and the time."""
     runs_dir: Path = Path("runs")
-    """Where run directories are made."""
+    """Where run directories are created."""
     actors: int = Field(default=2, ge=1, le=256)
     """Actor processes."""
     serial: bool = False
@@ -49,10 +49,10 @@ class UpConfig(Config):
     plugins: tuple[str, ...] = ()
     """Plug-ins of the learner and of every actor: module:attribute, file.py:attribute, or an installed name."""
     dashboard: bool = True
-    """Show the fleet in the browser too; needs the extra `dashboard`."""
+    """Also show the fleet in the browser; needs the `dashboard` extra."""
     ports: PortsConfig = PortsConfig()
     security: SecurityConfig = SecurityConfig()
-    """How this command itself speaks to the fleet."""
+    """How this command connects to the fleet."""
     training: dict[str, Any] = Field(default_factory=dict)
     """The learner's `training` section, e.g. training.seed."""
     learner: dict[str, Any] = Field(default_factory=dict)
@@ -65,27 +65,27 @@ class UpConfig(Config):
 
 @dataclass(frozen=True)
 class Session:
-    """How `parlmesh up` shows itself and ends."""
+    """How `parlmesh up` shows its progress and ends."""
 
     keep: bool = False
-    """The fleet stays up after the run."""
+    """The fleet keeps running after the run."""
     plain: bool = False
     """Lines instead of the live table."""
     as_json: bool = False
-    """The end as one JSON object on stdout."""
+    """Print the result as one JSON object on stdout."""
     again: tuple[str, ...] = ()
-    """Options of this command line that a similar one would need too."""
+    """Options of this command line to repeat in suggested commands."""
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The run directory and what lies in it."""
+    """The run directory and its files."""
 
     root: Path
 
     @property
     def settings(self) -> Path:
-        """The settings of `up` itself; what `--resume` reads."""
+        """The settings of `up` itself, which `--resume` reads."""
         return self.root / "up.yaml"
 
     @property
@@ -103,20 +103,20 @@ class RunPaths:
 
 
 def environment_id(config: UpConfig) -> str:
-    """The environment that will be trained on."""
+    """The environment to train on."""
     environment = config.training.get("environment")
     named = environment.get("id") if isinstance(environment, Mapping) else environment
     return str(named or DEFAULT_ENVIRONMENT)
 
 
 def fresh_run_id(environment: str, now: datetime) -> str:
-    """CartPole-v1 at noon as cartpole-v1-20260102-120000."""
+    """A run id from environment and time, such as cartpole-v1-20260102-120000."""
     slug = re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-") or "run"
     return f"{slug}-{now:%Y%m%d-%H%M%S}"
 
 
 def training_settings(config: UpConfig) -> dict[str, Any]:
-    """The learner's training section; the default goal belongs to the default environment alone."""
+    """The learner's training section; the default goal applies only to the default environment."""
     if environment_id(config) == DEFAULT_ENVIRONMENT or "goal_return" in config.training:
         return dict(config.training)
     return {**config.training, "goal_return": None}
@@ -133,7 +133,7 @@ def scheduler_settings(config: UpConfig, paths: RunPaths, port: int) -> dict[str
         "listen": {"host": HOST, "port": port},
         "metrics": {"port": _metrics_port(config, 0)},
         "store": {"kind": "sqlite", "path": str(paths.root / "scheduler.sqlite")},
-        # A rollout that is over interests nobody for long; `parlmesh up` may run for weeks.
+        # Finished rollouts are of little interest, and `parlmesh up` may run for weeks.
         "retention": {"max_tasks": 2000},
     }
     return merged(given, config.scheduler)
@@ -147,16 +147,16 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
         "metrics": {"port": _metrics_port(config, 1)},
         "run_dir": str(paths.root),
         "run_id": paths.root.name,
-        # Who starts a fleet for a run wants it to go on, however it ended before.
+        # A fleet that is started for a run continues it, however it ended before.
         "reopen_ended": True,
         "training": training_settings(config),
         "plugins": list(config.plugins),
     }
     if scheduler:
         given["scheduler"] = scheduler
-        # So that none of them has nothing to do.
+        # One rollout per slot, so that no slot is idle.
         slots = config.actor.get("slots", 1)
-        # The actor itself refuses a number that cannot be.
+        # The actor itself refuses an impossible number.
         given["training"].setdefault("slots", config.actors * (max(0, slots) if isinstance(slots, int) else 1))
     return merged(given, config.learner)
 
@@ -187,7 +187,7 @@ def dashboard_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: 
 
 
 def fixed_ports(config: UpConfig) -> dict[str, int]:
-    """The ports that must be free, by whose they are."""
+    """The ports that must be free, by owner."""
     ports = {"learner": config.ports.learner, "learner metrics": _metrics_port(config, 1)}
     if not config.serial:
         ports |= {"scheduler": config.ports.scheduler, "scheduler metrics": _metrics_port(config, 0)}
@@ -196,7 +196,7 @@ def fixed_ports(config: UpConfig) -> dict[str, int]:
 
 
 def up_settings(config: UpConfig, run_id: str) -> dict[str, Any]:
-    """What `--resume` needs, without secrets: those come from the environment again."""
+    """The settings that `--resume` needs, without secrets, which come from the environment again."""
     settings = effective(config) | {"run_id": run_id}
     settings["security"] = {key: value for key, value in settings["security"].items() if value != MASK}
     return settings
