@@ -1,4 +1,4 @@
-"""PostgreSQL as a scheduler's store uses it: connections that block, the schema, and what a database promises.
+"""PostgreSQL for a scheduler's store: blocking connections, the schema, and durability checks.
 
-Imports nothing by itself: settings are checked where asyncpg is not installed.
+Imports nothing itself, so that settings can be checked without asyncpg.
 """

@@ -1,4 +1,4 @@
-"""What a database does with a commit, and so what is lost when it fails over. Asks, and changes nothing."""
+"""Checks how durable a database's commits are, and so what a failover can lose. Changes nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ _SETTINGS = ("fsync", "full_page_writes", "synchronous_commit", "synchronous_sta
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """As the database says them."""
+    """Durability settings as the database reports them."""
 
     schema_version: int
     fsync: bool
@@ -20,12 +20,12 @@ class Promises:
     synchronous_commit: str
     synchronous_standby_names: str
     standbys: tuple[str, ...]
-    """State of each that is connected: sync, quorum, potential or async."""
+    """State of each connected standby: sync, quorum, potential or async."""
     leader: str
-    """Address of the scheduler that leads; empty = none does."""
+    """Address of the leading scheduler; empty = none leads."""
 
     def said(self) -> str:
-        """One sentence for people."""
+        """A summary for people."""
         leads = f"{self.leader} leads" if self.leader else "nobody leads"
         return f"tables of version {self.schema_version}, {leads}, {self._mode()}"
 

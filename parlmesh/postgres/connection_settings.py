@@ -1,4 +1,4 @@
-"""Which database, and with which password. The password is never part of what is shown."""
+"""The database's address and password. The password is never shown."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,14 +11,14 @@ SCHEMES = ("postgresql", "postgres")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A database by its address; several hosts are tried for the one that can be written."""
+    """A database by its address; of several hosts, the first that accepts writes is used."""
 
     url: str
     password: str = field(default="", repr=False)
     password_file: Path | None = None
 
     def secret(self) -> str | None:
-        """The password as it is now: a file may have been renewed. None = what libpq's own places say."""
+        """The current password; a file is read again each time, as it may change. None = libpq's own sources."""
         if self.password_file is None:
             return self.password or None
         try:
@@ -33,7 +33,7 @@ class Target:
 
 
 def check_url(url: str) -> None:
-    """ValueError for an address that is of no database, or that shows a password."""
+    """Raises ValueError for an address that is not of a PostgreSQL database or contains a password."""
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES:
         raise ValueError(

@@ -1,7 +1,7 @@
-"""Connections to PostgreSQL for callers that block: one event loop in a thread, a connection for each lane.
+"""PostgreSQL connections for blocking callers: one event loop in a thread, one connection per lane.
 
-A call that takes too long loses its connection and is never cancelled. PostgreSQL answers a cancelled wait for a
-synchronous standby with success, and a warning that the commit may be on this machine alone.
+A call that takes too long loses its connection but is never cancelled: PostgreSQL answers a cancelled wait for a
+synchronous standby with success, and only warns that the commit may be on a single machine.
 """
 
 import asyncio
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
-# Beyond a call's own deadline: the loop's thread itself is busy.
+# Added to a call's own deadline, in case the loop's thread is busy.
 _SLACK_SECONDS = 5.0
-# What a database says that is no longer the one to write to.
+# SQLSTATE of a database that no longer accepts writes.
 _READ_ONLY = "25006"
 _NO_TABLE = ("42P01", "3F000")
 
@@ -32,17 +32,17 @@ Connection = Any
 
 
 class Database:
-    """Owns the loop and its thread; `close` ends both. Lanes may be used by one thread at a time each."""
+    """Owns the loop and its thread; `close` ends both. Each lane may be used by one thread at a time."""
 
     def __init__(
         self, target: Target, *, synchronous: bool = True, name: str = "parlmesh", writes: bool = True
     ) -> None:
-        """`writes`: of several hosts the one that can be written is taken, and a standby is none."""
+        """`writes`: of several hosts, connect only to one that accepts writes, not to a standby."""
         self.target = target
         self._session = "read-write" if writes else "any"
         self._settings = {
             "application_name": name,
-            # Else the database's own setting could make an acknowledged commit one that a crash undoes.
+            # Otherwise the database's own setting could let a crash undo an acknowledged commit.
             "synchronous_commit": "on" if synchronous else "off",
             "lock_timeout": "0",
             "statement_timeout": "0",
@@ -55,13 +55,13 @@ class Database:
         self._closed = False
 
     def lane(self) -> "Lane":
-        """A connection of its own, made when it is needed."""
+        """A separate connection, opened when it is needed."""
         lane = Lane(self)
         self._lanes.append(lane)
         return lane
 
     def perform(self, coroutine: Coroutine[Any, Any, T], seconds: float) -> T:
-        """Runs it on the loop's thread; OSError when that takes longer."""
+        """Runs the coroutine on the loop's thread; raises OSError if it takes longer."""
         if self._closed:
             coroutine.close()
             raise OSError(f"the connection to {self.target} is closed")
@@ -94,12 +94,12 @@ class Database:
     async def _close_lanes(self) -> None:
         for lane in self._lanes:
             lane.drop()
-        # Transports that were aborted say goodbye in the next turn of the loop.
+        # Aborted transports are closed in the next turn of the loop.
         await asyncio.sleep(0)
 
 
 class Lane:
-    """One connection, made again after it broke."""
+    """One connection, reopened after it breaks."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -108,11 +108,11 @@ class Lane:
         self.connections = 0
 
     def run(self, work: Callable[[Connection], Awaitable[T]], seconds: float) -> T:
-        """What `work` makes of the connection. OSError: it may have been done all the same."""
+        """The result of `work` on the connection. After an OSError, the work may still have been done."""
         return self._database.perform(self._run(work, seconds), seconds + _CONNECT_SECONDS)
 
     def drop(self) -> None:
-        """Ends the connection without a word; on the loop's thread."""
+        """Aborts the connection; call it on the loop's thread."""
         if self._connection is not None:
             self._connection.terminate()
             self._connection = None
@@ -134,7 +134,7 @@ class Lane:
                 task.exception()
                 raise OSError(f"{where} did not answer within {seconds:g} s")
             found = task.result()
-            # A listener is called in the turn after the answer.
+            # Log listeners are called in the turn after the answer.
             await asyncio.sleep(0)
             if self._warnings:
                 raise OSError(f"{where} warns: {self._warnings[0]}")

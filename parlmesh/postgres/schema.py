@@ -1,4 +1,4 @@
-"""The tables, version by version. A version once released is never changed: another is added."""
+"""The tables, version by version. A released version is never changed; a new one is added."""
 
 import secrets
 from typing import Any
@@ -9,8 +9,8 @@ from .database import Database
 
 _SECONDS = 60.0
 
-# One row per batch and never an update: what is deleted is a range at the beginning, which vacuum frees for reuse at
-# once when it comes often. Batches are sealed and hardly compressible, so PostgreSQL need not try.
+# One row per batch, never updated: deletions take a range at the start, which frequent vacuuming frees for reuse at
+# once. Batches are sealed and hardly compressible, so PostgreSQL need not try.
 _FIRST = """
 CREATE TABLE parlmesh.leader (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -47,19 +47,19 @@ VERSION = len(MIGRATIONS)
 
 
 def migrate(database: Database) -> tuple[int, int]:
-    """Brings the tables to this release's version, in one transaction; the version before and after."""
+    """Upgrades the tables to this release's version in one transaction; returns the version before and after."""
     return database.lane().run(_migrate, _SECONDS)
 
 
 async def version_of(connection: Any) -> int:
-    """0 = there are none."""
+    """Version of the tables; 0 = there are none."""
     if await connection.fetchval("SELECT to_regclass('parlmesh.migrations')") is None:
         return 0
     return int(await connection.fetchval("SELECT coalesce(max(version), 0) FROM parlmesh.migrations"))
 
 
 async def check_version(connection: Any) -> None:
-    """FailedPrecondition unless the tables are those of this release."""
+    """Raises FailedPrecondition unless the tables have this release's version."""
     found = await version_of(connection)
     if found < VERSION:
         raise FailedPrecondition(
@@ -77,7 +77,7 @@ async def _migrate(connection: Any) -> tuple[int, int]:
             "CREATE TABLE IF NOT EXISTS parlmesh.migrations "
             "(version int PRIMARY KEY, applied timestamptz NOT NULL DEFAULT now())"
         )
-        # Two that migrate at once take turns; schedulers only read this table.
+        # Concurrent migrations take turns; schedulers only read this table.
         await connection.execute("LOCK TABLE parlmesh.migrations IN EXCLUSIVE MODE")
         before = await version_of(connection)
         if before > VERSION:
