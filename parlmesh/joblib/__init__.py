@@ -1,4 +1,4 @@
-"""joblib on a fleet, and with it scikit-learn's searches. Importing this package registers the backend "parlmesh".
+"""Runs joblib, and so scikit-learn's searches, on a fleet. Importing this package registers the backend "parlmesh".
 
 import joblib, parlmesh, parlmesh.joblib
 

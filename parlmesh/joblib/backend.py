@@ -1,4 +1,4 @@
-"""joblib's backend: every delayed call is a task of a fleet."""
+"""A joblib backend that runs every delayed call as a task of a fleet."""
 
 import atexit
 import threading
@@ -28,7 +28,7 @@ _own_fleet_lock = threading.Lock()
 
 
 class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no types
-    """Made by joblib for `parallel_config("parlmesh", fleet=fleet)`; without `fleet` it starts one for the program."""
+    """joblib makes it for `parallel_config("parlmesh", fleet=fleet)`; without `fleet` it starts one for the program."""
 
     supports_retrieve_callback = True
     uses_threads = False
@@ -43,7 +43,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         self._threads: ThreadPoolExecutor | None = None
 
     def effective_n_jobs(self, n_jobs: int | None) -> int:
-        """As many as were asked for; the fleet's slots for -1. Never 1: joblib would not ask the fleet at all."""
+        """The requested number; for -1 the fleet's slots, at least 2, because joblib bypasses the fleet for 1."""
         if n_jobs == 0:
             raise ValueError("n_jobs is 0; it must be a number of jobs, or -1 for every slot of the fleet")
         if n_jobs is not None and n_jobs > 0:
@@ -51,7 +51,7 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         return max(2, sum(actor.slots for actor in self._controller().list_actors()))
 
     def submit(self, func: Any, callback: Callable[[Any], None] | None = None) -> "Future[list[Any]]":
-        """One future for a batch of calls; it is done when all are, or one failed."""
+        """One future for a batch of calls; it is done when all calls have ended."""
         batch = _Batch([self._started(*item) for item in func.items])
         if callback is not None:
             batch.future.add_done_callback(callback)
@@ -59,20 +59,20 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
         return batch.future
 
     def retrieve_result_callback(self, out: "Future[list[Any]]") -> list[Any]:
-        """What the calls of a batch returned; raises what one of them raised."""
+        """Results of a batch's calls; raises the exception of one that failed."""
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancels what has not ended."""
+        """Cancels calls that have not ended."""
         for future in list(self._pending):
             future.cancel()
 
     def stop_call(self) -> None:
-        """The arrays of this call are given up."""
+        """Releases the arrays of this call."""
         self._arrays.clear()
 
     def terminate(self) -> None:
-        """Ends the threads of calls that stayed here."""
+        """Ends the threads of local calls."""
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
@@ -97,11 +97,11 @@ class FleetBackend(ParallelBackendBase):  # type: ignore[misc]  # joblib has no 
             ) from None
 
     def _put(self, array: Array) -> Array | Reference:
-        """A large array is written once for all calls that have it as an argument."""
+        """Writes a large array once for all calls that take it as an argument."""
         if array.nbytes < _LEAST_PUT_BYTES:
             return array
         if id(array) not in self._arrays:
-            # The array is kept with its reference, so that its id stays its own.
+            # The array is kept with its reference, so that its id is not reused.
             self._arrays[id(array)] = (array, self._controller().put(np.ascontiguousarray(array)))
         return self._arrays[id(array)][1]
 
@@ -142,14 +142,14 @@ class _Batch:
 
 
 def _tell(sentence: str) -> None:
-    """Once a program, whatever the filters of the moment are: a forest would say it for every tree."""
+    """Warns once per program, whatever filters are active: a forest would warn for every tree."""
     if sentence not in _told:
         _told.add(sentence)
         warnings.warn(sentence, RuntimeWarning, stacklevel=2)
 
 
 def _fleet_of_this_program() -> Controller:
-    """Started once, and ended with the program."""
+    """A fleet that is started once and ends with the program."""
     global _own_fleet
     with _own_fleet_lock:
         if _own_fleet is None:

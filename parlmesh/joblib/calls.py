@@ -1,7 +1,7 @@
-"""Calls that a fleet can make without code being sent: scikit-learn's own functions, by name, on values and estimators.
+"""Calls that a fleet can run without sending code: scikit-learn's functions, by name, on values and estimators.
 
-A search fits and scores copies of an estimator. The function that does so is on every node, an estimator that is not
-fitted is its class and its parameters, and the rest are arrays and numbers. Nothing is pickled on either side.
+A search fits and scores copies of an estimator. The function that does so is on every node, an unfitted estimator is
+just its class and parameters, and the rest are arrays and numbers. Nothing is pickled on either side.
 """
 
 import importlib
@@ -20,7 +20,8 @@ FUNCTIONS = {
     "fit_and_score": "sklearn.model_selection._validation:_fit_and_score",
     "fit_and_predict": "sklearn.model_selection._validation:_fit_and_predict",
 }
-"""What a node runs of scikit-learn: what GridSearchCV, RandomizedSearchCV, cross_validate and their kin hand out."""
+"""scikit-learn functions that a node runs: those that GridSearchCV, RandomizedSearchCV, cross_validate and such
+delay."""
 
 _CALLBACKS = ("caller", "callback_ctx")
 _SETTINGS = ("assume_finite", "working_memory", "enable_metadata_routing", "skip_parameter_validation")
@@ -28,7 +29,7 @@ _SETTINGS = ("assume_finite", "working_memory", "enable_metadata_routing", "skip
 
 @task(kind="parlmesh.joblib.call")
 def call_function(call: dict[str, Any]) -> Any:
-    """On a node: one call of a function of FUNCTIONS."""
+    """Runs one function of FUNCTIONS on a node."""
     name = call.get("function")
     if name not in FUNCTIONS:
         raise InvalidInput(f"function is {name!r:.60}; it must be one of {', '.join(FUNCTIONS)}", reason="FUNCTION")
@@ -42,12 +43,12 @@ def call_function(call: dict[str, Any]) -> Any:
 
 
 def packed_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], put: Put) -> dict[str, Any]:
-    """The call as a value; InvalidInput names the argument that cannot be sent."""
+    """The call as a value; raises InvalidInput for an argument that cannot be sent."""
     settings = getattr(function, "config", {})
     return {
         "function": _names()[_inner(function)],
         "args": [packed(value, put, f"argument {index}") for index, value in enumerate(args)],
-        # Without callbacks nobody reads whose call it is.
+        # The caller is only used by callbacks.
         "kwargs": {name: packed(value, put, name) for name, value in kwargs.items() if name not in _CALLBACKS},
         "settings": {name: settings[name] for name in _SETTINGS if name in settings},
         "warnings": _action(getattr(function, "warning_filters", ())),
@@ -55,14 +56,14 @@ def packed_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], pu
 
 
 def stays_here(function: Any, kwargs: dict[str, Any]) -> str:
-    """Why a call of scikit-learn's own runs in this process; empty when a fleet makes it.
+    """Why a call by scikit-learn runs in this process; empty if the fleet runs it.
 
-    A function of the user's own is never run here in silence: it is refused, and the sentence says what it lacks.
+    A user's own function never runs here silently: it is refused, and the error says what it lacks.
     """
     inner = _inner(function)
     if inner not in _names():
         if function_name(function).startswith(("sklearn.", "scipy.", "builtins.")):
-            return "nodes have only what a search or a cross-validation hands out"
+            return "nodes only run the functions of searches and cross-validations"
         raise InvalidInput(
             f"{function_name(function)} is no task; decorate it with @parlmesh.task", reason="NOT_A_TASK"
         )
@@ -72,7 +73,7 @@ def stays_here(function: Any, kwargs: dict[str, Any]) -> str:
 
 
 def function_name(function: Any) -> str:
-    """Module and name, as in an error."""
+    """Module and name of a function, for messages."""
     inner = _inner(function)
     owner = getattr(inner, "__self__", None)
     module = getattr(inner, "__module__", None) or type(owner).__module__
@@ -80,7 +81,7 @@ def function_name(function: Any) -> str:
 
 
 def _inner(function: Any) -> Any:
-    # scikit-learn wraps what it delays, to carry its settings along.
+    # scikit-learn wraps delayed functions to carry its settings along.
     return getattr(function, "function", function)
 
 
@@ -93,7 +94,7 @@ def _names() -> dict[Callable[..., Any], str]:
 
 
 def _action(filters: Any) -> str:
-    """What becomes of every warning, where one filter says so; filters of single warnings stay behind."""
+    """The action of a filter for all warnings; filters for specific warnings are not sent."""
     for action, message, category, module, *_ in filters:
         if message is None and module is None and category is Warning:
             return str(action)

@@ -1,4 +1,4 @@
-"""Estimators, scorers and arrays of text as plain values, and back. Whoever sends them is a stranger to the node."""
+"""Converts estimators, scorers and text arrays to plain values and back. The node does not trust the sender."""
 
 import importlib
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _PLAIN = (type(None), bool, int, float, str, bytes, np.generic)
 
 
 def packed(value: Any, put: Put, where: str = "") -> Any:
-    """A value of what JSON and arrays hold; InvalidInput says where something else is."""
+    """A value of JSON types and arrays; raises InvalidInput that names any other part."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, np.ndarray):
@@ -52,7 +52,7 @@ def packed(value: Any, put: Put, where: str = "") -> Any:
 
 
 def unpacked(value: Any) -> Any:
-    """The inverse of `packed`; InvalidInput for what a node does not take from a stranger."""
+    """The inverse of `packed`; raises InvalidInput for values that a node does not accept from strangers."""
     if isinstance(value, (list, tuple)):
         return type(value)(unpacked(part) for part in value)
     if not isinstance(value, dict):
@@ -73,9 +73,9 @@ def unpacked(value: Any) -> Any:
 
 
 def checked(parameters: dict[Any, Any]) -> dict[Any, Any]:
-    """Parameters of an estimator, or of a search's candidate, that name no file of the node and start no crowd of jobs.
+    """Checks that parameters of an estimator or a search's candidate name no file of the node, and removes n_jobs.
 
-    A cache folder is read with pickle, and a vectorizer can be told to open the files that its input names.
+    A cache folder is read with pickle, and a vectorizer can be told to open the files named in its input.
     """
     for name, value in parameters.items():
         last = str(name).rpartition("__")[2]
@@ -83,7 +83,7 @@ def checked(parameters: dict[Any, Any]) -> dict[Any, Any]:
             raise InvalidInput(f"{name} is {value!r:.60}; on a fleet it must be None", reason="INVALID_PARAMETERS")
         if last == "input" and isinstance(value, str) and value != "content":
             raise InvalidInput(f"{name} is {value!r:.60}; on a fleet it must be 'content'", reason="INVALID_PARAMETERS")
-    # How many jobs an estimator starts changes no result, and the slots of a node are the fleet's to give out.
+    # n_jobs changes no result, and the fleet decides how a node's slots are used.
     return {name: None if _is_jobs(name) else value for name, value in parameters.items()}
 
 
