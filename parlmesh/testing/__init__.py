@@ -1,4 +1,4 @@
-"""Shipped for tests: hand clocks, servers in the test's own process, real processes with deadlines."""
+"""Test helpers: manual clocks, servers in the test's own process, real processes with deadlines."""
 
 from .clocks import HandClock
 from .patience import within

@@ -2,7 +2,7 @@
 
 
 class HandClock:
-    """Stands in for time.monotonic or time.time: call it, or pass its `monotonic`."""
+    """Replaces time.monotonic or time.time: call it, or pass its `monotonic`."""
 
     def __init__(self, start: float = 1000.0) -> None:
         self._now = start
@@ -14,7 +14,7 @@ class HandClock:
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Time only goes forward."""
+        """Moves the time forward."""
         if seconds < 0:
             raise ValueError(f"a clock cannot go back, got {seconds}")
         self._now += seconds

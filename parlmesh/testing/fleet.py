@@ -1,4 +1,4 @@
-"""Stand-ins for the scheduler and the learner as an actor meets them: real servicers that do what a test tells them."""
+"""Fakes of the scheduler and the learner for tests of actors: real servicers that do what a test tells them."""
 
 import asyncio
 import hashlib
@@ -31,7 +31,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class FakeStream:
-    """One actor's stream: what it said, and a way to answer."""
+    """One actor's stream: its messages, and a way to answer."""
 
     def __init__(self, hello: fleet_pb.Hello) -> None:
         self.hello = hello
@@ -44,7 +44,7 @@ class FakeStream:
         self._changed = asyncio.Condition()
 
     async def take(self, request: fleet_pb.ConnectRequest) -> None:
-        """Notes one message of the actor."""
+        """Records one message of the actor."""
         async with self._changed:
             self.requests.append(request)
             self.credits += request.credits
@@ -60,17 +60,17 @@ class FakeStream:
         self.outbound.put_nowait(response)
 
     def welcome(self, leases: Iterable[fleet_pb.Lease] = (), *, heartbeat_seconds: float = 0.05) -> None:
-        """Accepts the actor; `leases` are those of its hello that still stand."""
+        """Accepts the actor; `leases` are those of its hello that are still valid."""
         welcome = fleet_pb.Welcome(leases=leases)
         welcome.heartbeat_interval.FromNanoseconds(int(heartbeat_seconds * 1e9))
         self.send(fleet_pb.ConnectResponse(welcome=welcome))
 
     def acknowledge(self, results: Iterable[fleet_pb.TaskResult]) -> None:
-        """Says that results are recorded."""
+        """Acknowledges results."""
         self.send(fleet_pb.ConnectResponse(acknowledged=[result.lease for result in results]))
 
     def end(self, error: FleetError | None = None) -> None:
-        """Ends the stream, with an error when there is one."""
+        """Ends the stream, with an error if one is given."""
         self.outbound.put_nowait(error)
 
     async def until(self, predicate: Callable[[], bool]) -> None:
@@ -85,7 +85,7 @@ class FakeStream:
 
 
 class FakeScheduler(FleetServiceServicer):
-    """Hands every stream to the test. Grants leases, decides nothing."""
+    """Hands every stream to the test. Makes leases, decides nothing."""
 
     def __init__(self) -> None:
         self._streams: asyncio.Queue[FakeStream] = asyncio.Queue()
@@ -151,7 +151,7 @@ async def _read(requests: AsyncIterator[fleet_pb.ConnectRequest], stream: FakeSt
 
 
 class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
-    """Serves published blobs and answers uploads with receipts; streams break when told."""
+    """Serves published blobs and answers uploads with receipts; breaks streams on command."""
 
     def __init__(self) -> None:
         self.trajectories: list[experience_pb.Trajectory] = []
@@ -159,17 +159,17 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
         self.refusal: Callable[[experience_pb.Trajectory], FleetError | None] = lambda trajectory: None
         """Why a trajectory is refused; None accepts it."""
         self.silent = False
-        """Takes trajectories and gives no receipt."""
+        """Accept trajectories without sending receipts."""
         self.together = 1
-        """Accepted trajectories that share one receipt."""
+        """Number of accepted trajectories that share one receipt."""
         self.credits = 8
         self.run_uids: dict[str, str] = {}
-        """By run id; none = not known."""
+        """Uids by run id; a missing one is unknown."""
         self.message_bytes = 0
-        """Told to those who upload; 0 is that of an older learner, which tells nothing."""
+        """Sent to uploaders; 0 acts like an older learner, which sends nothing."""
         self.upload_streams = 0
         self.damage: Callable[[bytes], bytes] = lambda data: data
-        """Applied to the bytes of a policy on their way out."""
+        """Applied to the bytes of a policy before they are sent."""
         self._policies: dict[str, dict[int, bytes]] = {}
         self._changed = asyncio.Condition()
         self._broken = asyncio.Event()
@@ -193,7 +193,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
             self._changed.notify_all()
 
     async def publish_anew(self, run_id: str, version: int, data: bytes) -> None:
-        """As a learner that starts again: nobody who watches now is told."""
+        """Acts like a restarted learner: current watchers are not told."""
         self._policies[run_id] = {version: data}
 
     def break_streams(self) -> None:
@@ -230,7 +230,7 @@ class FakeLearner(PolicyServiceServicer, ExperienceServiceServicer):
     async def WatchPolicy(
         self, request: policy_pb.WatchPolicyRequest, context: _Context
     ) -> AsyncIterator[policy_pb.WatchPolicyResponse]:
-        """Every version published since, the present one first."""
+        """Every new version, starting with the current one."""
         broken = self._broken
         told: tuple[int, bytes] | None = None
         while True:

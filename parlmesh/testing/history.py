@@ -1,7 +1,7 @@
-"""What happened under faults, as clients and handlers saw it: records of the history, and the files they live in.
+"""Records what clients and handlers saw during faults, and the files that hold these records.
 
-Every process appends to a file of its own, one JSON line per record, so that a kill costs at most the last line.
-Times are those of CLOCK_MONOTONIC, which the processes of one machine share and no wall clock moves.
+Every process appends to its own file, one JSON line per record, so that a kill costs at most the last line. Times are
+from CLOCK_MONOTONIC, which all processes of a machine share and which never jumps.
 """
 
 import json
@@ -15,40 +15,40 @@ from typing import Any, Self, TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A request for tasks and what came of it."""
+    """A submission of tasks and its answer."""
 
     task_ids: tuple[str, ...]
     start: float
     end: float
     answer: str
-    """accepted, refused, or unknown where no answer came."""
+    """accepted, refused, or unknown if no answer came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """An end that reached a waiting caller; the same end may reach several."""
+    """An outcome that reached a waiting caller; the same outcome may reach several."""
 
     task_id: str
     at: float
     state: str
-    """succeeded, failed, cancelled, quarantined; forgotten where retention had dropped the outcome."""
+    """succeeded, failed, cancelled, quarantined, or forgotten if retention had dropped the outcome."""
     token: str = ""
     """The attempt whose result it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """Tasks that the scheduler said it cancelled."""
+    """Tasks that the scheduler reported as cancelled."""
 
     task_ids: tuple[str, ...]
     at: float
     answered: bool = True
-    """False: it was asked to, and no answer came."""
+    """False: it was asked to cancel, but no answer came."""
 
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A handler began; the token is its own."""
+    """A handler started; the token is unique to this attempt."""
 
     task_id: str
     attempt: int
@@ -56,12 +56,12 @@ class Began:
     token: str
     at: float
     inline: bool = False
-    """It runs where it arrives: it never waits for a slot and cannot be moved."""
+    """It runs on arrival: it never waits for a slot and cannot be moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A handler came to its end."""
+    """A handler ended."""
 
     token: str
     at: float
@@ -71,19 +71,19 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something was done to a process or to its link."""
+    """A fault injected into a process or its link."""
 
     target: str
     kind: str
     start: float
     end: float
     lingers: float = 0.0
-    """Seconds for which it is still felt after its end: until the target has settled its leases again."""
+    """Seconds after its end during which it still has effects, until the target has settled its leases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A policy version that an observer was given."""
+    """A policy version that an observer received."""
 
     observer: str
     run: str
@@ -93,7 +93,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """A learner's books at one moment."""
+    """A learner's counters at one moment."""
 
     source: str
     at: float
@@ -113,11 +113,11 @@ class Journal:
     """Appends records to a file; several processes may share it."""
 
     def __init__(self, path: Path) -> None:
-        # O_APPEND makes a line of this size whole or absent, even with other writers.
+        # O_APPEND makes a line of this size complete or absent, even with other writers.
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def add(self, record: Record) -> None:
-        """Written when it returns; a kill of the process does not take it back."""
+        """Writes a record; it survives a kill of the process once this returns."""
         line = json.dumps({"is": type(record).__name__, **asdict(record)}, separators=(",", ":"))
         os.write(self._file, line.encode() + b"\n")
 
@@ -139,7 +139,7 @@ class History:
 
     @classmethod
     def read(cls, paths: Iterable[Path]) -> "History":
-        """All files together, in no particular order."""
+        """The records of all files, in no particular order."""
         return cls([record for path in sorted(paths) for record in _records(path)])
 
     def of(self, kind: type[Any]) -> list[Any]:
@@ -157,7 +157,7 @@ def _records(path: Path) -> Iterator[Record]:
         try:
             found = json.loads(line)
         except ValueError:
-            # Cut by a kill or by a full disk: what it would have said is not known.
+            # Truncated by a kill or a full disk, so its content is unknown.
             continue
         kind = _KINDS[found.pop("is")]
         if "task_ids" in found:

@@ -1,7 +1,7 @@
-"""What a history must obey, whatever failed. Pure: reads records, says what they contradict.
+"""Rules that a history must obey, whatever failed. Pure: reads records and reports violations.
 
-An attempt of an actor that was itself killed, stopped or cut off may be repeated: that is what leases are for. Nothing
-else is an excuse, a restart of the scheduler least of all, but for first leases that it granted in its last moment.
+An attempt may be repeated if its actor was killed, stopped or cut off: that is what leases are for. Nothing else is an
+excuse, and a restart of the scheduler only for first leases that it granted in its last moments.
 """
 
 import itertools
@@ -20,7 +20,7 @@ Of = TypeVar("Of", Delivered, Began)
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule, one witness."""
+    """A violated rule and its evidence."""
 
     rule: str
     detail: str
@@ -31,28 +31,27 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a check takes for granted."""
+    """Assumptions of a check."""
 
     settled: bool = True
-    """Everything had time to end: a task without an end is a violation."""
+    """Everything had time to end, so a task without an outcome is a violation."""
     on_its_way_seconds: float = 2.0
-    """How long an assignment and the cancellation behind it may be on their way to an actor, one after the other."""
+    """How long an assignment and the cancellation that follows it may take to reach an actor."""
     accepted_seconds: float = 15.0
-    """How long a result may take to be accepted for good while its actor and the scheduler are there; the longest fault
-    of a disk is shorter."""
+    """How long a result may take to be accepted while actor and scheduler are up; longer than any disk fault."""
     unrecorded_seconds: float = 1.0
-    """First attempts begin while their lease is being recorded: how long before its death a scheduler may have granted
-    a lease that its journal does not know."""
+    """How long before its death a scheduler may have granted a lease that its journal does not contain. First attempts
+    start while their lease is still being recorded."""
     first_pause_seconds: float = 0.05
     longest_pause_seconds: float = 2.0
-    """Between two tries of a commit that failed; each pause is twice the one before."""
+    """Longest pause between two tries of a failed commit; each pause is twice the previous one."""
     in_the_socket_seconds: float = 0.5
-    """How long an assignment may be on its way after the death of the scheduler that sent it. Longer only where the
-    machine starved, which is a fault of its own."""
+    """How long an assignment may be on its way after the death of the scheduler that sent it. It takes longer only on a
+    starved machine, which is a separate fault."""
 
 
 def check(history: History, limits: Limits | None = None) -> list[Violation]:
-    """Every contradiction that is there; none for a history that keeps all promises."""
+    """All violations; empty for a history that obeys every rule."""
     limits = limits or Limits()
     books = _Books(history, limits)
     found = [
@@ -81,7 +80,7 @@ class _Books:
         self._faults: dict[str, list[Fault]] = defaultdict(list)
         for fault in history.of(Fault):
             self._faults[fault.target].append(fault)
-        # Of any kind: nobody was there to take a result or to tell an actor anything.
+        # Faults of any kind: there was no scheduler to take results or to inform actors.
         self._outages = sorted(self._faults.get(SCHEDULER, []), key=lambda fault: fault.start)
         self._deaths = [outage for outage in self._outages if outage.kind.startswith("kill")]
         self._bad_disks = self._faults.get(DISK, [])
@@ -123,7 +122,8 @@ class _Books:
     def nothing_begins_after_the_end(self) -> Iterable[Violation]:
         for task_id, ends in self._ends.items():
             first = min(ends, key=lambda end: end.at)
-            # A cancellation is told at once; its task may be on its way to an actor, with the revocation behind it.
+            # A cancellation is reported at once; its task may still be on its way to an actor, followed by the
+            # revocation.
             grace = self._limits.on_its_way_seconds if first.state == "cancelled" else 0.0
             for began in self._began.get(task_id, []):
                 if began.at > first.at + grace and not self._excused(began.actor, began.at, began.at):
@@ -131,25 +131,25 @@ class _Books:
                     yield Violation("nothing begins after its end", detail)
 
     def live_work_is_not_repeated(self) -> Iterable[Violation]:
-        """A second attempt needs a first that failed, or whose actor met a fault of its own."""
+        """A second attempt requires that the first one failed or that its actor had a fault."""
         for task_id, attempts in self._began.items():
             attempts.sort(key=lambda began: began.at)
             for before, after in itertools.pairwise(attempts):
                 end = self._ended.get(before.token)
                 if (end is not None and end.how == "failed") or self._moved(before, end, after):
                     continue
-                # Whoever was cut off itself may still begin what it was given before.
+                # An actor that was cut off may still start what it was given before.
                 stale = after.attempt <= before.attempt and self._excused(after.actor, after.at, after.at)
                 until = after.at if end is None else min(after.at, self._accepted_by(end))
                 if not (stale or self._excused(before.actor, before.at, until) or self._unrecorded(before, after)):
                     yield Violation("live work is not repeated", f"{task_id}; {self._story(task_id)}")
 
     def _excused(self, actor: str, start: float, end: float) -> bool:
-        """Whether the actor met a fault between the two moments, or still felt one then."""
+        """Whether the actor had a fault between the two times, or was still affected by one."""
         return any(fault.start <= end and self._felt_until(fault) >= start for fault in self._faults.get(actor, []))
 
     def _accepted_by(self, end: Ended) -> float:
-        """When the result of an attempt must have been accepted: what its actor meets later excuses nothing."""
+        """When the result of an attempt must have been accepted; later faults of its actor are no excuse."""
         by = end.at + self._limits.accepted_seconds
         for outage in self._outages:
             if outage.start <= by and outage.end >= end.at:
@@ -157,7 +157,7 @@ class _Books:
         return by
 
     def _felt_until(self, fault: Fault) -> float:
-        """Whoever was cut off hears of it no sooner than there is a scheduler to tell it."""
+        """An actor that was cut off learns of it only once there is a scheduler to tell it."""
         until = fault.end + fault.lingers
         for outage in self._outages if fault.lingers else ():
             if outage.start <= until:
@@ -165,26 +165,26 @@ class _Books:
         return until
 
     def _moved(self, before: Began, end: Ended | None, after: Began) -> bool:
-        """Whether it was taken from a full actor for an idle one, in the moment in which it began there. A short one
-        may have come to its end there before it heard of it."""
+        """Whether it was moved from a full actor to an idle one just as it started there. A short attempt may have
+        ended there before the actor knew."""
         if before.actor == after.actor or before.inline:
             return False
         over = end.at if end is not None and end.how == "stopped" else after.at
         return after.attempt == before.attempt and over - before.at < self._limits.on_its_way_seconds
 
     def _unrecorded(self, before: Began, after: Began) -> bool:
-        """Whether the scheduler died so soon after it gave out a first attempt that the lease may have died with it.
-        Then the repetition is a first attempt too: a journal that knew of the lease would have counted it."""
+        """Whether the scheduler died so soon after granting a first attempt that the lease may be lost. Then the
+        repetition is a first attempt too: a journal that contained the lease would have counted it."""
         if before.attempt != 1 or after.attempt != 1:
             return False
         limits = self._limits
         for death in (each for each in self._deaths if each.start <= after.at):
             if -limits.unrecorded_seconds <= before.at - death.start <= limits.in_the_socket_seconds:
                 return True
-            # It waited for a slot, and nobody was there to take it back.
+            # It waited for a slot, and there was no scheduler to revoke it.
             if death.start < before.at <= death.end and not before.inline and self._busy(before.actor, death.start):
                 return True
-            # The commit of the lease failed, and had not been tried again at the end.
+            # The commit of the lease failed and was not retried before the death.
             if any(
                 disk.start <= before.at <= min(disk.end, death.start) and death.start <= self._tried_again(disk)
                 for disk in self._bad_disks
@@ -193,23 +193,23 @@ class _Books:
         return False
 
     def _tried_again(self, disk: Fault) -> float:
-        """When a commit that a disk refused has been tried again at the latest, after the disk was good. Pauses double,
-        so that the last one is no longer than all before it and the first."""
+        """The latest time by which a commit that the disk refused was retried after the disk recovered. Pauses double,
+        so the last one is at most the sum of all earlier ones plus the first."""
         limits = self._limits
         return disk.end + min(limits.longest_pause_seconds, disk.end - disk.start + limits.first_pause_seconds)
 
     def _busy(self, actor: str, at: float) -> bool:
-        """Whether an attempt ran there at that moment."""
+        """Whether an attempt was running on the actor at that time."""
         ends = ((began, self._ended.get(began.token)) for began in self._began_on.get(actor, []))
         return any(began.at <= at and end is not None and end.at >= at for began, end in ends)
 
     def _succeeded_or_was_cancelled(self, task_id: str) -> bool:
-        """An attempt that failed or was stopped is no end: whoever forgets its task has lost it."""
+        """Whether the task may be forgotten: a failed or stopped attempt does not end a task."""
         ends = (self._ended.get(began.token) for began in self._began.get(task_id, []))
         return any(end is not None and end.how == "succeeded" for end in ends) or task_id in self._cancelled
 
     def _story(self, task_id: str) -> str:
-        """What is known of a task, in order, for finding the cause."""
+        """All records of a task in order, for finding the cause."""
         told: list[tuple[float, str]] = []
         for each in self._submits:
             if task_id in each.task_ids:
@@ -225,7 +225,7 @@ class _Books:
 
 
 def versions_never_go_back(versions: Iterable[Version]) -> Iterable[Violation]:
-    """The versions of one run, as one observer was given them."""
+    """Checks the versions of each run that each observer received."""
     newest: dict[tuple[str, str], int] = {}
     for each in sorted(versions, key=lambda each: each.at):
         key = each.observer, each.run

@@ -1,8 +1,8 @@
-"""A small Kubernetes API server over real HTTP: what the placement adapter uses, and faults.
+"""A small Kubernetes API server over real HTTP: the part that the placement adapter uses, with faults.
 
 It keeps nodes, deployments and pods, schedules pods to the preferred node, and answers as kube-apiserver does: pages,
 watches, 409 for a stale version, 410 for an expired one, dryRun without effect, 429 for an eviction that a budget
-forbids. It also answers Prometheus' instant queries. Everything that changed something is in `writes`.
+forbids. It also answers Prometheus' instant queries. Every request that changed something is in `writes`.
 """
 
 import copy
@@ -26,30 +26,30 @@ _LONGEST_WATCH_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An answer instead of the right one, for so many requests that match."""
+    """A wrong answer for the next `times` matching requests."""
 
     method: str
     path: str
     status: int
     times: int = 1
     body: bytes | None = None
-    """Sent as it is, for a server that lies; None = a Status."""
+    """Sent as it is, for a lying server; None = a Status."""
 
 
 @dataclass
 class KubernetesState:
-    """What the server holds; change it under `lock`."""
+    """The server's state; change it under `lock`."""
 
     nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
     deployments: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     pods: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     metrics: dict[str, dict[str, float]] = field(default_factory=dict)
-    """Answers of Prometheus: values by deployment, by query."""
+    """Prometheus' answers: values by deployment, by query."""
     version: int = 100
     oldest: int = 0
     """Watches from before this version have expired."""
     writes: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
-    """Method, path and body of all that changed something."""
+    """Method, path and body of every request that changed something."""
     requests: list[tuple[str, str]] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     events: list[tuple[int, str, dict[str, Any]]] = field(default_factory=list)
@@ -60,13 +60,13 @@ class KubernetesState:
     lock: threading.Condition = field(default_factory=threading.Condition)
 
     def add_node(self, name: str, *, ready: bool = True) -> None:
-        """A node without pods."""
+        """Adds a node without pods."""
         conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
         meta = {"name": name, "resourceVersion": self.next_version(), "labels": {"kubernetes.io/hostname": name}}
         self.nodes[name] = {"metadata": meta, "spec": {}, "status": {"conditions": conditions}}
 
     def add_deployment(self, namespace: str, name: str, on: list[str]) -> None:
-        """A deployment with a ready pod on each of these nodes."""
+        """Adds a deployment with a ready pod on each of these nodes."""
         labels = {"app": name}
         spec = {
             "replicas": len(on),
@@ -82,12 +82,12 @@ class KubernetesState:
             self.start_pod(namespace, name, node)
 
     def next_version(self) -> str:
-        """Every change has a version of its own."""
+        """A new version; every change has its own."""
         self.version += 1
         return str(self.version)
 
     def start_pod(self, namespace: str, deployment: str, node: str) -> None:
-        """A pod of a deployment, on that node."""
+        """Starts a pod of a deployment on a node."""
         version = self.next_version()
         name = f"{deployment}-{version}"
         ready = "False" if self.stuck else "True"
@@ -106,13 +106,13 @@ class KubernetesState:
         self._tell("ADDED", pod)
 
     def stop_pod(self, key: tuple[str, str]) -> None:
-        """Takes a pod away."""
+        """Removes a pod."""
         pod = self.pods.pop(key)
         pod["metadata"]["resourceVersion"] = self.next_version()
         self._tell("DELETED", pod)
 
     def reconcile(self, namespace: str, name: str, *, roll: bool = False) -> None:
-        """Brings the number of pods to what is asked for; with `roll` all are replaced where they are preferred."""
+        """Adjusts the number of pods; with `roll` it replaces all of them on their preferred nodes."""
         deployment = self.deployments[namespace, name]
         mine = [key for key, pod in self.pods.items() if pod["metadata"]["labels"].get("app") == name]
         if roll:
@@ -127,7 +127,7 @@ class KubernetesState:
             self.start_pod(namespace, name, self._scheduled(name, deployment))
 
     def _scheduled(self, name: str, deployment: dict[str, Any]) -> str:
-        """The preferred node that is farthest below its share of the weights, else the first."""
+        """The preferred node that is furthest below its share of the weights, else the one with the fewest pods."""
         affinity = deployment["spec"]["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
         terms = affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
         weights = {term["preference"]["matchExpressions"][0]["values"][0]: term["weight"] for term in terms}
@@ -145,7 +145,7 @@ class KubernetesState:
 
 @contextmanager
 def kubernetes_api(state: KubernetesState) -> Iterator[str]:
-    """Serves a state on a free port of the loopback interface; gives the address."""
+    """Serves a state on a free loopback port; yields the address."""
     handler = type("Handler", (_Handler,), {"state": state})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
@@ -167,12 +167,12 @@ class _Refused(Exception):
 
 class _Handler(BaseHTTPRequestHandler):
     state: KubernetesState
-    # Else a body waits 40 ms for the headers before it to be acknowledged.
+    # Otherwise a body waits 40 ms for the acknowledgement of the headers.
     disable_nagle_algorithm = True
     protocol_version = "HTTP/1.1"
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Says nothing."""
+        """Logs nothing."""
 
     def do_GET(self) -> None:
         """Reads, lists and watches."""
@@ -240,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise _Refused(404, "NotFound")
 
     def _page(self, kind: str, items: list[dict[str, Any]], query: dict[str, str]) -> Any:
-        """Pages by a token that names the version of the first one."""
+        """One page; the token contains the version of the first page."""
         first, version = 0, self.state.version
         if query.get("continue"):
             version, first = (int(part) for part in query["continue"].split("-"))
@@ -281,7 +281,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _patched(self, path: str, query: dict[str, str]) -> Any:
         body = self._body()
         if self.headers.get("Content-Type") not in _MERGES:
-            # A JSON patch is a list of operations; no part of a thing.
+            # A JSON patch is a list of operations, not a partial object.
             raise _Refused(415, "UnsupportedMediaType")
         if found := _DEPLOYMENT.fullmatch(path):
             return self._patch_deployment(path, found[1], found[2], body, query, scale=bool(found[3]))

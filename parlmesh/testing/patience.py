@@ -1,4 +1,4 @@
-"""A wait that ends, and tells where everything stood when it did."""
+"""A wait with a deadline that reports where everything was when it expired."""
 
 import asyncio
 import sys
@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 
 @asynccontextmanager
 async def within(seconds: float, tell: Callable[[], object] = str) -> AsyncIterator[None]:
-    """Fails after so many seconds with what `tell` says, and where every thread and every coroutine stands."""
+    """Fails after this many seconds with the result of `tell` and the stacks of all threads and tasks."""
     standing = ""
 
     def look() -> None:
         nonlocal standing
-        # Before the cancellation moves everything on.
+        # Taken before the cancellation changes the stacks.
         standing = f"{tell()}\n{stacks()}"
 
     looking = asyncio.get_running_loop().call_later(max(0.0, seconds - 0.1), look)

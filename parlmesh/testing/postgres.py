@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own, from the binaries of this machine: killed and started again on command."""
+"""A PostgreSQL server for a test, from this machine's binaries; can be killed and restarted."""
 
 import contextlib
 import os
@@ -29,7 +29,7 @@ _SERVER_USERS = ("postgres", "nobody")
 
 
 def binaries() -> Path | None:
-    """The folder of `initdb` and `postgres`; None where there is none, or nobody to run them."""
+    """The folder of `initdb` and `postgres`; None without binaries or without a user to run them."""
     if os.geteuid() == 0 and (_server_user() is None or shutil.which("setpriv") is None):
         return None
     found = shutil.which("initdb")
@@ -39,10 +39,10 @@ def binaries() -> Path | None:
 
 
 class Cluster:
-    """One server in a temporary folder, on a port of its own; `with` owns it."""
+    """One server in a temporary folder on a free port; `with` owns it."""
 
     def __init__(self, *, fsync: bool = False, settings: Mapping[str, str] | None = None) -> None:
-        """Without `fsync` it survives a kill of its processes, and not a loss of power."""
+        """Without `fsync` it survives a kill of its processes, but not a power cut."""
         found = binaries()
         if found is None:
             raise FileNotFoundError("there are no binaries of PostgreSQL")
@@ -76,7 +76,7 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
-        """Returns once it takes connections. What a kill has left of the last one may be in its way for a moment."""
+        """Returns once the server takes connections; retries, as remains of a killed server may be in the way."""
         for _ in range(_STARTS - 1):
             with contextlib.suppress(ChildProcessError):
                 self._start()
@@ -105,7 +105,7 @@ class Cluster:
         self._until_ready()
 
     def standby(self, name: str = "standby") -> "Cluster":
-        """A copy that follows this one, to be entered: by pg_basebackup, over a streaming replication of that name."""
+        """A copy made with pg_basebackup that follows this server by streaming replication; enter it to start it."""
         found = Cluster(fsync=self._settings["fsync"] == "on")
         if found._user is not None:
             os.chown(found.folder, found._user.pw_uid, found._user.pw_gid)
@@ -114,18 +114,18 @@ class Cluster:
         return found
 
     def wait_for_standby(self, name: str = "standby") -> None:
-        """From now on no commit returns before the standby has it; returns once it is there."""
+        """Makes every commit wait for the standby; returns once the standby is in sync."""
         self.sql("postgres", f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
         self.sql("postgres", "SELECT pg_reload_conf()")
         self._until("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'")
 
     def promote(self) -> None:
-        """A standby becomes the one that is written to."""
+        """Makes a standby the primary."""
         self.sql("postgres", "SELECT pg_promote()")
         self._until("SELECT 1 WHERE NOT pg_is_in_recovery()")
 
     def cut_off(self) -> None:
-        """A standby hears nothing more of the one it follows, and goes on answering readers."""
+        """Cuts a standby off from its primary; it still answers readers."""
         self.sql("postgres", "ALTER SYSTEM SET primary_conninfo = ''")
         self.sql("postgres", "SELECT pg_reload_conf()")
         self._until("SELECT 1 WHERE NOT EXISTS (SELECT FROM pg_stat_wal_receiver)")
@@ -138,7 +138,7 @@ class Cluster:
             time.sleep(0.02)
 
     def run(self, program: str, *arguments: object) -> None:
-        """One of PostgreSQL's programs, as the server's user."""
+        """Runs one of PostgreSQL's programs as the server's user."""
         subprocess.run(  # noqa: S603
             [*self._as_user(), self._binaries / program, *map(str, arguments)],
             check=True,
@@ -147,19 +147,19 @@ class Cluster:
         )
 
     def kill(self) -> None:
-        """SIGKILL to all its processes, as a machine that stops would."""
+        """Sends SIGKILL to all its processes, like a machine that stops."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
-        """A fast shutdown: connections are ended."""
+        """A fast shutdown, which closes all connections."""
         self._end(signal.SIGINT)
 
     def url(self, name: str, *, address: str = "") -> str:
-        """Of a database; `address` for a proxy before it."""
+        """The URL of a database; pass the `address` of a proxy in front of it."""
         return f"postgresql://{_USER}@{address or f'127.0.0.1:{self.port}'}/{name}"
 
     def database(self) -> str:
-        """The address of a new one with its tables."""
+        """Creates a database with parlmesh's tables; returns its URL."""
         number = next(self._names)
         if number == 1:
             self.sql("postgres", f"CREATE DATABASE {_TEMPLATE}")
@@ -171,12 +171,12 @@ class Cluster:
         return self.url(name)
 
     def sql(self, name: str, *statements: str) -> list[Any]:
-        """What the last one answers, row by row."""
+        """Rows of the last statement."""
         return query(self.url(name), *statements)
 
     def _as_user(self) -> list[str]:
-        """PostgreSQL refuses to run as root. Not Popen's own `user`: that forks, which a process with gRPC's threads
-        does not survive now and then."""
+        """PostgreSQL refuses to run as root. Popen's `user` is no option: it forks, which a process with gRPC's threads
+        does not always survive."""
         if self._user is None:
             return []
         return ["setpriv", f"--reuid={self._user.pw_uid}", f"--regid={self._user.pw_gid}", "--clear-groups", "--"]
@@ -200,7 +200,8 @@ class Cluster:
         if self._process is None:
             return
         if number is signal.SIGKILL:
-            # It starts no others meanwhile; its children have sessions of their own, and would go on for a moment.
+            # Stopped first, so that it starts no others; its children have their own sessions and would live on
+            # briefly.
             self._process.send_signal(signal.SIGSTOP)
             for child in _children(self._process.pid):
                 with contextlib.suppress(ProcessLookupError):
@@ -211,7 +212,7 @@ class Cluster:
 
 
 def query(url: str, *statements: str) -> list[Any]:
-    """On a connection of its own; what the last one answers, row by row."""
+    """Runs statements on a separate connection; returns the rows of the last one."""
     database = Database(Target(url), writes=False)
     try:
 

@@ -17,12 +17,12 @@ from typing import Any, Self
 _POLL_SECONDS = 0.01
 _LOOK_SECONDS = 0.5
 _REST_SECONDS = 5.0
-"""So long the last lines of a process that has ended may take: its children may still hold the other end."""
+"""How long to wait for the last lines of an ended process: its children may still hold the other end."""
 _MOST_LINES = 10_000
 
 
 def wait_until(predicate: Callable[[], Any], deadline_seconds: float, *, poll_seconds: float = _POLL_SECONDS) -> Any:
-    """Polls until the predicate gives something true and returns it; fails at the deadline."""
+    """Polls until the predicate returns something true, and returns it; fails at the deadline."""
     deadline = time.monotonic() + deadline_seconds
     while True:
         found = predicate()
@@ -34,7 +34,7 @@ def wait_until(predicate: Callable[[], Any], deadline_seconds: float, *, poll_se
 
 
 async def wait_until_async(predicate: Callable[[], Any], deadline_seconds: float) -> Any:
-    """`wait_until` that leaves the loop running; the predicate may be a coroutine function."""
+    """`wait_until` without blocking the event loop; the predicate may be a coroutine function."""
     deadline = time.monotonic() + deadline_seconds
     while True:
         found = predicate()
@@ -88,12 +88,12 @@ class Process:
         return self._process.poll() is None
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """The JSON log lines so far, all or those of one event."""
+        """The JSON log lines so far, all of them or those of one event."""
         found = [event for event in map(_parsed, self.lines) if event is not None]
         return [event for event in found if name is None or event.get("event") == name]
 
     def wait_for(self, event: str, deadline_seconds: float = 60.0, **fields: object) -> dict[str, Any]:
-        """The first log line of that event whose fields have these values."""
+        """Waits for the first log line of that event with these field values."""
         deadline, looked_at, ended = time.monotonic() + deadline_seconds, 0, False
         while True:
             with self._changed:
@@ -114,24 +114,24 @@ class Process:
                 raise AssertionError(f"{self} did not log {event} {fields} in {deadline_seconds} s:{self._tail()}")
 
     def terminate(self) -> None:
-        """SIGTERM."""
+        """Sends SIGTERM."""
         self._process.terminate()
 
     def interrupt(self) -> None:
-        """SIGINT, as Ctrl-C."""
+        """Sends SIGINT, like Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
     def signal(self, number: signal.Signals) -> None:
-        """Any other, SIGSTOP and SIGCONT above all."""
+        """Sends any other signal, such as SIGSTOP and SIGCONT."""
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """kill -9, and waits for the end."""
+        """Sends SIGKILL and waits for the end."""
         self._process.kill()
         self.wait()
 
     def wait(self, deadline_seconds: float = 60.0) -> int:
-        """The exit code; -9 after a kill."""
+        """Waits for the end; returns the exit code, -9 after a kill."""
         try:
             code = self._process.wait(deadline_seconds)
         except subprocess.TimeoutExpired:
@@ -153,7 +153,7 @@ class Process:
             self._process.kill()
         self._process.wait(60.0)
         self._reader.join(_REST_SECONDS)
-        # While a child that was left behind holds the other end, closing this one would wait for it.
+        # Closing this end would block while a leftover child holds the other one.
         if self._process.stderr is not None and not self._reader.is_alive():
             self._process.stderr.close()
 

@@ -1,4 +1,4 @@
-"""A TCP proxy whose link fails on command: cut, silent, slow, trickling, silent in one direction only."""
+"""A TCP proxy whose link fails on command: cut, silent, slow, trickling, or silent in one direction."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ _TRICKLE_STEP_SECONDS = 0.02
 
 @dataclass(slots=True)
 class Link:
-    """One direction of every connection; changes are felt at the next chunk."""
+    """One direction of all connections; changes take effect with the next chunk."""
 
     open: asyncio.Event
-    """Cleared: bytes are held back, as by a partition; nobody is told."""
+    """Cleared: bytes are held back silently, as in a network partition."""
     delay_seconds: float = 0.0
     bytes_per_second: float = 0.0
-    """0 = as fast as it goes."""
+    """0 = no limit."""
     held: int = 0
-    """Chunks that met a closed link."""
+    """Chunks that were held back by a closed link."""
     slowed: int = 0
     """Chunks that were delayed or trickled."""
     carried_bytes: int = 0
@@ -47,7 +47,7 @@ class Link:
 
 
 class Proxy:
-    """Listens on a port of its own and carries bytes to `target`, host:port; `async with` owns it."""
+    """Listens on a free port and forwards bytes to `target`, host:port; `async with` owns it."""
 
     def __init__(self, target: str) -> None:
         host, _, port = target.rpartition(":")
@@ -89,18 +89,18 @@ class Proxy:
         self.cut()
 
     def hold(self, *, up: bool = True, down: bool = True) -> None:
-        """Bytes stay where they are, both ways or one way."""
+        """Holds bytes back, in both directions or one."""
         for link, wanted in ((self.up, up), (self.down, down)):
             if wanted:
                 link.open.clear()
 
     def slow(self, *, delay_seconds: float = 0.0, bytes_per_second: float = 0.0) -> None:
-        """Every chunk comes later, or in small pieces."""
+        """Delays every chunk, or splits it into small pieces."""
         for link in (self.up, self.down):
             link.delay_seconds, link.bytes_per_second = delay_seconds, bytes_per_second
 
     def heal(self) -> None:
-        """A good link again; what was held back arrives."""
+        """Repairs the link; held bytes are delivered."""
         self._refusing = False
         self.slow()
         self.up.open.set()
@@ -117,7 +117,7 @@ class Proxy:
         try:
             await self._serve(reader, writer)
         except (OSError, asyncio.CancelledError):
-            # Cancelled by `cut` or at the end: both are a link that is gone.
+            # Cancelled by `cut` or at the end: the link is gone either way.
             pass
         finally:
             self._connections.discard(task)
@@ -145,7 +145,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """Closes as a dying machine does: the peer gets a reset, not a farewell."""
+    """Closes like a dying machine: the peer gets a reset instead of an orderly close."""
     found = writer.get_extra_info("socket")
     if found is not None:
         with contextlib.suppress(OSError):

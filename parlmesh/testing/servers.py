@@ -21,7 +21,7 @@ _given: collections.deque[int] = collections.deque(maxlen=500)
 
 @asynccontextmanager
 async def serve(services: Sequence[Service], security: SecurityConfig = NO_SECURITY) -> AsyncIterator[str]:
-    """Serves on a free port and yields the address; the drain is short so that a test never waits for a stream."""
+    """Serves on a free port and yields the address; the drain is short, so that a test never waits for a stream."""
     listen = ListenConfig(drain_seconds=0.2)
     async with FleetServer(listen=listen, security=security, services=services) as server:
         server.set_serving(True)
@@ -29,10 +29,10 @@ async def serve(services: Sequence[Service], security: SecurityConfig = NO_SECUR
 
 
 def free_port() -> int:
-    """A port nobody listened on a moment ago; prefer port 0 wherever the bound port can be asked.
+    """A port that was free a moment ago; prefer port 0 wherever the bound port can be queried.
 
-    Not one of those that the system gives to outgoing connections: a server that is killed and started again must find
-    its port free. And none that this process, or a test beside it, was given and has not bound yet.
+    Never one that the system uses for outgoing connections: a restarted server must find its port free. Nor one that
+    was given to this process, or to a test in parallel, and is not bound yet.
     """
     for port in random.SystemRandom().sample(_own_ports(), _TRIES):
         with socket.socket() as probe, contextlib.suppress(OSError):
@@ -44,7 +44,7 @@ def free_port() -> int:
 
 
 def _own_ports() -> range:
-    """Each of pytest's workers has ports of its own."""
+    """Ports of this pytest worker; each worker has its own."""
     count = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
     return _NOT_EPHEMERAL[int(worker) if worker.isdigit() else 0 :: count]

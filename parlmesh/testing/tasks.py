@@ -1,4 +1,4 @@
-"""A stand-in for the scheduler as its clients meet it: a real servicer that ends tasks as a test tells it."""
+"""A fake of the scheduler for tests of its clients: a real servicer that ends tasks as a test tells it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -18,12 +18,12 @@ from parlmesh.wire import payload_to_proto
 
 _DEADLINE_SECONDS = 60.0
 _Context = grpc.aio.ServicerContext[Any, Any]
-# What a stream is to say next: an outcome, a receipt, how it breaks, or that it ends.
+# What a stream sends next: an outcome, a receipt, terms, the status it breaks with, or None for its end.
 _Queue = asyncio.Queue[task_pb2.Outcome | status_pb2.Status | pb.StreamTerms | grpc.StatusCode | None]
 
 
 def succeeded(spec: task_pb2.TaskSpec, result: Mapping[str, Any] | None = None) -> task_pb2.Outcome:
-    """A good end; without a result the task's own payload comes back."""
+    """A success; without a result, the task's own payload is returned."""
     payload = spec.payload if result is None else payload_to_proto(result)
     return task_pb2.Outcome(
         task_id=spec.task_id, state=task_pb2.TASK_STATE_SUCCEEDED, result=payload, attempts=1, actor_id="fake-0"
@@ -31,7 +31,7 @@ def succeeded(spec: task_pb2.TaskSpec, result: Mapping[str, Any] | None = None) 
 
 
 def failed(spec: task_pb2.TaskSpec, reason: str, message: str) -> task_pb2.Outcome:
-    """A bad end."""
+    """A failure."""
     failure = task_pb2.Failure(reason=reason, message=message)
     return task_pb2.Outcome(
         task_id=spec.task_id, state=task_pb2.TASK_STATE_FAILED, failure=failure, attempts=1, actor_id="fake-0"
@@ -39,9 +39,9 @@ def failed(spec: task_pb2.TaskSpec, reason: str, message: str) -> task_pb2.Outco
 
 
 class FakeTasks(SchedulerServiceServicer):
-    """Accepts tasks, ends those that `run` ends at once, and leaves the others to the test.
+    """Accepts tasks, ends those for which `run` returns an outcome, and leaves the others to the test.
 
-    `refuse` looks at every task of a request and may answer with the error that refuses the whole of it.
+    `refuse` is called for every task of a request and may return an error that refuses the whole request.
     """
 
     def __init__(self, run: Callable[[task_pb2.TaskSpec], task_pb2.Outcome | None] = succeeded) -> None:
@@ -56,11 +56,11 @@ class FakeTasks(SchedulerServiceServicer):
         self.commands: list[pb.UpdateActorsRequest] = []
         self.most_unfinished = 0
         self.memory_id = 0
-        """Told to clients; 0 is that of an older scheduler, which names none."""
+        """Sent to clients; 0 acts like an older scheduler, which has none."""
         self.remembers_seconds = 3600
         self.message_bytes = 0
         self.hold: asyncio.Event | None = None
-        """Answers to SubmitTasks wait for it; the tasks end before, and nobody who watches is told."""
+        """Answers to SubmitTasks wait for this event; the tasks end before it, and watchers are not told."""
         self._watches: dict[_Queue, pb.WatchTasksRequest] = {}
         self._changed = asyncio.Condition()
 
@@ -72,12 +72,12 @@ class FakeTasks(SchedulerServiceServicer):
 
     @property
     def unfinished(self) -> list[str]:
-        """Accepted and without an outcome, in order."""
+        """Accepted tasks without an outcome, in order."""
         return [task_id for task_id in self.specs if task_id not in self.outcomes]
 
     @property
     def watches(self) -> int:
-        """Open streams that get outcomes."""
+        """Number of open streams that get outcomes."""
         return len(self._watches)
 
     async def until(self, predicate: Callable[[], bool]) -> None:
@@ -86,7 +86,7 @@ class FakeTasks(SchedulerServiceServicer):
             await self._changed.wait_for(predicate)
 
     async def finish(self, outcome: task_pb2.Outcome) -> None:
-        """Ends a task and tells everyone who watches it."""
+        """Ends a task and tells all its watchers."""
         self.outcomes[outcome.task_id] = outcome
         submitter = self.specs[outcome.task_id].submitter
         for queue, request in self._watches.items():
@@ -95,18 +95,18 @@ class FakeTasks(SchedulerServiceServicer):
         await self._notify()
 
     async def repeat(self, outcome: task_pb2.Outcome) -> None:
-        """Tells everyone once more, as no scheduler should."""
+        """Sends an outcome twice, as no scheduler should."""
         await self.finish(outcome)
 
     async def end_watches(self, code: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
-        """Breaks every stream; those that come instead meanwhile stay."""
+        """Breaks all current streams; new ones stay."""
         broken = list(self._watches)
         for queue in broken:
             queue.put_nowait(code)
         await self.until(lambda: not any(queue in self._watches for queue in broken))
 
     def forget(self, task_ids: Iterable[str] | None = None) -> None:
-        """Loses tasks, all when none is named, as a scheduler without a store does when it restarts."""
+        """Loses the named tasks, or all, like a scheduler without a store that restarts."""
         for task_id in list(self.specs) if task_ids is None else task_ids:
             del self.specs[task_id]
             self.outcomes.pop(task_id, None)
@@ -136,7 +136,7 @@ class FakeTasks(SchedulerServiceServicer):
     async def SubmitTaskStream(
         self, request_iterator: AsyncIterator[pb.SubmitTaskStreamRequest], context: _Context
     ) -> AsyncIterator[pb.SubmitTaskStreamResponse]:
-        """Every message as a SubmitTasks of its own, and the outcomes of the submitter that is followed."""
+        """Treats every message as a SubmitTasks call, and sends the outcomes of the followed submitter."""
         queue: _Queue = asyncio.Queue()
         reader = asyncio.create_task(self._read(request_iterator, context, queue))
         try:
@@ -193,7 +193,7 @@ class FakeTasks(SchedulerServiceServicer):
         return status_pb2.Status()
 
     async def GetTask(self, request: pb.GetTaskRequest, context: _Context) -> pb.GetTaskResponse:
-        """The task with its outcome, when it has one."""
+        """The task, with its outcome if it has one."""
         if request.task_id not in self.specs:
             raise NotFound(f'there is no task "{request.task_id}"', task_id=request.task_id)
         return pb.GetTaskResponse(task=self._task(request.task_id))
@@ -205,7 +205,7 @@ class FakeTasks(SchedulerServiceServicer):
     async def WatchTasks(
         self, request: pb.WatchTasksRequest, context: _Context
     ) -> AsyncIterator[pb.WatchTasksResponse]:
-        """Those already final first."""
+        """Existing outcomes first."""
         missing = [task_id for task_id in request.task_ids if task_id not in self.specs]
         if missing and not (request.skip_unknown and self.memory_id):
             raise NotFound(f'there is no task "{missing[0]}"', task_id=missing[0])
@@ -242,7 +242,7 @@ class FakeTasks(SchedulerServiceServicer):
         return pb.CancelTasksResponse(cancelled_task_ids=stopped)
 
     async def ExplainTask(self, request: pb.ExplainTaskRequest, context: _Context) -> pb.ExplainTaskResponse:
-        """Says whether it is there."""
+        """Says whether the task is known."""
         return pb.ExplainTaskResponse(explanation=f'task "{request.task_id}" is {request.task_id in self.specs}')
 
     async def GetStatistics(self, request: pb.GetStatisticsRequest, context: _Context) -> pb.GetStatisticsResponse:
@@ -254,16 +254,16 @@ class FakeTasks(SchedulerServiceServicer):
         return pb.ListActorsResponse(actors=self.actors)
 
     async def UpdateActors(self, request: pb.UpdateActorsRequest, context: _Context) -> pb.UpdateActorsResponse:
-        """Notes the command."""
+        """Records the command."""
         self.commands.append(request)
         return pb.UpdateActorsResponse(actors=[actor for actor in self.actors if actor.actor_id in request.actor_ids])
 
     async def RebalanceTasks(self, request: pb.RebalanceTasksRequest, context: _Context) -> pb.RebalanceTasksResponse:
-        """Moves everything that has no outcome."""
+        """Moves all tasks without an outcome."""
         return pb.RebalanceTasksResponse(moved_tasks=len(self.unfinished))
 
     async def GetTrace(self, request: pb.GetTraceRequest, context: _Context) -> pb.GetTraceResponse:
-        """An empty trace that names the window."""
+        """An empty trace that contains the window."""
         return pb.GetTraceResponse(trace_json=f'{{"traceEvents": [], "seconds": {request.seconds}}}')
 
     def _task(self, task_id: str) -> task_pb2.Task:
