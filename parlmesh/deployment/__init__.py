@@ -1,1 +1,1 @@
-"""Files that put a fleet on machines: containers, Kubernetes, systemd, Slurm, Prometheus. Starts nothing."""
+"""Renders deployment files for containers, Kubernetes, systemd, Slurm and Prometheus. Starts nothing."""

@@ -1,9 +1,9 @@
-"""Recording and alerting rules for Prometheus. An alert is a symptom to act on, with a page for how."""
+"""Recording and alerting rules for Prometheus. An alert is a symptom to act on, with a link to a runbook."""
 
 from dataclasses import dataclass
 from typing import Any
 
-# Named as Prometheus advises: the labels that are left, the metric, the operation.
+# Named as Prometheus advises: the remaining labels, the metric, the operation.
 RECORDED: dict[str, str] = {
     "fleet:parlmesh_backlog_tasks:sum": (
         "sum by (fleet) (parlmesh_scheduler_ready_tasks) + sum by (fleet) (parlmesh_scheduler_leases)"
@@ -129,13 +129,13 @@ ALERTS = (
 
 
 def recording_rules() -> dict[str, Any]:
-    """As a file of rules."""
+    """The recording rules as a Prometheus rule file."""
     rules = [{"record": name, "expr": expression} for name, expression in RECORDED.items()]
     return {"groups": [{"name": "parlmesh-recording", "rules": rules}]}
 
 
 def alerting_rules(runbooks_url: str) -> dict[str, Any]:
-    """As a file of rules, each with a link to what to do."""
+    """The alerting rules as a Prometheus rule file, each with a link to its runbook."""
     rules = [
         {
             "alert": alert.name,

@@ -1,4 +1,4 @@
-"""Which certificates a fleet needs, as files of `parlmesh certs` and as objects of cert-manager."""
+"""The certificates of a fleet, as files of `parlmesh certs` and as cert-manager objects."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +14,7 @@ SERVERS = ("scheduler", "learner", "relay")
 
 @dataclass(frozen=True)
 class Wanted:
-    """One certificate: its file, the hosts it stands for, the role it proves."""
+    """One certificate: its file name, its hosts, and the role it proves."""
 
     name: str
     hosts: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class Wanted:
 
 
 def wanted(settings: DeploySettings) -> list[Wanted]:
-    """Of the servers, under every name they have, and of each actor."""
+    """The certificates of the servers, with all their names, and of each actor."""
     servers = []
     for service, role, host in (
         ("scheduler", "", settings.scheduler_host),
@@ -36,18 +36,18 @@ def wanted(settings: DeploySettings) -> list[Wanted]:
 
 
 def _batch_host(settings: DeploySettings, service: str) -> list[str]:
-    """Its name in a JobSet, where there is one."""
+    """The server's name in a JobSet, if it has one."""
     found = batch_hosts(settings).get(service)
     return [found] if found else []
 
 
 def actor_names(settings: DeploySettings) -> list[str]:
-    """As Kubernetes calls the pods; elsewhere, as many nodes."""
+    """Names of the actors, the same as those of their Kubernetes pods."""
     return [f"{settings.name}-actors-{index}" for index in range(settings.most_actors)]
 
 
 def write_certificates(settings: DeploySettings, folder: Path) -> list[Path]:
-    """Whatever is not there yet: the authority, a certificate each, and an operator's token."""
+    """Writes what is missing: the authority, the certificates, and an operator's token."""
     from parlmesh.security.identity import role_named
     from parlmesh.security.pem_files import write_authority, write_certificate
     from parlmesh.security.tokens import TOKENS_FILE, write_token
@@ -67,7 +67,7 @@ def write_certificates(settings: DeploySettings, folder: Path) -> list[Path]:
 
 
 def secrets(settings: DeploySettings, folder: str) -> list[Object]:
-    """For a kustomization: one secret for each part, with the files that it needs and no others."""
+    """Secrets of a kustomization: one for each part, with only the files it needs."""
     parts = {service: [service] for service in SERVERS}
     parts["actors"] = actor_names(settings)
     parts["batch"] = [f"{settings.name}-batch"]
@@ -83,7 +83,7 @@ def secrets(settings: DeploySettings, folder: str) -> list[Object]:
 
 
 def cert_manager(settings: DeploySettings) -> list[Object]:
-    """An authority in the namespace, and certificates that renew themselves a third before their end."""
+    """An authority in the namespace, and certificates that cert-manager renews when a third of their time is left."""
     found = [
         _object(settings, "Issuer", "self-signed", {"selfSigned": {}}),
         _object(
@@ -124,7 +124,7 @@ def cert_manager(settings: DeploySettings) -> list[Object]:
 
 
 def projected(settings: DeploySettings, component: str) -> Object:
-    """The volume of a part, put together from the secrets that cert-manager writes and one with the tokens."""
+    """The volume of a part, combined from cert-manager's secrets and one with the tokens."""
     names = [component] if component in SERVERS else actor_names(settings)
     sources: list[Object] = []
     for index, name in enumerate(names):
@@ -138,7 +138,7 @@ def projected(settings: DeploySettings, component: str) -> Object:
 
 
 def _prefixed(settings: DeploySettings, name: str) -> str:
-    """Names of actors have the fleet's before them already."""
+    """Adds the fleet's name as a prefix; names of actors already have it."""
     return name if name.startswith(f"{settings.name}-") else f"{settings.name}-{name}"
 
 

@@ -1,4 +1,4 @@
-"""A fleet as containers of one machine, for podman-compose and docker compose."""
+"""A fleet as containers on one machine, for podman-compose and docker compose."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ from .yaml_files import dump
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """compose.yaml and the configurations beside it."""
+    """compose.yaml and the configuration files beside it."""
     layout = Layout(
         settings,
         scheduler="scheduler",
@@ -48,13 +48,13 @@ def files(settings: DeploySettings) -> dict[str, str]:
 
 def _server(settings: DeploySettings, service: str, port: int, metrics: int) -> dict[str, Any]:
     found = _container(settings, service, metrics, [f"{service}:{DATA}"], [service])
-    # Beyond this machine only once you say so: 127.0.0.1 is no other machine's.
+    # Reachable only from this machine until you change it.
     found["ports"] = [f"127.0.0.1:{port}:{port}", f"127.0.0.1:{metrics}:{metrics}"]
     return found
 
 
 def _relay(settings: DeploySettings) -> dict[str, Any]:
-    """Within the project alone: it is for the actors beside it, and keeps nothing."""
+    """Reachable only within the project, for its actors; keeps no data."""
     found = _container(settings, "relay", RELAY_METRICS, [], ["relay"])
     found["ports"] = [f"127.0.0.1:{RELAY_METRICS}:{RELAY_METRICS}"]
     found["depends_on"] = {"learner": {"condition": "service_healthy"}}
@@ -77,7 +77,7 @@ def _container(
 ) -> dict[str, Any]:
     mounted = [*volumes, f"./{service}.yaml:{CONFIGURATION}/{service}.yaml:ro"]
     if settings.secure:
-        # Each has its own key and no other.
+        # Each container gets only its own key.
         names = ["ca.crt", *(f"{name}.{end}" for name in certificates for end in ("crt", "key"))]
         names += ["tokens.yaml"] if service != "actor" else []
         mounted += [f"./certificates/{name}:{CERTIFICATES}/{name}:ro" for name in names]

@@ -1,4 +1,4 @@
-"""The Grafana dashboard as JSON, from a table of panels; one for many fleets, chosen by the variable `fleet`."""
+"""The Grafana dashboard as JSON, from a table of panels; the variable `fleet` selects among many fleets."""
 
 import json
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ FLEET = 'fleet=~"$fleet"'
 
 
 class Panel(NamedTuple):
-    """One chart: what it shows, in which unit, by which expressions and legends."""
+    """One chart: its title, its unit, and its expressions with legends."""
 
     title: str
     unit: str
@@ -177,17 +177,17 @@ ROWS: dict[str, tuple[Panel, ...]] = {
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """The one file."""
+    """The dashboard's file."""
     return {"parlmesh.json": json.dumps(dashboard(), indent=2) + "\n"}
 
 
 def expressions() -> list[str]:
-    """Of every panel, and of the variable."""
+    """The expressions of all panels."""
     return [query for panels in ROWS.values() for panel in panels for query, _ in panel.queries]
 
 
 def dashboard() -> dict[str, Any]:
-    """For the import of Grafana 10 and later."""
+    """The dashboard, for import into Grafana 10 and later."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS.items():

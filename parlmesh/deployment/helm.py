@@ -1,4 +1,4 @@
-"""The objects of a fleet as a Helm chart: the same source, with Helm's expressions where settings stand."""
+"""The objects of a fleet as a Helm chart: the same source, with Helm expressions in place of settings."""
 
 import json
 import re
@@ -9,15 +9,15 @@ from .kubernetes import Object, Objects
 from .settings import DeploySettings, camel
 from .yaml_files import MADE, dump, dump_all
 
-# Helm has words of its own for them.
+# Helm has built-in values for them.
 _BUILT_IN = {"name": ".Release.Name", "namespace": ".Release.Namespace"}
-# Not of a chart: addresses of machines, and what changes the shape of the objects.
+# Not part of a chart: addresses of machines, and settings that change the structure of the objects.
 _LEFT_OUT = {"scheduler_host", "learner_host", "relay_host", "learner_processes", "runbooks_url", "security"}
 _SWITCHES = {"autoscaling": "autoscaler.yaml", "pod_monitor": "pod-monitor.yaml"}
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """Every file of the chart; the settings are its defaults."""
+    """All files of the chart; the settings are its default values."""
     objects = Objects(_expressions())
     found = {f"templates/{name}": _template(dump_all(each)) for name, each in objects.by_file().items()}
     optional: dict[str, Object] = {"autoscaling": objects.autoscaler(), "pod_monitor": objects.pod_monitor()}
@@ -42,7 +42,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
 
 
 def schema() -> dict[str, Any]:
-    """What Helm checks values against: the settings' own types and ranges."""
+    """The schema that Helm validates values against, with the settings' types and ranges."""
     whole = DeploySettings.model_json_schema()
     properties = {camel(name): whole["properties"][name] for name in _values()}
     for each in properties.values():
@@ -51,7 +51,7 @@ def schema() -> dict[str, Any]:
         "$schema": "https://json-schema.org/draft-07/schema#",
         "title": "parlmesh",
         "type": "object",
-        # Helm puts values of its own beside ours.
+        # Helm adds its own values.
         "properties": {**properties, "global": {"type": "object"}},
         "additionalProperties": False,
     }
@@ -62,21 +62,21 @@ def _values() -> list[str]:
 
 
 def _expressions() -> DeploySettings:
-    """Settings whose values are Helm's expressions; nothing checks them, and nothing may compute with them."""
+    """Settings whose values are Helm expressions; they are not validated, and nothing may compute with them."""
     found: dict[str, Any] = {name: f"{{{{ .Values.{camel(name)} }}}}" for name in _values()}
     found |= {name: f"{{{{ {word} }}}}" for name, word in _BUILT_IN.items()}
-    # A large number is a float to Helm, and would be written with an exponent.
+    # Helm reads a large number as a float and would write it with an exponent.
     found["step_budget"] = "{{ .Values.stepBudget | int64 }}"
     return DeploySettings.model_construct(**found)
 
 
 def _template(text: str) -> str:
-    """Numbers stand bare, text in quotes: YAML reads what Helm writes, and "1" must stay text where it was one."""
+    """Unquotes numbers but not text: YAML parses Helm's output, and a text such as "1" must stay text."""
     numbers = "|".join(
         camel(name) for name in _values() if DeploySettings.model_fields[name].annotation in (int, float, bool)
     )
     text = re.sub(rf"'(\{{\{{ \.Values\.(?:{numbers})(?: \| int64)? \}}\}})'", r"\1", text)
-    # An average is a quantity, which is text.
+    # An averageValue is a quantity, which is text.
     return text.replace("averageValue: {{ .Values.slots }}", "averageValue: '{{ .Values.slots }}'")
 
 

@@ -1,4 +1,4 @@
-"""A run that ends, as a JobSet: scheduler, learner and actors beside a pod that waits for the run's end."""
+"""A single run as a JobSet: scheduler, learner, actors, and a pod that waits for the end of the run."""
 
 from typing import Any
 
@@ -6,18 +6,18 @@ from .kubernetes import CERTIFICATES, CONFIGURATION, DATA, USER, Object
 from .service_configs import LEARNER_PORT, RUN_ID, SCHEDULER_PORT
 from .settings import DeploySettings
 
-# Where the ranks of a learner meet, as torch has it.
+# Where the ranks of a learner meet; torch's default.
 MASTER_PORT = 29500
 
 
 def batch_hosts(settings: DeploySettings) -> dict[str, str]:
-    """The names that a JobSet gives the pods of the two servers."""
+    """The host names that a JobSet gives the two servers' pods."""
     name = f"{settings.name}-batch"
     return {service: f"{name}-{service}-0-0.{name}" for service in ("scheduler", "learner")}
 
 
 def jobset(settings: DeploySettings) -> list[Object]:
-    """The claim that keeps the run's files, and the JobSet."""
+    """The volume claim for the run's files, and the JobSet."""
     hosts = batch_hosts(settings)
     at = {
         "scheduler": f"{hosts['scheduler']}:{SCHEDULER_PORT}",
@@ -47,7 +47,7 @@ def jobset(settings: DeploySettings) -> list[Object]:
         },
     }
     spec = {
-        # The others go on for ever: the set has done its work when the one that waits has ended.
+        # The other jobs never end: the set is complete when the waiting job has ended.
         "successPolicy": {"operator": "All", "targetReplicatedJobs": ["wait"]},
         "failurePolicy": {"maxRestarts": 3},
         "replicatedJobs": jobs,
@@ -56,7 +56,7 @@ def jobset(settings: DeploySettings) -> list[Object]:
 
 
 def _ranks(settings: DeploySettings, command: list[str], host: str) -> list[Object]:
-    """The other ranks of the learner: pods without its files, which find it by torch's variables."""
+    """The other ranks of the learner: pods without its files, which find it by torch's environment variables."""
     others = settings.learner_processes - 1
     if not others:
         return []
@@ -91,7 +91,7 @@ def _job(
         )
         mounts.append({"name": "certificates", "mountPath": CERTIFICATES, "readOnly": True})
         if name == "actor":
-            # Pods of a job have no steady names: all are one node, with an actor each.
+            # Pods of a job have no stable names: all are one node, with an actor each.
             prefix = "PARLMESH_ACTOR__SECURITY__"
             environment = [
                 {"name": f"{prefix}CERTIFICATE", "value": f"{CERTIFICATES}/{settings.name}-batch.crt"},

@@ -1,4 +1,4 @@
-"""A fleet as objects of Kubernetes: the one source of the kustomize base and of the Helm chart."""
+"""A fleet as Kubernetes objects: the single source of the kustomize base and of the Helm chart."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ USER = 10001
 
 
 class Objects:
-    """Everything a fleet needs in its namespace, by file."""
+    """All objects of a fleet in its namespace."""
 
     def __init__(self, settings: DeploySettings) -> None:
         self._settings = settings
@@ -39,7 +39,7 @@ class Objects:
         )
 
     def by_file(self) -> dict[str, list[Object]]:
-        """The files of the base."""
+        """The objects by file of the base."""
         return {
             "configuration.yaml": [self._service_account(), self._configuration()],
             "scheduler.yaml": [self._service("scheduler", SCHEDULER_PORT, SCHEDULER_METRICS), self._scheduler()],
@@ -50,7 +50,7 @@ class Objects:
         }
 
     def namespace(self) -> Object:
-        """Where only pods without privileges may run."""
+        """A namespace in which only unprivileged pods may run."""
         enforced = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
         return {
             "apiVersion": "v1",
@@ -59,7 +59,7 @@ class Objects:
         }
 
     def autoscaler(self) -> Object:
-        """Actors by the tasks that wait or run, as the external metric says it."""
+        """Scales actors by the number of waiting and running tasks, an external metric."""
         settings = self._settings
         backlog = {
             "metric": {"name": "parlmesh_backlog_tasks", "selector": {"matchLabels": {"fleet": settings.name}}},
@@ -72,13 +72,13 @@ class Objects:
                 "minReplicas": settings.actors,
                 "maxReplicas": settings.most_actors,
                 "metrics": [{"type": "External", "external": backlog}],
-                # A queue that is empty for a moment is no reason to throw away what actors have loaded.
+                # A briefly empty queue is no reason to discard what actors have loaded.
                 "behavior": {"scaleDown": {"stabilizationWindowSeconds": 300}},
             },
         }
 
     def pod_monitor(self) -> Object:
-        """For a Prometheus operator: every pod of the fleet, by the port called metrics."""
+        """For the Prometheus operator: scrapes every pod of the fleet on the port named metrics."""
         return {
             **self._head("monitoring.coreos.com/v1", "PodMonitor", "fleet"),
             "spec": {
@@ -130,7 +130,7 @@ class Objects:
         return {**self._head("v1", "ConfigMap", "configuration"), "data": data}
 
     def _service(self, component: str, port: int | None, metrics: int) -> Object:
-        """Headless: gRPC keeps one connection, which a virtual address would pin anyway."""
+        """Headless, because gRPC keeps one connection, which a virtual address would pin anyway."""
         ports = [{"name": "metrics", "port": metrics, "targetPort": "metrics"}]
         if port is not None:
             ports.insert(0, {"name": "grpc", "port": port, "targetPort": "grpc", "appProtocol": "grpc"})
@@ -154,14 +154,14 @@ class Objects:
         return self._stateful("learner", container, storage=self._settings.learner_storage)
 
     def _relay(self) -> Object:
-        """Keeps nothing: what it held is fetched again."""
+        """Has no storage: a restarted relay fetches policies again."""
         container = self._container(
             "relay", self._settings.relay_cpu, self._settings.relay_memory, RELAY_METRICS, RELAY_PORT
         )
         return self._stateful("relay", container, storage=None)
 
     def _actors(self) -> Object:
-        """Each pod is a node of its own, with the certificate of its name."""
+        """Each pod is a separate node, with the certificate of its name."""
         container = self._container("actor", self._settings.actor_cpu, self._settings.actor_memory, ACTOR_METRICS, None)
         container["env"] = [{"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]
         names = {"NODE_ID": "$(POD_NAME)", "ACTOR_ID": "$(POD_NAME)-actor"}
@@ -188,7 +188,7 @@ class Objects:
         if port is not None:
             ports.insert(0, {"name": "grpc", "containerPort": port})
             if not self._settings.secure:
-                # The kubelet's own gRPC probe speaks no TLS; with certificates, the page says what gRPC health says.
+                # The kubelet's gRPC probe has no TLS; with certificates, the HTTP page reports the same as gRPC health.
                 health = {"grpc": {"port": port}}
         return {
             "name": service,
@@ -250,12 +250,12 @@ class Objects:
         return {**self._head("apps/v1", "StatefulSet", component), "spec": spec}
 
     def _budget(self) -> Object:
-        """Of the actors alone: the others are one each, and whoever drains their machine means to move them."""
+        """Only for the actors: the servers have one pod each, and draining their machine is meant to move them."""
         spec = {"maxUnavailable": "50%", "selector": {"matchLabels": self._labels("actors")}}
         return {**self._head("policy/v1", "PodDisruptionBudget", "actors"), "spec": spec}
 
     def _network(self) -> list[Object]:
-        """Who may call whom: nobody calls an actor but Prometheus, and actors call the servers and DNS alone."""
+        """Who may call whom: only Prometheus calls an actor, and actors call only the servers and DNS."""
         ours = {"podSelector": {"matchLabels": self._labels()}}
         clients = {"podSelector": {"matchLabels": {"parlmesh-client": self._settings.name}}}
         prometheus = {

@@ -1,4 +1,4 @@
-"""The objects of a fleet as a kustomize base with an overlay and components."""
+"""The objects of a fleet as a kustomize base with overlays and components."""
 
 from .certificates import cert_manager, projected, secrets
 from .jobset import jobset
@@ -11,7 +11,7 @@ CERTIFICATES = "certificates"
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """Every file below the folder."""
+    """All files, by path."""
     objects = Objects(settings)
     base = objects.by_file()
     found = {f"base/{name}": dump_all(each) for name, each in base.items()}
@@ -20,7 +20,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
     fleet: Object = {"resources": ["namespace.yaml", "../../base"]}
     if settings.secure:
         fleet["secretGenerator"] = secrets(settings, CERTIFICATES)
-        # Names without a digest: files that are renewed reach the pods without a restart.
+        # Names without a digest, so that renewed files reach the pods without a restart.
         fleet["generatorOptions"] = {"disableNameSuffixHash": True}
         fleet["namespace"] = settings.namespace
         found |= _renewing(settings, objects)
@@ -40,7 +40,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
 
 
 def _renewing(settings: DeploySettings, objects: Objects) -> dict[str, str]:
-    """The overlay whose certificates are cert-manager's."""
+    """The overlay with certificates from cert-manager."""
     patches = []
     for component in ("scheduler", "learner", "relay", "actors"):
         volume = {**projected(settings, component), "secret": None}

@@ -1,4 +1,4 @@
-"""How Prometheus finds the processes of a fleet: four ways, of which a fleet needs one."""
+"""Configures how Prometheus finds the processes of a fleet, in several ways; a fleet needs one."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ INTERVAL = "15s"
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """Scrape configurations, rules, and the adapter's rule by which actors are scaled."""
+    """Scrape configurations, rules, and the adapter rule for scaling actors."""
     fleet = {"target_label": "fleet", "replacement": settings.name}
     return {
         "prometheus.yml": dump(_prometheus([_servers(settings), _discovered(settings, fleet)])),
@@ -40,7 +40,7 @@ def _servers(settings: DeploySettings) -> dict[str, Any]:
 
 
 def _discovered(settings: DeploySettings, fleet: dict[str, str]) -> dict[str, Any]:
-    """Actors come and go: the scheduler says which are there."""
+    """Actors come and go, so the scheduler lists them."""
     url = f"http://{settings.scheduler_host}:{SCHEDULER_METRICS}/targets"
     node = {"source_labels": ["__meta_parlmesh_node_id"], "target_label": "node"}
     return {
@@ -63,7 +63,7 @@ def _listed(settings: DeploySettings) -> list[dict[str, Any]]:
 
 
 def _pods(settings: DeploySettings, fleet: dict[str, str]) -> dict[str, Any]:
-    """Pods by their labels and the name of the port, as deploy/kubernetes has both."""
+    """Pods by their labels and port name, which deploy/kubernetes sets."""
     label = "__meta_kubernetes_pod_label_app_kubernetes_io"
     return {
         "job_name": "parlmesh",
@@ -79,7 +79,7 @@ def _pods(settings: DeploySettings, fleet: dict[str, str]) -> dict[str, Any]:
 
 
 def _adapter() -> dict[str, Any]:
-    """For prometheus-adapter: the backlog as an external metric of Kubernetes."""
+    """For prometheus-adapter: the backlog as an external metric in Kubernetes."""
     series = "fleet:parlmesh_backlog_tasks:sum"
     return {
         "externalRules": [

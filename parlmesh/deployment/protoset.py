@@ -1,4 +1,4 @@
-"""The contract as one file of descriptors, for tools that are to do without reflection (`grpcurl -protoset`)."""
+"""The contract as one file of descriptors, for use without reflection (`grpcurl -protoset`)."""
 
 from importlib import import_module
 from importlib.resources import files
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def protoset() -> bytes:
-    """Every file of parlmesh.v1 and of gRPC's health, after those that it imports."""
+    """All files of parlmesh.v1, gRPC health and error details, each after its imports."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
     found = FileDescriptorSet()

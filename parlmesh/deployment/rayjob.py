@@ -1,4 +1,4 @@
-"""A run inside a cluster that KubeRay makes for it: a RayJob whose entrypoint is `parlmesh ray up --wait`."""
+"""A run inside its own KubeRay cluster: a RayJob whose entrypoint is `parlmesh ray up --wait`."""
 
 from .kubernetes import Object
 from .service_configs import RUN_ID
@@ -7,12 +7,12 @@ from .yaml_files import MADE, dump
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """The one file."""
+    """The RayJob's file."""
     return {"rayjob.yaml": dump(rayjob(settings), header=MADE)}
 
 
 def rayjob(settings: DeploySettings) -> Object:
-    """Scheduler and learner need the head or any worker, each actor a worker's share."""
+    """The RayJob. Scheduler and learner run on the head or any worker, each actor uses a worker."""
     wanted = {
         "name": settings.name,
         "actors": settings.actors,
@@ -55,7 +55,7 @@ def rayjob(settings: DeploySettings) -> Object:
 
 
 def _pod(settings: DeploySettings, name: str, cpu: str, memory: str) -> Object:
-    """The image needs Ray besides: pip install 'parlmesh[all,ray]'."""
+    """A pod whose image also contains Ray: pip install 'parlmesh[all,ray]'."""
     room = {"cpu": cpu, "memory": memory}
     limits = {"resources": {"requests": room, "limits": {"memory": memory}}}
     return {"spec": {"containers": [{"name": name, "image": f"{settings.image}-ray", **limits}]}}

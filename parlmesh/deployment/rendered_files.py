@@ -1,4 +1,4 @@
-"""From settings to files: what `parlmesh deploy render` writes, and what `deploy/` holds for the defaults."""
+"""Renders settings to files, for `parlmesh deploy render`; `deploy/` holds the files for the defaults."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,7 +11,7 @@ from .settings import DeploySettings
 
 Files = Mapping[str, str]
 
-# Each with the folder of its files below the one that is asked for.
+# By folder below the output folder.
 TARGETS: Mapping[str, Callable[[DeploySettings], Files]] = {
     "compose": compose.files,
     "grafana": grafana.files,
@@ -22,7 +22,7 @@ TARGETS: Mapping[str, Callable[[DeploySettings], Files]] = {
     "slurm": slurm.files,
     "systemd": systemd.files,
 }
-# Where the kinds look for certificates.
+# Where each kind expects certificates.
 _CERTIFICATES = {
     "compose": ("certificates",),
     "kubernetes": ("overlays/fleet/certificates", "overlays/cert-manager/certificates"),
@@ -31,12 +31,12 @@ _CERTIFICATES = {
 
 
 def names() -> list[str]:
-    """What can be rendered."""
+    """The kinds that can be rendered."""
     return [target.partition("/")[0] for target in TARGETS]
 
 
 def render(name: str, settings: DeploySettings) -> dict[str, str]:
-    """Every file of a kind, by its path below the folder."""
+    """All files of a kind, by path below the output folder."""
     for target, files in TARGETS.items():
         if target.partition("/")[0] == name:
             return {f"{target}/{path}": text for path, text in files(settings).items()}
@@ -44,7 +44,7 @@ def render(name: str, settings: DeploySettings) -> dict[str, str]:
 
 
 def write(name: str, settings: DeploySettings, folder: Path, *, certificates: bool, force: bool) -> list[Path]:
-    """Writes them all, or none when one exists and `force` is off."""
+    """Writes all files, or none when one exists and `force` is off."""
     files = {folder / path: text for path, text in render(name, settings).items()}
     existing = [path for path in files if path.exists()]
     if existing and not force:

@@ -1,4 +1,4 @@
-"""The services' configuration files of a fleet, as mappings."""
+"""The configuration files of a fleet's services, as mappings."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ RUN_ID = "first"
 
 
 class Layout:
-    """Where a fleet's files are and how its parts find each other, in one kind of deployment."""
+    """The paths and addresses of a fleet in one kind of deployment."""
 
     def __init__(
         self,
@@ -61,12 +61,12 @@ class Layout:
             "metrics": self._metrics(RELAY_METRICS),
             "learner": self.learner_address,
             "security": self._of_a_server("relay"),
-            # A third of its memory: what is on its way to readers is held besides.
+            # A third of its memory: policies on their way to readers take more.
             "limits": {"held_bytes": 256 << 20},
         }
 
     def actor(self) -> dict[str, Any]:
-        """Without its own certificate and name, which differ from actor to actor."""
+        """The part that all actors share, without certificate and name."""
         found: dict[str, Any] = {
             "scheduler": self.scheduler_address,
             "learner": self.learner_address,

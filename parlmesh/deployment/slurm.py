@@ -1,4 +1,4 @@
-"""A fleet as one job of Slurm: the scheduler and the learner on its first node, an actor for each task."""
+"""A fleet as one Slurm job: the scheduler and the learner on its first node, one actor per task."""
 
 from .service_configs import RUN_ID
 from .settings import DeploySettings
@@ -14,7 +14,7 @@ JOB = """\
 #SBATCH --signal=B:TERM@60
 set -euo pipefail
 
-# Where the binaries are; a venv on a file system that every node sees.
+# Where the binaries are: a venv on a file system that every node can read.
 export PATH="${{PARLMESH_BIN:-$HOME/parlmesh/bin}}:$PATH"
 export OMP_NUM_THREADS=1
 job="$PWD/parlmesh-$SLURM_JOB_ID"
@@ -28,7 +28,7 @@ import socket
 held = [socket.create_server(("", 0)) for _ in range({ports})]
 print(*(each.getsockname()[1] for each in held))')
 
-# An authority for this job alone: whoever shares the machines has no part in the fleet.
+# An authority for this job only: other users of the machines cannot join the fleet.
 certs() {{ parlmesh certs "$@" --folder "$job/certs" > "$job/certs.log"; }}
 certs ca
 for server in scheduler learner; do
@@ -65,7 +65,7 @@ done
 parlmesh-scheduler --config "$job/scheduler.yaml" 2> "$job/scheduler.log" &
 {start_learner}
 servers=($(jobs -p))
-# A step of its own: Slurm ends the actors with the job, whatever becomes of this script.
+# A separate step: Slurm ends the actors with the job, whatever happens to this script.
 srun --ntasks="$SLURM_NTASKS" --overlap bash -c \\
     'exec parlmesh-actor --config "$0/task-$SLURM_PROCID.yaml" 2> "$0/task-$SLURM_PROCID.log"' "$job" &
 actors=$!
@@ -74,7 +74,7 @@ trap finish EXIT
 trap 'exit 143' TERM
 
 export PARLMESH_CA="$job/certs/ca.crt" PARLMESH_TOKEN_FILE="$job/certs/operator.token"
-# In the background, because bash hears no signal while it waits for a program in the foreground.
+# In the background, because bash handles no signal while it waits for a foreground program.
 parlmesh train wait --run {run} --learner "$host:$learner" &
 wait $!
 """
@@ -82,7 +82,7 @@ wait $!
 
 _ALONE = 'parlmesh-learner --config "$job/learner.yaml" 2> "$job/learner.log" &'
 _TOGETHER = """\
-# Ranks share the learner's gradient steps; when one is lost all start again, from the run's newest checkpoint.
+# Ranks share the learner's gradient steps; if one is lost, all restart from the run's newest checkpoint.
 export MASTER_ADDR="$host" MASTER_PORT="$ranks" WORLD_SIZE={processes}
 (
     trap 'kill -TERM "$step" 2> /dev/null; wait "$step"; exit 0' TERM
@@ -98,7 +98,7 @@ export MASTER_ADDR="$host" MASTER_PORT="$ranks" WORLD_SIZE={processes}
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """The one file."""
+    """The batch script."""
     several = settings.learner_processes > 1
     return {
         "fleet.sbatch": JOB.format(

@@ -1,4 +1,4 @@
-"""A fleet as units of systemd, one binary to a machine, with as few rights as it needs."""
+"""A fleet as systemd units, one binary per machine, with as few rights as possible."""
 
 from .service_configs import Layout
 from .settings import DeploySettings
@@ -6,7 +6,7 @@ from .yaml_files import MADE, dump
 
 ETC = "/etc/parlmesh"
 STATE = "/var/lib/parlmesh"
-# A user of its own rather than a dynamic one, which could not read keys that are renewed while it runs.
+# A static user, because a dynamic one could not read keys that are renewed while it runs.
 SYSUSERS = 'u parlmesh - "parlmesh services" /var/lib/parlmesh\n'
 UNIT = """\
 {made}[Unit]
@@ -24,7 +24,7 @@ Environment=PATH=/opt/parlmesh/bin:/usr/bin:/bin PYTHONUNBUFFERED=1 PYTHONDONTWR
 ExecStart=/opt/parlmesh/bin/parlmesh-{service} --config {etc}/{service}.yaml
 Restart=on-failure
 RestartSec=2
-# What cannot be used does not get better by trying again: configuration (2) and security (4).
+# A restart does not help against a bad configuration (2) or bad security files (4).
 RestartPreventExitStatus=2 4
 TimeoutStopSec=30
 LimitNOFILE=65536
@@ -71,7 +71,7 @@ WantedBy=multi-user.target
 
 
 def files(settings: DeploySettings) -> dict[str, str]:
-    """The units, what they read, and the user they run as."""
+    """The units, their configuration files, and their user."""
     layout = Layout(
         settings,
         scheduler=settings.scheduler_host,
@@ -83,7 +83,7 @@ def files(settings: DeploySettings) -> dict[str, str]:
     )
     actor = layout.actor()
     if settings.secure:
-        # On each machine the name of its own certificate.
+        # The same path on every machine, each with its own certificate.
         node = f"{ETC}/certificates/node"
         actor["security"] |= {"certificate": f"{node}.crt", "key": f"{node}.key"}
     configurations = {

@@ -1,4 +1,4 @@
-"""YAML files as they are written: long texts as blocks, no aliases, a first line that says where they come from."""
+"""Writes YAML files: multi-line texts as blocks, no aliases, and a header that says where they come from."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ class _Dumper(yaml.SafeDumper):
         return True
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
-        # Lists stand under their key with an indent, as kubectl's and Helm's own do.
+        # Lists are indented below their key, as kubectl and Helm do.
         super().increase_indent(flow, False)
 
 
@@ -25,10 +25,10 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(document: Any, *, header: str = MADE) -> str:
-    """One document."""
+    """Dumps one document."""
     return header + yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=10_000, allow_unicode=True)
 
 
 def dump_all(documents: Iterable[Any], *, header: str = MADE) -> str:
-    """Several, one after the other."""
+    """Dumps several documents."""
     return header + "---\n".join(dump(document, header="") for document in documents)
