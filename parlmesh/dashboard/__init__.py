@@ -1,4 +1,4 @@
-"""The web page of a fleet: a process of its own that reads gRPC, so that looking never slows the scheduler.
+"""The web page of a fleet: a separate process that reads over gRPC, so that viewers never slow the scheduler down.
 
-It stands on the public protos alone; what it shows, anyone could ask for.
+It uses only the public protos, so any other client could show the same.
 """

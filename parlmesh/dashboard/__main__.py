@@ -14,7 +14,7 @@ def main() -> int:
     config = parse_arguments("dashboard", DashboardConfig, description="Shows a fleet in the browser.")
     require("parlmesh dashboard", "dashboard", "jinja2", "starlette", "uvicorn")
     choose_engine()
-    # gRPC is imported after the arguments are known to be good, so that --help is instant.
+    # gRPC is imported after the arguments are parsed, so that --help is instant.
     with kept_imports():
         from parlmesh.rpc import run_service
 

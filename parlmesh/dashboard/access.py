@@ -1,4 +1,4 @@
-"""Who looks at the page, and whether they may act. Knows tokens, sessions and origins; nothing of the fleet."""
+"""Decides who may view the page and who may act. Knows tokens, sessions and origins, but nothing of the fleet."""
 
 import hashlib
 import hmac
@@ -20,19 +20,19 @@ SESSION_SECONDS = 12 * 3_600.0
 MOST_SESSIONS = 1_000
 MOST_OWN_SESSIONS = 50
 FAILURES_PER_MINUTE = 30
-"""Of one address."""
+"""Failed logins of one address."""
 ALL_FAILURES_PER_MINUTE = 3_000
 _MOST_ADDRESSES = 10_000
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Someone who may look."""
+    """Someone who may view the page."""
 
     name: str
     may_act: bool
     csrf: str
-    """What every form of theirs carries; no other site can know it."""
+    """Token in every form of this visitor; no other site can know it."""
     session: str = ""
 
 
@@ -43,7 +43,7 @@ class _Session:
 
 
 class Access:
-    """Without `tokens` everyone on this machine is an operator, as at the scheduler itself."""
+    """Without `tokens`, everyone on this machine is an operator, as with the scheduler itself."""
 
     def __init__(self, config: DashboardConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._config = config
@@ -64,21 +64,21 @@ class Access:
         return self._config.certificate is not None or self._config.behind_proxy
 
     def admits_host(self, host: str) -> bool:
-        """Whether a request names this machine: a page of another site that had its name point here does not."""
+        """Whether a request names this machine; another site whose name resolves to this machine does not."""
         if self._tokens is not None or self._config.behind_proxy:
             return True
         name = urlsplit(f"//{host}").hostname or ""
         return is_loopback(name) and name != ""
 
     def visitor(self, cookies: Mapping[str, str]) -> Visitor | None:
-        """Who it is; none when they must log in first."""
+        """The visitor; None if they must log in first."""
         if self._tokens is None:
             return Visitor("you", not self._config.read_only, self._csrf("everyone on this machine"))
         session_id = cookies.get(COOKIE, "")
         session = self._sessions.get(session_id)
         if session is None or session.ends < self._monotonic():
             return None
-        # A token that was taken out of the file ends its sessions too.
+        # Removing a token from the file also ends its sessions.
         identity = self._tokens.holder(session.proof)
         if identity is None:
             return None
@@ -86,13 +86,13 @@ class Access:
         return Visitor(identity.name, may_act, self._csrf(session_id), session_id)
 
     def address(self, peer: str, headers: Mapping[str, str]) -> str:
-        """Where a request is from; behind a proxy as the proxy says, whose word is the last of several."""
+        """The address a request comes from; behind a proxy, the last address that the proxy added."""
         forwarded = headers.get("x-forwarded-for", "") if self._config.behind_proxy else ""
         return forwarded.rpartition(",")[2].strip()[:100] or peer
 
     def throttled(self, address: str) -> bool:
-        """Whether too many wrong tokens came from the address within the last minute; nobody locks out another. Wrong
-        tokens of very many addresses slow down only those that have sent one: whoever has not gets a first try."""
+        """Whether too many wrong tokens came from the address within the last minute; nobody can lock out others. Wrong
+        tokens from very many addresses throttle only addresses that sent one: every other address gets a first try."""
         now = self._monotonic()
         failures = self._failures.get(address)
         _forget(self._all_failures, now - 60)
@@ -104,10 +104,10 @@ class Access:
         )
 
     def log_in(self, token: str, address: str = "") -> str:
-        """A new session's id; empty when the token opens nothing here."""
+        """A new session's id; empty if the token gives no access."""
         assert self._tokens is not None
         identity = self._tokens.find(token)
-        # The page shows the whole fleet, which an identity of a namespace may not see, and an actor has no need to.
+        # The page shows the whole fleet, which an identity of a namespace may not see and an actor need not see.
         if identity is None or identity.namespace or identity.role not in (Role.OPERATOR, Role.READER):
             self._count_failure(address)
             return ""
@@ -132,7 +132,7 @@ class Access:
         self._sessions.pop(session_id, None)
 
     def own_form(self, visitor: Visitor, csrf: str, headers: Mapping[str, str]) -> bool:
-        """Whether a form came from a page of ours."""
+        """Whether a form came from one of our pages."""
         return same_origin(headers) and hmac.compare_digest(csrf.encode(), visitor.csrf.encode())
 
     def _csrf(self, of: str) -> str:
@@ -145,7 +145,7 @@ def _forget(times: deque[float], before: float) -> None:
 
 
 def same_origin(headers: Mapping[str, str]) -> bool:
-    """What the browser itself says of the site that a form is from."""
+    """Whether the browser says that a form comes from this site."""
     if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         return False
     origin = headers.get("origin")

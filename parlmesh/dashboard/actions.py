@@ -1,4 +1,4 @@
-"""What operators may do from the page. Each takes a checked form and answers with one sentence."""
+"""The actions of operators. Each takes a checked form and returns one sentence."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -32,7 +32,7 @@ async def command_actors(view: View, form: Form) -> str:
 
 
 async def cancel_tasks(view: View, form: Form) -> str:
-    """Cancels the chosen tasks, or all unfinished ones that match the filters when that is confirmed."""
+    """Cancels the chosen tasks or, if confirmed, all unfinished ones that match the filters."""
     if form.get("matching"):
         if not form.get("really"):
             raise InvalidInput("cancelling all that match needs the tick at `really`")
@@ -48,7 +48,7 @@ async def cancel_tasks(view: View, form: Form) -> str:
 
 
 async def _matching(view: View) -> list[str]:
-    """Ids of the unfinished tasks behind the filters, at most as many as one call may name."""
+    """Ids of the unfinished tasks that match the filters, at most as many as one call may name."""
     chosen: list[str] = []
     request = request_of(view, 1_000)
     request.page_token = ""
@@ -68,7 +68,7 @@ async def _matching(view: View) -> list[str]:
 
 
 async def promote_model(view: View, form: Form) -> str:
-    """Makes a version the one that users of its run get."""
+    """Promotes a version to the default of its run."""
     run_id, version = _one(form, "run"), _one(form, "version")
     if not (version.isascii() and version.isdecimal() and len(version) < 20):
         raise InvalidInput(f"version is {version[:40]!a}; it must be a whole number")
@@ -79,7 +79,7 @@ async def promote_model(view: View, form: Form) -> str:
 async def steer_run(view: View, form: Form) -> str:
     """Pauses, resumes or stops a run."""
     run_id, verb = _one(form, "run"), _one(form, "verb")
-    done = {"pause": "is paused", "resume": "goes on", "stop": "ends after the current update"}
+    done = {"pause": "is paused", "resume": "continues", "stop": "ends after the current update"}
     if verb not in done:
         raise InvalidInput(f"verb is {verb[:40]!a}; allowed are {', '.join(done)}")
     await view.fleet.steer(run_id, verb)
@@ -92,7 +92,7 @@ ACTIONS: Mapping[str, tuple[Callable[[View, Form], Awaitable[str]], str]] = {
     "promote": (promote_model, "models"),
     "steer": (steer_run, "runs"),
 }
-"""By the last part of their address, each with the page to which it goes back."""
+"""Actions by the last part of their path, each with the page it returns to."""
 
 
 def _one(form: Form, name: str) -> str:

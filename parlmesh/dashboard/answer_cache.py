@@ -1,4 +1,4 @@
-"""Answers that many pages need are asked for once. Knows nothing of gRPC or of pages."""
+"""Caches answers so that many pages ask only once. Knows nothing of gRPC or pages."""
 
 import asyncio
 from collections import OrderedDict
@@ -9,16 +9,16 @@ T = TypeVar("T")
 
 MOST_ANSWERS = 512
 AT_ONCE = 4
-"""Questions that are under way at the same time, however many pages are open."""
+"""Questions in flight at the same time, however many pages are open."""
 REST = 40.0
-"""An answer that took long to find is kept this many times as long, so that no question takes more than a fortieth."""
+"""An answer is kept this many times as long as it took, so that no question uses more than a fortieth of the time."""
 LONGEST_REST_SECONDS = 2.0
 
 
 class SharedAnswers:
-    """Keeps what was asked until it is too old; whoever asks meanwhile gets the same answer, or the same error.
+    """Keeps answers until they are too old; everyone who asks in the meantime gets the same answer or the same error.
 
-    An error is kept as long as an answer: a service that is away is not asked more often than one that is there.
+    Errors are kept like answers, so that a service that is down is not asked more often than one that is up.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -27,16 +27,16 @@ class SharedAnswers:
         self._rests: dict[Hashable, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self.asked = 0
-        """Questions that were put, not answered from memory."""
+        """Questions that were asked, not answered from the cache."""
 
     async def get(self, key: Hashable, age_seconds: float, ask: Callable[[], Awaitable[T]]) -> T:
-        """The answer to the key's question, asked again when the last one is older than that."""
+        """The answer for the key; asks again if the last answer is older than `age_seconds`."""
         now = self._clock()
         found = self._answers.get(key)
         if found is not None and now - found[0] < max(age_seconds, self._rests.get(key, 0.0)):
             return cast(T, await asyncio.shield(found[1]))
         answer: asyncio.Future[T] = asyncio.ensure_future(self._put(key, ask))
-        # Nobody may be left to hear of the error, when every page that wanted the answer has gone.
+        # Retrieves the error in case every page that wanted the answer has closed.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._answers[key] = (now, answer)
         self._answers.move_to_end(key)
@@ -46,7 +46,7 @@ class SharedAnswers:
         return await asyncio.shield(answer)
 
     def forget(self) -> None:
-        """What was asked before is asked again: something was changed."""
+        """Drops all answers, because something has changed."""
         self._answers.clear()
         self._rests.clear()
 

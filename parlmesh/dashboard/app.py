@@ -1,4 +1,4 @@
-"""The page over HTTP: translates requests, checks who asks, renders. What is shown is found in `pages`."""
+"""Serves the page over HTTP: translates requests, checks access and renders. `pages` finds the contents."""
 
 import json
 from collections import OrderedDict
@@ -64,7 +64,7 @@ log = get_logger("parlmesh.dashboard")
 
 @dataclass
 class Site:
-    """What the handlers share."""
+    """State that the handlers share."""
 
     config: DashboardConfig
     access: Access
@@ -89,7 +89,7 @@ class Site:
         return View(page, query, visitor, self.fleet, self.pulse, self.config)
 
     def say(self, sentence: str) -> str:
-        """Keeps the sentence for the page that comes next; its number."""
+        """Keeps the sentence for the next page; returns its number."""
         self._number += 1
         self._said[str(self._number)] = sentence
         while len(self._said) > KEPT_SENTENCES:
@@ -97,7 +97,7 @@ class Site:
         return str(self._number)
 
     async def body(self, view: View) -> tuple[str, int]:
-        """The inside of a page and its status; the same for all who look at the same at the same time."""
+        """The body of a page and its status; shared by all who view the same page at the same time."""
         key = ("body", view.page, tuple(sorted(view.query.items())), view.visitor.csrf, view.visitor.may_act)
         page = PAGES[view.page]
 
@@ -109,14 +109,14 @@ class Site:
                 return self.render("trouble.html", view, contents), STATUS.get(type(error), 500)
             return self.render(page.template, view, contents), status
 
-        # Rendered outside the count of questions: what a page asks is counted there itself.
+        # A separate cache: the questions a page asks are limited by the fleet's own.
         return await self._bodies.get(key, FRESH_SECONDS / 2, render)
 
     def render(self, template: str, view: View | None, contents: Mapping[str, Any]) -> str:
         return self._templates.get_template(template).render(view=view, **contents)
 
     async def whole(self, view: View) -> tuple[str, int]:
-        """A page with its head and navigation."""
+        """A whole page, with head and navigation."""
         body, status = await self.body(view)
         page = PAGES[view.page]
         return self.render(
@@ -155,11 +155,11 @@ def build(site: Site) -> Starlette:
 
 
 def _bound(site: Site, handler: Any) -> Any:
-    """The handler behind the checks that all pages have."""
+    """Wraps the handler in the checks that all pages share."""
 
     async def checked(request: Request) -> Response:
         if not site.access.admits_host(request.headers.get("host", "")):
-            return _safe(PlainTextResponse("this page is for this machine alone; open it as http://127.0.0.1\n", 421))
+            return _safe(PlainTextResponse("this page is only for this machine; open it as http://127.0.0.1\n", 421))
         try:
             return _safe(await handler(site, request))
         except FleetError as error:
@@ -184,7 +184,7 @@ def _name(request: Request) -> str:
 
 
 def _redirect(where: str) -> Response:
-    """To a page beside this one, whatever stands in front of both."""
+    """Redirects to a sibling page, whatever the path prefix is."""
     return RedirectResponse(where or "./", 303)
 
 
@@ -218,7 +218,7 @@ async def _events(site: Site, request: Request) -> Response:
 
 
 async def _stream(site: Site, view: View, request: Request) -> AsyncIterator[str]:
-    """The inside of the page whenever it has changed; a comment when it has not, so that a dead line is noticed."""
+    """Sends the body of the page whenever it has changed, else a comment, so that a dead connection is noticed."""
     site.streams += 1
     last = ""
     seen = site.pulse.looks
@@ -227,7 +227,7 @@ async def _stream(site: Site, view: View, request: Request) -> AsyncIterator[str
             while not site.stopping:
                 seen = await site.pulse.next(seen)
                 if site.access.visitor(request.cookies) is None:
-                    # Logged out, or the token was taken back.
+                    # Logged out, or the token was removed.
                     yield "event: end\ndata: {}\n\n"
                     return
                 body, _ = await site.body(view)
@@ -267,7 +267,7 @@ async def _act(site: Site, request: Request) -> Response:
     log.info("acted", action=action, visitor=visitor.name, result=sentence)
     where = view.link()
     said = site.say(sentence)
-    # One folder up from do/…, wherever the pages are.
+    # One folder up from do/…, whatever the path prefix is.
     return _redirect(f"../{where}{'&' if '?' in where else '?'}said={said}")
 
 
@@ -285,7 +285,7 @@ async def _form(request: Request) -> dict[str, list[str]]:
 
 async def _login(site: Site, request: Request) -> Response:
     to = request.query_params.get("to", "")[:1_000]
-    # Only a page of ours, by its own name: nothing that leads elsewhere.
+    # Only one of our own pages, so that the redirect cannot lead elsewhere.
     target = to if to.partition("?")[0] in PAGES else ""
     if not site.access.needs_login or site.access.visitor(request.cookies) is not None:
         return _redirect(target)
@@ -310,7 +310,7 @@ async def _login(site: Site, request: Request) -> Response:
             )
             return response
         log.warning("login_refused", peer=peer)
-        sentence, status = "this token opens nothing here; it must be an operator's or a reader's", 403
+        sentence, status = "this token gives no access here; it must be an operator's or a reader's", 403
     return HTMLResponse(site.render("login.html", None, {"sentence": sentence, "to": to}), status)
 
 

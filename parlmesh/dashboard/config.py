@@ -1,4 +1,4 @@
-"""The settings of the page. Opens nothing."""
+"""The settings of the page. Opens no file or port."""
 
 from pathlib import Path
 from typing import Self
@@ -14,37 +14,37 @@ DEFAULT_PORT = 8700
 
 
 class DashboardConfig(Config):
-    """Which fleet is shown, where, and to whom."""
+    """Which fleet to show, where, and to whom."""
 
     scheduler: str = "127.0.0.1:50051"
-    """Address of the scheduler; empty = there is none, as in a serial run."""
+    """Address of the scheduler; empty = none, as in a serial run."""
     learner: str = "127.0.0.1:50052"
-    """Address of the learner; empty = there is none."""
+    """Address of the learner; empty = none."""
     host: str = Field(default="127.0.0.1", min_length=1)
-    """Address to listen on. Beyond this machine it needs `tokens`, and TLS or `behind_proxy`."""
+    """Address to listen on. Listening beyond this machine needs `tokens`, and TLS or `behind_proxy`."""
     port: Port = DEFAULT_PORT
     """Port to listen on; 0 takes a free one."""
     prefix: str = Field(default="", pattern=r"^(/[A-Za-z0-9._~-]+)*/?$")
-    """Path in front of every page where a proxy passes it on, such as /fleet. One that cuts it off needs nothing."""
+    """Path prefix that a proxy forwards, such as /fleet. Leave it empty for a proxy that strips the prefix."""
     tokens: Path | None = None
-    """YAML list of {name, role, sha256} of those who may log in, the file that servers have: readers look, operators
-    act. Left out, everyone on this machine is an operator."""
+    """YAML list of {name, role, sha256} of those who may log in, the servers' tokens file: readers view, operators act.
+    Without it, everyone on this machine is an operator."""
     certificate: Path | None = None
-    """The page's certificate (PEM, the chain after it): https instead of http."""
+    """The page's certificate (PEM, followed by its chain), for https instead of http."""
     key: Path | None = None
     """Its private key (PEM)."""
     behind_proxy: bool = False
-    """A proxy in front of the page speaks TLS, so that it may listen beyond this machine without."""
+    """A proxy in front of the page terminates TLS, so the page may listen beyond this machine without TLS."""
     read_only: bool = False
-    """Nobody can change anything here."""
+    """Nobody may change anything from the page."""
     logs: Path | None = None
-    """Folder of a run, or of runs, whose logs/*.log are shown; left out = none are."""
+    """Folder of a run or of runs whose logs/*.log to show; null = none."""
     mapek: Path | None = None
-    """Knowledge of a MAPE-K loop on this machine (its `knowledge` file), whose events are shown; left out = none."""
+    """Knowledge file of a MAPE-K loop on this machine whose events to show; null = none."""
     history: Path | None = None
-    """SQLite file that keeps the fleet's numbers of the last days; left out = they are forgotten at the end."""
+    """SQLite file that keeps the fleet's numbers of the last days; null = they are lost when the page stops."""
     security: SecurityConfig = SecurityConfig()
-    """How the page speaks to the fleet."""
+    """How the page connects to the fleet."""
     log: LogConfig = LogConfig()
 
     @model_validator(mode="after")

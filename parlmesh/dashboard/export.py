@@ -1,4 +1,4 @@
-"""What the pages list, as files: CSV for spreadsheets, JSON for programs. Bounded, and says where it was cut."""
+"""Exports what the pages list: CSV for spreadsheets, JSON for programs. The number of rows is bounded."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ async def exported(view: View) -> tuple[str, str, str]:
 
 
 def _cell(value: Any) -> Any:
-    """A spreadsheet takes a text that begins with one of these for a formula."""
+    """Escapes text that a spreadsheet would treat as a formula."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 

@@ -1,4 +1,4 @@
-"""The fleet as the page meets it: its services over gRPC, every answer shared, every call with a deadline."""
+"""Calls the fleet's services over gRPC; answers are shared, and every call has a deadline."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -28,16 +28,16 @@ from .config import DashboardConfig
 
 CALL_SECONDS = 5.0
 ACT_SECONDS = 30.0
-"""Cancelling ten thousand tasks may take longer than a look, and who asked for it waits."""
+"""Deadline of an action: cancelling ten thousand tasks takes longer than a read, and someone waits for it."""
 FRESH_SECONDS = 0.8
-"""What is younger is shown again; a little less than the second between two looks."""
+"""Younger answers are reused; slightly less than the second between two looks."""
 MOST_ACTORS = 1_000
 
 T = TypeVar("T")
 
 
 class Fleet:
-    """Reads for everybody; acts for operators."""
+    """Reads for everyone; acts for operators."""
 
     def __init__(self, config: DashboardConfig, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -64,7 +64,7 @@ class Fleet:
         return answer
 
     async def actors(self) -> list[pb.Actor]:
-        """All of them up to a bound that a page can show."""
+        """All actors, up to a number that a page can show."""
         answer = await self._shared(self._scheduler().ListActors, pb.ListActorsRequest(page_size=MOST_ACTORS))
         return list(answer.actors)
 
@@ -109,7 +109,7 @@ class Fleet:
             return []
 
     async def federation(self) -> federation_pb.Federation | None:
-        """The one started last; none where there is none or the learner has runs instead."""
+        """The federation started last; None if there is none or the learner has runs instead."""
         stub: Any = FederationServiceStub(self._channel("learner"))
         try:
             request = federation_pb.GetFederationRequest()
@@ -159,7 +159,7 @@ class Fleet:
         return self._channels[service]
 
     async def _shared(self, call: Any, request: Message, age_seconds: float = FRESH_SECONDS) -> Any:
-        # Every method has a request of its own.
+        # Every method has its own request type.
         key = (request.DESCRIPTOR.full_name, request.SerializeToString(deterministic=True))
         return await self.answers.get(key, age_seconds, lambda: self._call(call, request))
 
@@ -188,5 +188,5 @@ class Fleet:
         if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
             return DeadlineExceeded(f"the {service} at {address} did not answer in time")
         if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-            return Unavailable(f"what answers at {address} does not serve this", reason="NOT_SERVED")
+            return Unavailable(f"the server at {address} does not serve this", reason="NOT_SERVED")
         return error_from_rpc(error)

@@ -1,4 +1,4 @@
-"""The fleet's numbers over time: the last hour in memory, days in a file that outlives the page."""
+"""The fleet's numbers over time: the last hour in memory, several days in a file that survives the page."""
 
 import sqlite3
 from collections import deque
@@ -15,12 +15,12 @@ log = get_logger("parlmesh.dashboard")
 SAMPLE_SECONDS = 5.0
 KEPT_SECONDS = 7 * 86_400.0
 MOST_POINTS = 720
-"""An hour of samples: what a chart shows."""
+"""An hour of samples, as many as a chart shows."""
 _PRUNE_EVERY = 720
 
 
 class Sample(NamedTuple):
-    """The fleet at one moment; times in seconds of the clock on the wall."""
+    """The fleet at one moment; times are wall-clock seconds."""
 
     time: float
     tasks_per_second: float
@@ -60,7 +60,7 @@ class History:
             " running INTEGER, ready INTEGER, failed INTEGER)"
         )
         columns = ", ".join(Sample._fields)
-        # A row that is no sample any more is passed over.
+        # Damaged rows are skipped.
         numbers = " AND ".join(f"typeof({name}) IN ('real', 'integer')" for name in Sample._fields)
         rows = database.execute(
             f"SELECT {columns} FROM samples WHERE {numbers} ORDER BY time DESC LIMIT ?",  # noqa: S608

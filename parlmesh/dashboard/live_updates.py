@@ -1,4 +1,4 @@
-"""One look at the scheduler every second for all open pages, and none that nobody needs."""
+"""Asks the scheduler once a second for all open pages together, and rarely while no page is open."""
 
 import asyncio
 import time
@@ -15,12 +15,12 @@ from .fleet_calls import Fleet
 from .fleet_history import SAMPLE_SECONDS, History, Sample
 
 MOST_STREAMS = 100
-"""Live pages at once; one more is told to come back later."""
+"""Live pages at once; any further one is told to come back later."""
 LOOK_SECONDS = 1.0
 STREAM_SECONDS = 10.0
 TRACE_SECONDS = 3
 MOST_ATTEMPTS = 400
-"""Newest attempts asked for at each look; of a faster fleet only these are drawn."""
+"""Newest attempts fetched at each look; a faster fleet shows only these."""
 RATES = 60
 _CLOCK_SKEW_SECONDS = 2.0
 
@@ -28,7 +28,7 @@ log = get_logger("parlmesh.dashboard")
 
 
 class Pulse:
-    """What all pages know of the scheduler: replaced whole at each look. While nobody watches it only samples."""
+    """What all pages know of the scheduler, replaced at each look. It only takes samples while nobody watches."""
 
     def __init__(self, fleet: Fleet, history: History, wall: Callable[[], float] = time.time) -> None:
         self._fleet = fleet
@@ -42,13 +42,13 @@ class Pulse:
         self._full_look = -1e9
         self.looks = 0
         self.trouble = ""
-        """Why the last look saw nothing."""
+        """Why the last look failed."""
         self.statistics: pb.GetStatisticsResponse | None = None
         self.actors: list[pb.Actor] = []
         self.rates: dict[str, deque[float]] = {}
-        """Tasks per second by actor, at the last looks."""
+        """Tasks per second by actor, over the last looks."""
         self.skew_seconds = 0.0
-        """How far the scheduler's clock is ahead, where it is enough to matter."""
+        """How far the scheduler's clock is ahead, if it is enough to matter."""
 
     @property
     def history(self) -> History:
@@ -56,16 +56,16 @@ class Pulse:
 
     @property
     def attempts(self) -> list[Attempt]:
-        """Those that ended within the window of the stream."""
+        """Attempts that ended within the stream's window."""
         return list(self._attempts.values())
 
     def now(self) -> float:
-        """The time on the scheduler's wall."""
+        """The time by the scheduler's clock."""
         return self._wall() + self.skew_seconds
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """As long as it is entered, there is a look every second."""
+        """Looks every second while it is entered."""
         self._watchers += 1
         self._wanted.set()
         try:
@@ -74,41 +74,41 @@ class Pulse:
             self._watchers -= 1
 
     async def fresh(self) -> None:
-        """Wait for a look that was meant for pages, unless there was one lately or the scheduler is away."""
+        """Waits for a full look, unless there was one recently or the scheduler is away."""
         for _ in range(2):
             old = time.monotonic() - self._full_look > 2 * LOOK_SECONDS
             if not old or not self._fleet.has_scheduler or self.trouble:
                 return
-            # The first may have begun before anyone watched, and be a sample only.
+            # The first may have started before anyone watched and only take a sample.
             await self.next(self.looks)
 
     async def next(self, seen: int) -> int:
-        """Wait for a look after that one."""
+        """Waits for a look after that one."""
         async with self._looked:
             await self._looked.wait_for(lambda: self.looks > seen)
         return self.looks
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Looks until cancelled."""
         while True:
             self._wanted.clear()
             started, watched = time.monotonic(), self._watchers > 0
             await self.look()
             if self._watchers and not watched:
-                # A page was opened meanwhile, and needs more than a sample.
+                # A page was opened in the meantime and needs more than a sample.
                 continue
             rest = LOOK_SECONDS - (time.monotonic() - started)
             if self._watchers:
-                # Never less than half the time for the scheduler, however slow it answers.
+                # At least half a look's time between looks, however slowly the scheduler answers.
                 await asyncio.sleep(max(rest, LOOK_SECONDS / 2))
                 continue
-            # The first page that opens need not wait for the next sample.
+            # Ends early when a page opens, which need not wait for the next sample.
             waiting = asyncio.ensure_future(self._wanted.wait())
             await asyncio.wait([waiting], timeout=SAMPLE_SECONDS)
             waiting.cancel()
 
     async def look(self) -> None:
-        """Ask once, and tell everyone who waits."""
+        """Asks once and notifies all waiters."""
         if self._fleet.has_scheduler:
             try:
                 await self._ask()

@@ -1,4 +1,4 @@
-"""Numbers, times and words as the pages show them. Pure."""
+"""Formats numbers, times and states for the pages. Pure."""
 
 import time
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ NONE = "–"
 
 
 def number(value: float | None, digits: int = 0) -> str:
-    """A figure as people read it; a dash when there is none."""
+    """Formats a number; a dash for None."""
     return NONE if value is None else f"{value:,.{digits}f}"
 
 
 def rate(value: float) -> str:
-    """A rate, with a digit after the point while it is small."""
+    """Formats a rate, with one decimal while it is small."""
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
 
 
@@ -29,7 +29,7 @@ def percent(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A length of time with a unit that fits it."""
+    """Formats a duration with a suitable unit."""
     if value < 1:
         return f"{value * 1e3:.1f} ms"
     if value < 120:
@@ -40,7 +40,7 @@ def seconds(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes with a unit."""
+    """Formats bytes with a unit."""
     for unit in ("bytes", "KiB", "MiB"):
         if count < 1_024:
             return f"{count:,.0f} {unit}"
@@ -53,12 +53,12 @@ def span(duration: Duration) -> str:
 
 
 def moment(stamp: Timestamp) -> float:
-    """Seconds since 1970; 0 when it never was."""
+    """Seconds since 1970; 0 when unset."""
     return stamp.seconds + stamp.nanos / 1e9
 
 
 def ago(stamp: Timestamp, now: float) -> str:
-    """How long ago; a dash when it never was."""
+    """How long ago; a dash when unset."""
     if not stamp.seconds:
         return NONE
     age = now - moment(stamp)
@@ -103,7 +103,7 @@ def round_state(state: federation_pb.RoundState.ValueType) -> str:
 
 
 def tone(state: str) -> str:
-    """Which of four colours a state has; the word is always beside it."""
+    """The colour of a state, one of four; the word is always shown beside it."""
     if state in {"ready", "running", "succeeded", "finished", "aggregated", "collecting", "healthy", "worked"}:
         return "good"
     if state in {"lost", "failed", "quarantined", "abandoned", "sick"}:

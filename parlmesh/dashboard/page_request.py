@@ -1,4 +1,4 @@
-"""One look at one page: what was asked for, by whom, and where the answers come from."""
+"""One request for a page: its parameters, its visitor, and the sources of its contents."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from .live_updates import Pulse
 
 @dataclass(frozen=True)
 class View:
-    """What a page is made from."""
+    """Everything a page is made from."""
 
     page: str
     query: Mapping[str, str]
@@ -25,18 +25,18 @@ class View:
     config: DashboardConfig
 
     def asked(self, name: str, default: str = "") -> str:
-        """A parameter of the address, bounded."""
+        """A query parameter, truncated."""
         return self.query.get(name, default)[:300]
 
     def whole(self, name: str, most: int) -> int:
-        """A parameter that is a whole number; 0 when it is left out."""
+        """A query parameter that is a whole number; 0 if it is missing."""
         text = self.query.get(name, "") or "0"
         if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= most):
             raise InvalidInput(f"{name} is {text[:40]!a}; it must be a whole number from 0 to {most:,}")
         return int(text)
 
     def link(self, **changes: str) -> str:
-        """This page with other parameters; empty ones are left away."""
+        """A link to this page with changed parameters; empty ones are dropped."""
         query = {**self.query, **changes}
         query.pop("said", None)
         kept = {name: value for name, value in query.items() if value}
@@ -45,10 +45,10 @@ class View:
 
 @dataclass(frozen=True)
 class Page:
-    """A page by its address: its title, its template, and how its contents are found."""
+    """A page: its title, its template, and the function that finds its contents."""
 
     title: str
     template: str
     contents: Callable[[View], Awaitable[dict[str, Any]]]
     nav: str = ""
-    """Which entry of the navigation it belongs to."""
+    """The navigation entry it belongs to."""

@@ -1,4 +1,4 @@
-"""The life of the page's process: build, serve, end."""
+"""Runs the page's process: builds it, serves it, ends it."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ from .live_updates import Pulse
 
 GRACE_SECONDS = 2
 NICENESS = 10
-"""Whoever only looks gives way to those who work, where they share a machine."""
+"""The page yields to processes that do the work on the same machine."""
 log = get_logger("parlmesh.dashboard")
 
 
@@ -35,7 +35,7 @@ def give_way() -> None:
 
 
 class _Server(uvicorn.Server):
-    """Signals are the process's own to take."""
+    """Leaves signals to the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -43,7 +43,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(config: DashboardConfig, stop: asyncio.Event, tell: Callable[[str], None] | None = None) -> None:
-    """Serves until `stop` is set; tells a person where, once it can be opened."""
+    """Serves until `stop` is set; calls `tell` with the address once the page can be opened."""
     configure_logging(config.log, "dashboard")
     log.info("configured", config=effective(config))
     fleet, history = Fleet(config, time.monotonic), History(config.history)
@@ -74,7 +74,7 @@ async def serve(config: DashboardConfig, stop: asyncio.Event, tell: Callable[[st
 
 
 def server_of(config: DashboardConfig, app: Starlette) -> uvicorn.Server:
-    """What speaks HTTP, with TLS where there is a certificate."""
+    """The HTTP server, with TLS if there is a certificate."""
     return _Server(
         uvicorn.Config(
             app,
@@ -82,7 +82,7 @@ def server_of(config: DashboardConfig, app: Starlette) -> uvicorn.Server:
             access_log=False,
             lifespan="off",
             server_header=False,
-            # A proxy's word on where a request comes from is not needed here.
+            # `Access.address` reads the proxy's headers itself.
             proxy_headers=False,
             timeout_graceful_shutdown=GRACE_SECONDS,
             limit_concurrency=500,
@@ -93,14 +93,14 @@ def server_of(config: DashboardConfig, app: Starlette) -> uvicorn.Server:
 
 
 def url(config: DashboardConfig, port: int) -> str:
-    """Where to open it."""
+    """The address to open."""
     scheme = "https" if config.certificate else "http"
     prefix = config.prefix.rstrip("/")
     return f"{scheme}://{join_address(config.host, port)}{prefix}/"
 
 
 def listening(config: DashboardConfig) -> socket.socket:
-    """A socket that is ready before anyone is told of it."""
+    """A socket that already listens before its address is announced."""
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

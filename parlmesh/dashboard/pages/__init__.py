@@ -1,4 +1,4 @@
-"""The pages by their addresses: each finds what its template shows. None of them writes HTML."""
+"""The pages by path: each finds the contents of its template. None of them writes HTML."""
 
 from collections.abc import Mapping
 

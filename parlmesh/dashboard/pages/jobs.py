@@ -1,4 +1,4 @@
-"""Jobs, tasks that share the beginning of their ids: what set their time."""
+"""Jobs, which are tasks with a common id prefix: what determined their duration."""
 
 import asyncio
 from collections import defaultdict
@@ -14,7 +14,7 @@ from ..page_request import View
 WINDOW_SECONDS = 3_600
 MOST_ATTEMPTS = 5_000
 TRACE_AGE_SECONDS = 10.0
-"""A large trace is asked for less often than the rest."""
+"""A large trace is fetched less often than the rest."""
 MOST_JOBS = 200
 MOST_SEGMENTS = 200
 
@@ -25,7 +25,7 @@ async def _attempts(view: View) -> list[Attempt]:
 
 
 async def jobs(view: View) -> dict[str, Any]:
-    """Jobs of the last hour: ids JOB/… by what stands before the last slash."""
+    """Jobs of the last hour: tasks JOB/…, grouped by the part before the last slash."""
     found: dict[str, list[Attempt]] = defaultdict(list)
     attempts = await _attempts(view)
     for attempt in attempts:
@@ -50,7 +50,7 @@ async def jobs(view: View) -> dict[str, Any]:
 
 
 async def job(view: View) -> dict[str, Any]:
-    """The chain that set a job's time."""
+    """The critical path of a job."""
     name = view.asked("id")
     slots = sum(actor.slots for actor in view.pulse.actors if actor.state == pb.ACTOR_STATE_READY)
     report = await asyncio.to_thread(report_of, await _attempts(view), name, slots)

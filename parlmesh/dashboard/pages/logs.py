@@ -1,4 +1,4 @@
-"""What the processes wrote, also those that died."""
+"""Logs of the processes, including dead ones."""
 
 import asyncio
 from typing import Any
@@ -12,7 +12,7 @@ LOG_LINES = 300
 
 
 async def logs(view: View) -> dict[str, Any]:
-    """The logs of every process, also of those that died."""
+    """The logs of every process, including dead ones."""
     if view.config.logs is None:
         return {"files": None}
     folder = LogFolder(view.config.logs)

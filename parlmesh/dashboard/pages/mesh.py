@@ -1,4 +1,4 @@
-"""What a MAPE-K loop knows and did: nodes by health, decisions, and what worked."""
+"""What a MAPE-K loop knows: the health of nodes, its decisions, and what worked."""
 
 import asyncio
 import time
@@ -14,20 +14,20 @@ MOST_DECISIONS = 100
 
 
 async def mesh(view: View) -> dict[str, Any]:
-    """From the loop's own knowledge; nothing where the page was started without it."""
+    """Reads the loop's knowledge; empty if the page was started without it."""
     if view.config.mapek is None:
         return {"nodes": None}
     return await asyncio.to_thread(_read, view)
 
 
 def _read(view: View) -> dict[str, Any]:
-    # Only those who show a loop need what loops need.
+    # Imported here, because only this page needs the loop's packages.
     from parlmesh.mapek.knowledge import Knowledge
 
     file = view.config.mapek
     assert file is not None
     if not file.is_file():
-        raise NotFound(f"{file} is not there yet; a loop writes it after its first cycle")
+        raise NotFound(f"{file} does not exist yet; a loop writes it after its first cycle")
     with Knowledge(file) as knowledge:
         nodes, decisions = knowledge.health(MOST_NODES), knowledge.decisions(MOST_DECISIONS)
         worked = knowledge.what_worked()

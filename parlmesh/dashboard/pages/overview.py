@@ -1,4 +1,4 @@
-"""The first page: what runs where, what waits, who is lost, and whether it learns."""
+"""The first page: what runs where, what waits, which actors are lost, and whether the run learns."""
 
 from collections import defaultdict
 from typing import Any
@@ -17,11 +17,11 @@ MOST_ROWS = 100
 MOST_STREAM_ROWS = 24
 MOST_MAP = 500
 COLOURS = 6
-"""Kinds that have a colour of their own in the stream; the rest share the last."""
+"""Colours in the stream; the most frequent kinds get their own, the rest share the last."""
 
 
 async def overview(view: View) -> dict[str, Any]:
-    """Cards, stream, queue, map and table of actors."""
+    """Cards, stream, queue, map and the table of actors."""
     pulse = view.pulse
     contents: dict[str, Any] = {"cards": await _cards(view), "trouble": pulse.trouble}
     contents |= _stream(pulse.attempts, pulse.now())
@@ -43,7 +43,7 @@ async def _cards(view: View) -> list[dict[str, str]]:
             return cards + _run_cards(newest_running(trainings))
         federation = await view.fleet.federation()
     except FleetError:
-        # The page of runs says why; a fleet without a learner is whole.
+        # The page of runs says why; a fleet works without a learner.
         return cards
     if federation is not None:
         cards.append(
@@ -101,7 +101,7 @@ def _scheduler_cards(statistics: pb.GetStatisticsResponse, actors: list[pb.Actor
 
 
 def newest_running(trainings: list[training_pb.Training]) -> training_pb.Training:
-    """The run that a glance is for; the newest comes first."""
+    """The run to show at a glance: the newest running one, else the newest."""
     running = training_pb.TRAINING_STATE_RUNNING
     return next((each for each in trainings if each.state == running), trainings[0])
 
@@ -123,7 +123,7 @@ def _run_cards(training: training_pb.Training) -> list[dict[str, str]]:
 
 
 def _stream(attempts: list[Attempt], now: float) -> dict[str, Any]:
-    """One row for each actor, one bar for each attempt that ended in the window; x is 0 to 1,000."""
+    """One row per actor, one bar per attempt that ended in the window; x is 0 to 1,000."""
     start = now - STREAM_SECONDS
     kinds: dict[str, int] = defaultdict(int)
     by_actor: dict[str, list[Attempt]] = defaultdict(list)
@@ -195,7 +195,7 @@ def _history(view: View) -> dict[str, Any]:
 
 
 def actor_table(view: View) -> dict[str, Any]:
-    """The actors that match, worst first when only the troubled ones are asked for; bounded and paged."""
+    """The actors that match the filters, paged."""
     wanted, text = view.asked("actors"), view.asked("q").lower()
     chosen = [
         actor
@@ -254,7 +254,7 @@ def _map(actors: list[pb.Actor]) -> list[dict[str, Any]]:
 
 
 def _natural(name: str) -> tuple[str, int, str]:
-    """actor-2 before actor-10."""
+    """Sort key that puts actor-2 before actor-10."""
     head = name.rstrip("0123456789")
     tail = name[len(head) :][:18]
     return head, int(tail) if tail else -1, name

@@ -1,4 +1,4 @@
-"""Federated rounds: who took part, who was refused and why."""
+"""Federated rounds: which nodes took part, which were refused and why."""
 
 from collections import defaultdict
 from typing import Any
@@ -50,7 +50,7 @@ async def rounds(view: View) -> dict[str, Any]:
 
 
 def round_row(found: federation_pb.Round) -> dict[str, Any]:
-    """One round with who took part and who was refused, by word."""
+    """One round with the number of accepted nodes, and refusals by reason."""
     refusals: dict[str, int] = defaultdict(int)
     for update in found.updates:
         if update.refusal:
@@ -70,7 +70,7 @@ def round_row(found: federation_pb.Round) -> dict[str, Any]:
 
 
 async def one_round(view: View) -> dict[str, Any]:
-    """Who took part in a round."""
+    """The nodes of one round."""
     wanted = view.whole("number", 10**18)
     found = next((each for each in await view.fleet.rounds(1_000) if each.number == wanted), None)
     if found is None:

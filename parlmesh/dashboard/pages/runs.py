@@ -1,4 +1,4 @@
-"""Runs with their curves, and the models that are kept."""
+"""Runs with their curves, and saved models."""
 
 from collections import defaultdict
 from typing import Any
@@ -28,7 +28,7 @@ TOGETHER = {
     "experience/learner_idle_ratio": "share of time spent waiting",
     "experience/actor_idle_ratio": "share of time spent waiting",
 }
-"""Curves that belong into one chart; every other one has a scale, and so a chart, of its own."""
+"""Curves that share a chart; every other curve has its own scale and chart."""
 FIRST = (
     "return",
     "rating",
@@ -38,13 +38,13 @@ FIRST = (
     "loss",
     "policy/entropy",
 )
-"""Charts in the order of what people look for; the others follow by name."""
+"""Charts that come first, by interest; the others follow by name."""
 LEFT_OUT = frozenset({"run/elapsed_seconds", "policy/version", "selfplay/elo_error"})
-"""Lines that only grow, and the width of a rating, which stands beside its number."""
+"""Curves that only grow, and a rating's error, which is shown beside its value."""
 
 
 async def runs(view: View) -> dict[str, Any]:
-    """Every run of the learner."""
+    """All runs of the learner."""
     return {"runs": [_run(training) for training in await view.fleet.trainings()]}
 
 
@@ -53,7 +53,7 @@ async def run(view: View) -> dict[str, Any]:
     run_id = view.asked("id")
     training = next((each for each in await view.fleet.trainings() if each.run_id == run_id), None)
     if training is None:
-        raise NotFound(f"there is no run {run_id!a}; the page of runs has those that there are")
+        raise NotFound(f"there is no run {run_id!a}; the page of runs lists all runs")
     series = await view.fleet.curves(metrics_pb.QueryMetricsRequest(run_id=run_id, max_points=POINTS))
     progress = training.progress
     dropped = ", ".join(f"{count:,} {reason}" for reason, count in sorted(progress.dropped_trajectories.items()))
@@ -83,7 +83,7 @@ async def run(view: View) -> dict[str, Any]:
 
 
 async def _ratings(view: View, run_id: str) -> list[dict[str, Any]]:
-    """The rated models of a run of self-play, the best first."""
+    """The rated models of a self-play run, best first."""
     models = [model for model in await view.fleet.models() if model.run_id == run_id]
     rated = [(model, MessageToDict(model.metadata)) for model in models]
     found = [(model, about) for model, about in rated if _rating(about) != figures.NONE]
@@ -127,7 +127,7 @@ def _run(training: training_pb.Training) -> dict[str, Any]:
 
 
 def charts(series: list[metrics_pb.Series]) -> list[dict[str, Any]]:
-    """One chart for each curve, or for some together, and its table. A curve that was 0 all along is left out."""
+    """One chart per curve or group of curves, with its table. Curves that are always 0 are left out."""
     groups: dict[str, list[metrics_pb.Series]] = defaultdict(list)
     for each in series:
         if each.steps and each.name not in LEFT_OUT and (any(each.values) or each.name in TOGETHER):
@@ -166,7 +166,7 @@ def _finite(value: float | None) -> float | None:
 
 
 def _last(values: list[float | None], index: int) -> float | None:
-    """The value at the step, or the one before where this curve has none."""
+    """The value at the step, or the last one before it."""
     return next((value for value in reversed(values[: index + 1]) if value is not None), None)
 
 
@@ -175,7 +175,7 @@ def _short(value: float | None) -> str:
 
 
 async def models(view: View) -> dict[str, Any]:
-    """The models that are kept, newest first."""
+    """The saved models, newest first."""
     found = await view.fleet.models()
     shown = [_model(model, view.pulse.now()) for model in found[:MOST_MODELS]]
     return {
@@ -203,7 +203,7 @@ def _model(model: model_pb.Model, now: float) -> dict[str, Any]:
 
 
 def _rating(about: dict[str, Any]) -> str:
-    """Elo of a game's model with the half of its interval, and how many games it stands on."""
+    """Elo of a game's model with half its interval, and the number of games."""
     values = [about.get(name) for name in ("elo", "elo_error", "match_games")]
     if not all(isinstance(value, int | float) for value in values):
         return figures.NONE

@@ -1,4 +1,4 @@
-"""Tasks: the list with its filters, and one task from submit to outcome."""
+"""The list of tasks with its filters, and one task from submit to outcome."""
 
 import asyncio
 import json
@@ -34,7 +34,7 @@ FILTERS: dict[str, tuple[str, tuple[task_pb2.TaskState.ValueType, ...]]] = {
 
 
 def request_of(view: View, size: int = PAGE) -> pb.ListTasksRequest:
-    """What the filters of the address ask for."""
+    """The request for the filters in the query."""
     state = view.asked("state")
     if state not in FILTERS:
         raise InvalidInput(f"state is {state[:40]!a}; allowed are {', '.join(name or '(empty)' for name in FILTERS)}")
@@ -48,7 +48,7 @@ def request_of(view: View, size: int = PAGE) -> pb.ListTasksRequest:
 
 
 async def tasks(view: View) -> dict[str, Any]:
-    """One page of the tasks that match."""
+    """One page of tasks that match the filters."""
     answer = await view.fleet.tasks(request_of(view))
     now = view.pulse.now()
     rows = [_row(task, now) for task in answer.tasks]
@@ -87,7 +87,7 @@ def _row(task: task_pb2.Task, now: float) -> dict[str, Any]:
 
 
 async def task(view: View) -> dict[str, Any]:
-    """One task: where it is and why, its attempts, what it was given and gave, what its actor wrote of it."""
+    """One task: its state and why, its attempts, its parameters and result, and log lines that name it."""
     task_id = view.asked("id")
     if not task_id:
         raise InvalidInput("id is empty; it must name a task")
@@ -131,7 +131,7 @@ async def task(view: View) -> dict[str, Any]:
 
 
 def _states(found: task_pb2.Task, attempts: list[Any]) -> list[tuple[str, str]]:
-    """What it went through, as far as the scheduler remembers, with the time of each."""
+    """The states it went through, as far as the scheduler remembers, with their times."""
     steps = [("submitted", figures.clock(figures.moment(found.submit_time)))]
     for each in attempts:
         steps.append((f"attempt {each.number} began on {each.actor_id}", figures.clock(each.start)))

@@ -1,5 +1,5 @@
-// Keeps the page current: the server sends its inside whenever it has changed, and only what differs is touched,
-// so that ticks, typed text, focus and opened tables stay. Without this script every page still works by reloading.
+// Keeps the page current: the server sends its body whenever it has changed, and only differences are applied, so that
+// ticks, typed text, focus and opened tables stay. Without this script every page still works by reloading.
 "use strict";
 
 const main = document.getElementById("main");
@@ -9,7 +9,7 @@ const themeButton = document.getElementById("theme");
 let source = null;
 let paused = sessionStorage.getItem("parlmesh-paused") === "yes";
 
-// What the reader of the page changes by hand and the server does not know.
+// Attributes that the reader changes and the server does not know.
 const OWN = new Set(["open"]);
 
 function morph(old, fresh) {
@@ -34,7 +34,7 @@ function children(old, fresh) {
   for (const wanted of [...fresh.childNodes]) {
     const id = wanted.nodeType === Node.ELEMENT_NODE ? wanted.id : "";
     let match = id ? keyed.get(id) : null;
-    // Without an id, the next of its sort that no other one claims.
+    // Without an id, the next node of the same kind that no other node claims.
     for (let next = place; !match && !id && next; next = next.nextSibling) {
       if (next.nodeName === wanted.nodeName && !next.id) match = next;
       else if (wanted.nodeType === Node.TEXT_NODE) break;
@@ -139,7 +139,7 @@ function leave() {
 }
 
 function show() {
-  pauseButton.textContent = paused ? "Go on" : "Pause";
+  pauseButton.textContent = paused ? "Resume" : "Pause";
   pauseButton.setAttribute("aria-pressed", String(paused));
   if (paused) say("paused", "warn");
 }

@@ -127,7 +127,7 @@ async def test_ten_thousand_queued_tasks_are_shown_in_pages_and_cancelled_at_onc
         await seen.tab.locator("text=Older").click()
         await seen.reads("tbody", "t-9899")
         await seen.tab.locator("input[name=really]").check()
-        await seen.tab.locator("text=Cancel all unfinished that match").click()
+        await seen.tab.locator("text=Cancel all matching unfinished tasks").click()
         await seen.tab.locator(".said").wait_for(timeout=MILLISECONDS)
         assert await seen.tab.locator(".said").inner_text() == "10,000 tasks cancelled"
         # Whether "held" still runs depends on the machine: its lease is short.
