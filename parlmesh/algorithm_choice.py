@@ -88,7 +88,7 @@ def check_algorithm(config: TrainingConfig, plugins: Mapping[str, Algorithm]) ->
     """Raises ConfigError when the algorithm is unknown, or when a plug-in reuses the name of a built-in one."""
     for name in plugins:
         if name in ALGORITHMS:
-            raise ConfigError(f"a plugin brings the algorithm {name!r}, which exists already; choose another name")
+            raise ConfigError(f"a plugin adds the algorithm {name!r}, which already exists; choose another name")
     if config.algorithm not in (*ALGORITHMS, *plugins):
         known = ", ".join((*ALGORITHMS, *sorted(plugins)))
         raise ConfigError(f"training.algorithm must be one of {known}, got {config.algorithm!r}")

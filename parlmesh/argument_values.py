@@ -117,7 +117,7 @@ def _packed(value: Any, tensors: dict[str, Array], where: str, depth: int) -> An
 def _task_of(future: Any, where: str) -> str:
     task_id = getattr(future, "task_id", None)
     if not isinstance(task_id, str):
-        raise InvalidInput(f"{where} is a future, and not of a task: wait for its result", reason="INVALID_PARAMETERS")
+        raise InvalidInput(f"{where} is a future, but not of a task; wait for its result", reason="INVALID_PARAMETERS")
     return task_id
 
 
@@ -151,7 +151,7 @@ def _unpacked(value: Any, tensors: dict[str, Array]) -> Any:
             return _number(mark, part)
         if mark == RESULT:
             raise InvalidInput(
-                f"the result of task {part!r:.60} is asked for, and the task is not among the dependencies",
+                f"the parameters use the result of task {part!r:.60}, which is not among the dependencies",
                 reason="INVALID_PARAMETERS",
             )
     return {key: _unpacked(part, tensors) for key, part in value.items()}
@@ -168,7 +168,7 @@ def _item(pair: Any) -> tuple[Any, Any]:
         key, value = pair
         hash(key)
     except (TypeError, ValueError):
-        raise InvalidInput(f"{pair!r:.40} is no key with its value", reason="INVALID_PARAMETERS") from None
+        raise InvalidInput(f"{pair!r:.40} is not a key with its value", reason="INVALID_PARAMETERS") from None
     return key, value
 
 
@@ -178,4 +178,4 @@ def _number(mark: str, text: Any) -> float | int:
             raise ValueError(text)
         return int(text) if mark == _INT else float(text)
     except ValueError:
-        raise InvalidInput(f"{text!r:.40} is no number", reason="INVALID_PARAMETERS") from None
+        raise InvalidInput(f"{text!r:.40} is not a number", reason="INVALID_PARAMETERS") from None

@@ -116,14 +116,16 @@ def task(function: Callable[P, R] | None = None, /, *, kind: str = "", runs_in: 
 
 def _decorated(function: Callable[P, R], *, kind: str, runs_in: str) -> FunctionTask[P, R]:
     if not callable(function):
-        raise InvalidInput(f"@task stands before a function, not {function!r:.100}", reason="INVALID_TASK")
+        raise InvalidInput(f"@task must decorate a function, got {function!r:.100}", reason="INVALID_TASK")
     is_async = inspect.iscoroutinefunction(function)
     place = runs_in or (RunsIn.LOOP if is_async else RunsIn.THREAD)
     if place not in set(RunsIn) or is_async != (place == RunsIn.LOOP):
         allowed = "loop" if is_async else "thread, process or inline"
         raise InvalidInput(f"{function.__qualname__}: runs_in is {runs_in!r}; it must be {allowed}", reason="RUNS_IN")
     if "@" in kind or len(kind) > _LONGEST_KIND:
-        raise InvalidInput(f"kind is {kind!r:.150}; it has at most {_LONGEST_KIND} characters and no @", reason="KIND")
+        raise InvalidInput(
+            f"kind is {kind!r:.150}; it may have at most {_LONGEST_KIND} characters and no @", reason="KIND"
+        )
     if "<" in function.__qualname__:
         raise InvalidInput(
             f"{function.__qualname__} is defined inside a function, where no actor finds it; define it in a module",
@@ -190,7 +192,7 @@ def _imported(name: str) -> ModuleType:
 def _program(file: Path) -> ModuleType:
     """Imports a script up to the first call that starts a fleet, so it needs no `if __name__ == "__main__":`."""
     if not file.is_file():
-        raise ConfigError(f"tasks has {str(file)!r}, and there is no such file")
+        raise ConfigError(f"tasks has {str(file)!r}, but there is no such file")
     spec = importlib.util.spec_from_file_location(MAIN, file)
     assert spec is not None
     assert spec.loader is not None

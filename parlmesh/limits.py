@@ -39,7 +39,7 @@ class Limit(NamedTuple):
         if not text.isprintable():
             subject = f"{self.field} {text!a}" + (f" of {owner}" if owner else "")
             raise InvalidInput(
-                f"{subject} has characters that cannot be shown; names have none",
+                f"{subject} has unprintable characters; names must not",
                 reason="UNPRINTABLE",
                 field=self.field,
             )

@@ -59,7 +59,7 @@ def _loaded(sources: tuple[str, ...]) -> Plugin:
             for name, part in brought.items():
                 if (kind, name) in owners:
                     other = owners[kind, name]
-                    raise ConfigError(f"plugins {other!r} and {source!r} both bring {kind} {name!r}")
+                    raise ConfigError(f"plugins {other!r} and {source!r} both define {kind} {name!r}")
                 owners[kind, name] = source
                 names[name] = part
                 _check(source, kind, name, part)
@@ -94,7 +94,7 @@ def _entry_point(source: str) -> Any:
     if source not in offered:
         known = ", ".join(sorted(offered)) or "none"
         raise ConfigError(
-            f"plugin {source!r} is not installed (entry points of {GROUP}: {known}) and is no module:attribute either"
+            f"plugin {source!r} is not installed (entry points of {GROUP}: {known}) and not a module:attribute"
         )
     return _imported(source, offered[source].load)
 

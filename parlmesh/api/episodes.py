@@ -47,6 +47,7 @@ def known_environment(policy: TrainedPolicy, environment: Mapping[str, Any] | st
     found = {"id": environment} if isinstance(environment, str) and environment else environment or policy.environment
     if not isinstance(found, Mapping) or not found:
         raise InvalidInput(
-            "the file does not say what the policy was trained in; name the environment", reason="NO_ENVIRONMENT"
+            "the file does not say which environment the policy was trained in; name the environment",
+            reason="NO_ENVIRONMENT",
         )
     return found

@@ -21,7 +21,7 @@ def export_model(run: str | Path, target: str | Path, *, version: int = 0, best:
     """
     source, file = Path(run), Path(target)
     if version and best:
-        raise InvalidInput(f"version {version} and best are two wishes; leave one out", reason="INVALID_CHOICE")
+        raise InvalidInput(f"version is {version} and best is true; give only one of them", reason="INVALID_CHOICE")
     model = chosen_model(source, version, best=best)
     blob, about = model.read_bytes(), known_of(model)
     if file.suffix == SAFETENSORS:
@@ -31,7 +31,7 @@ def export_model(run: str | Path, target: str | Path, *, version: int = 0, best:
         replace_file(file, _onnx(blob, str(about.get("observation_dtype", "float32"))))
         return [file]
     if file.suffix:
-        raise InvalidInput(f"{file} must end in {SAFETENSORS} or {ONNX}, or in nothing for a folder")
+        raise InvalidInput(f"{file} must end in {SAFETENSORS} or {ONNX}, or have no suffix for a folder")
     return write_hub_folder(file, blob, _training(source), {**about, "version": int(model.stem[1:])})
 
 

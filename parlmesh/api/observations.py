@@ -91,7 +91,7 @@ class Reader:
 
         if not self._environment:
             raise InvalidInput(
-                f"an observation is a {type(observation).__name__}; how it is read is known of the environment alone: "
+                f"an observation is a {type(observation).__name__}, which can only be read with its environment: "
                 "name it, load_policy(..., environment=...)",
                 reason="INVALID_OBSERVATION",
             )

@@ -61,10 +61,10 @@ def _minari(dataset_id: str) -> Any:
     try:
         parse_dataset_id(dataset_id)
     except (TypeError, ValueError) as error:
-        message = f"{dataset_id!r} is no name of a data set; one is like cartpole/expert-v0"
+        message = f"{dataset_id!r} is not a data set name; use one like cartpole/expert-v0"
         raise InvalidInput(message, reason="INVALID_NAME") from error
     if dataset_id in minari.list_local_datasets():
-        raise AlreadyExists(f"there is a data set {dataset_id!r} already; choose another name")
+        raise AlreadyExists(f"data set {dataset_id!r} already exists; choose another name")
     return minari
 
 

@@ -123,7 +123,7 @@ def chosen_model(folder: Path, version: int, *, best: bool = False) -> Path:
     returns = {name: _metadata(about).get("evaluation_return") for name, about in abouts.items()}
     evaluated = [name for name, value in returns.items() if isinstance(value, (int, float))]
     if best and not evaluated:
-        raise NotFound(f"no model of {folder} was evaluated, so none is the best", reason="NO_MODEL")
+        raise NotFound(f"no model in {folder} was evaluated, so there is no best one", reason="NO_MODEL")
     found = max(evaluated, key=lambda name: (returns[name], name), default=max(abouts))
     return models / f"{found}.safetensors"
 

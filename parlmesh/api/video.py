@@ -41,7 +41,7 @@ def film(policy: TrainedPolicy, file: Path, environment: Mapping[str, Any] | str
     finally:
         world.close()
     if not isinstance(frames[0], np.ndarray):
-        raise InvalidInput(f"{name} draws no pictures", reason="ENVIRONMENT")
+        raise InvalidInput(f"{name} cannot render pictures", reason="ENVIRONMENT")
     write = _write_gif if file.suffix == ".gif" else _write_mp4
     write(file, [np.asarray(frame, np.uint8) for frame in frames], rate)
     return len(frames)

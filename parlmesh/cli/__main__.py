@@ -81,7 +81,7 @@ def root(
     certificate: Annotated[
         Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_CERTIFICATE", help="your certificate (PEM)")
     ] = None,
-    key: Annotated[Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_KEY", help="its key (PEM)")] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_KEY", help="your key (PEM)")] = None,
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", envvar="PARLMESH_TOKEN_FILE", help="file with the token")
     ] = None,

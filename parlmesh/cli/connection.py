@@ -129,7 +129,7 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
         return _untrusted(details, service, address)
     if error.code() == grpc.StatusCode.UNAVAILABLE:
         # An open port with another protocol breaks the connection instead of refusing it.
-        tls = "" if "refused" in details else "; if it speaks TLS, put --ca and --token-file before the command"
+        tls = "" if "refused" in details else "; if it uses TLS, put --ca and --token-file before the command"
         return Unavailable(
             f"no {service} answers at {address}; start a fleet with `parlmesh up --keep`"
             f" or name another address with --{service} HOST:PORT{tls}",
@@ -137,12 +137,14 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
         )
     if error.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "Deadline Exceeded" in details:
         return DeadlineExceeded(
-            f"the {service} at {address} did not answer in time; it may be overloaded or hang", address=address
+            f"the {service} at {address} did not answer in time; it may be overloaded or stuck", address=address
         )
     if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-        federation = ", a learner with mode=federation (`parlmesh federation status`)" if service == "learner" else ""
+        federation = (
+            ", or a learner with mode=federation (`parlmesh federation status`)" if service == "learner" else ""
+        )
         return Unavailable(
-            f"what answers at {address} is no {service}{federation} or an older one; check --{service}",
+            f"the server at {address} is not a {service}, or it is an older one{federation}; check --{service}",
             reason="NOT_SERVED",
             address=address,
         )
@@ -152,9 +154,9 @@ def explained(error: "grpc.aio.AioRpcError", service: str, address: str) -> Flee
 def _untrusted(details: str, service: str, address: str) -> FleetError:
     """Explains a failed handshake: a bad certificate, or one side without TLS."""
     if "WRONG_VERSION_NUMBER" in details:
-        why = f"it speaks no TLS; leave --ca away, or check --{service}"
+        why = f"it does not use TLS; omit --ca, or check --{service}"
     elif "Hostname" in details or "eer name" in details:
-        why = "its certificate is for another name; call it by a name of its certificate"
+        why = "its certificate is for another name; use an address that the certificate names"
     else:
-        why = "its certificate is not of the authority in --ca, or is expired"
+        why = "its certificate is not from the authority in --ca, or has expired"
     return Unavailable(f"the {service} at {address} cannot be trusted: {why}", reason="SECURITY", address=address)

@@ -145,8 +145,8 @@ def _refuse_secret(model: type[BaseModel], path: list[str], prefix: str) -> None
         variable = "__".join([prefix, *path]).upper()
         beside = f"a file ({'.'.join(path)}_file) or " if f"{path[-1]}_file" in fields else ""
         raise ConfigError(
-            f"--set {'.'.join(path)} would show a secret in the list of processes; "
-            f"give it by {beside}the environment variable {variable}",
+            f"--set {'.'.join(path)} would show a secret in the process list; "
+            f"set it with {beside}the environment variable {variable}",
             key=".".join(path),
         )
 

@@ -49,7 +49,7 @@ def stray_variables(environment: Mapping[str, str], prefix: str) -> list[str]:
             words = {each.removeprefix("PARLMESH_"): each for each in known}
             near = difflib.get_close_matches(owner.removeprefix("PARLMESH_"), words, n=1, cutoff=0.6)
             hint = f"did you mean {words[near[0]]}__{rest}?" if near else f"known are {', '.join(sorted(known))}"
-            found.append(f"environment variable {name} is read by no process; {hint}")
+            found.append(f"environment variable {name} is not read by any process; {hint}")
     return found
 
 

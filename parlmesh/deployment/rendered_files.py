@@ -40,7 +40,7 @@ def render(name: str, settings: DeploySettings) -> dict[str, str]:
     for target, files in TARGETS.items():
         if target.partition("/")[0] == name:
             return {f"{target}/{path}": text for path, text in files(settings).items()}
-    raise InvalidInput(f'"{name}" cannot be rendered; one of {", ".join(names())} can')
+    raise InvalidInput(f'"{name}" cannot be rendered; the kinds are {", ".join(names())}')
 
 
 def write(name: str, settings: DeploySettings, folder: Path, *, certificates: bool, force: bool) -> list[Path]:

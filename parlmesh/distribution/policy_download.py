@@ -107,11 +107,11 @@ class Arriving:
                 self.header, self.not_modified = response.header, response.not_modified
                 _check_header(self.header, self._limit, sent=not self.not_modified)
         except (InvalidInput, DecodeError) as error:
-            raise Unavailable(f"an answer cannot be read: {error}", reason=CORRUPT) from error
+            raise Unavailable(f"a response cannot be read: {error}", reason=CORRUPT) from error
         for chunk in data:
             self._received += len(chunk)
             if self._received > self._announced:
-                raise _corrupt(self.header, f"more than the promised {self._announced} bytes came")
+                raise _corrupt(self.header, f"more than the announced {self._announced} bytes arrived")
             # Hashed while the next chunk is on its way.
             self._digest.update(chunk)
             self._chunks.append(chunk)
@@ -121,7 +121,7 @@ class Arriving:
         header = self.header
         assert header is not None
         if not self.whole:
-            raise _corrupt(header, f"{self._received} of {self._announced} bytes came")
+            raise _corrupt(header, f"only {self._received} of {self._announced} bytes arrived")
         encoding, blob = ENCODINGS[header.encoding], b"".join(self._chunks)
         if encoding == "safetensors":
             if self._digest.digest() != header.digest:
@@ -166,7 +166,7 @@ async def fetch_policy(
             if arriving.not_modified:
                 return None
     except TimeoutError:
-        raise Unavailable(f"no piece of the policy came for {stall_seconds:g} seconds", reason="STALLED") from None
+        raise Unavailable(f"no chunk of the policy arrived for {stall_seconds:g} seconds", reason="STALLED") from None
     finally:
         call.cancel()
     if not arriving.begun:
@@ -194,14 +194,14 @@ async def announced(
     finally:
         call.cancel()
     if arriving.header is None or not arriving.not_modified:
-        raise Unavailable(f"the learner said nothing of version {request.version} of run {request.run_id!r}")
+        raise Unavailable(f"the learner did not describe version {request.version} of run {request.run_id!r}")
     return arriving.header
 
 
 def _decoded(encoding: Encoding, data: bytes, header: PolicyHeader, base: Base | None) -> bytes:
     if encoding == "delta" and (base is None or base.version != header.base_version):
         have = "none" if base is None else str(base.version)
-        raise _corrupt(header, f"it is a delta to version {header.base_version}; here is {have}")
+        raise _corrupt(header, f"it is a delta to version {header.base_version}, but the version here is {have}")
     try:
         blob = decode(encoding, data, header.size_bytes, b"" if base is None else base.data)
     except InvalidInput as error:
@@ -220,7 +220,7 @@ def _check_header(header: PolicyHeader, limit_bytes: int, *, sent: bool) -> None
     if header.encoding not in ENCODINGS:
         known = ", ".join(dict.fromkeys(ENCODINGS.values()))
         raise FailedPrecondition(
-            f"policy version {header.version} is packed as {header.encoding}; known here are {known}"
+            f"policy version {header.version} has encoding {header.encoding}; supported are {known}"
         )
 
 

@@ -69,7 +69,7 @@ def stays_here(function: Any, kwargs: dict[str, Any]) -> str:
         )
     if getattr(kwargs.get("caller"), "_skl_callbacks", None):
         return "its callbacks are in this process"
-    return "a fitted estimator is no value that can be sent back" if kwargs.get("return_estimator") else ""
+    return "a fitted estimator cannot be sent back" if kwargs.get("return_estimator") else ""
 
 
 def function_name(function: Any) -> str:

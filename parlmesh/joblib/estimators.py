@@ -32,7 +32,7 @@ def packed(value: Any, put: Put, where: str = "") -> Any:
         return type(value)(packed(part, put, f"{where}[{index}]") for index, part in enumerate(value))
     if isinstance(value, dict):
         if any(mark in value for mark in _MARKS):
-            raise InvalidInput(f"{where} has a key of {', '.join(_MARKS)}, which mean something here", reason="KEY")
+            raise InvalidInput(f"{where} has a key of {', '.join(_MARKS)}, which are reserved", reason="KEY")
         return {key: packed(part, put, f"{where}[{key!r}]") for key, part in value.items()}
     if isinstance(value, (BaseEstimator, Kernel)):
         return _packed_estimator(value, put, where)
@@ -118,7 +118,7 @@ def _class_at(name: Any) -> type[Any]:
     module, _, attribute = str(name).partition(":")
     found = getattr(importlib.import_module(module), attribute, None) if module.startswith("sklearn.") else None
     if not isinstance(found, type) or not issubclass(found, (BaseEstimator, Kernel)):
-        raise InvalidInput(f"{name!r:.100} is no estimator of scikit-learn", reason="CLASS")
+        raise InvalidInput(f"{name!r:.100} is not a scikit-learn estimator", reason="CLASS")
     return found
 
 
@@ -150,6 +150,6 @@ def _unpacked_scorer(value: dict[str, Any]) -> Any:
         return _MultimetricScorer(scorers=scorers, raise_exc=bool(value["raise_exc"]))
     metric = str(value.get("metric"))
     if metric not in sklearn.metrics.__all__:
-        raise InvalidInput(f"{metric!r:.60} is no metric of sklearn.metrics", reason="METRIC")
+        raise InvalidInput(f"{metric!r:.60} is not a metric of sklearn.metrics", reason="METRIC")
     function = getattr(sklearn.metrics, metric)
     return _Scorer(function, value["sign"], unpacked(value["kwargs"]), unpacked(value["response_method"]))

@@ -26,7 +26,7 @@ def settings_file(given: Path) -> Path:
     preset = _folder() / f"{given.name}.yaml"
     if preset.exists():
         return preset
-    raise NotFound(f"--config {given} is no file and no preset; presets are {', '.join(preset_names())}")
+    raise NotFound(f"--config {given} is neither a file nor a preset; presets are {', '.join(preset_names())}")
 
 
 def _folder() -> Path:

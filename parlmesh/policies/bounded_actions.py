@@ -90,5 +90,5 @@ def _mixed(action: Array, density: Array, epsilon: float, rng: np.random.Generat
 
 def _share(name: str, value: float) -> float:
     if not 0.0 <= value <= 1.0:
-        raise InvalidInput(f"{name} must lie in 0..1, got {value:g}", reason="POLICY_SPEC")
+        raise InvalidInput(f"{name} must be in 0..1, got {value:g}", reason="POLICY_SPEC")
     return value

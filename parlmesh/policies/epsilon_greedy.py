@@ -13,7 +13,7 @@ class EpsilonGreedy:
 
     def __init__(self, epsilon: float) -> None:
         if not 0.0 <= epsilon <= 1.0:
-            raise InvalidInput(f"policy.epsilon must lie in 0..1, got {epsilon:g}", reason="POLICY_SPEC")
+            raise InvalidInput(f"policy.epsilon must be in 0..1, got {epsilon:g}", reason="POLICY_SPEC")
         self._epsilon = epsilon
 
     def sample(self, outputs: Array, rng: np.random.Generator) -> tuple[Array, Array]:

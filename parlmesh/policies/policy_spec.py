@@ -71,7 +71,7 @@ class PolicySpec:
 
     def _check_values(self) -> None:
         if self.choice == "epsilon_greedy" and self.action.kind != "discrete":
-            raise _refusal(f"values are learnt for discrete actions alone, got {self.action.kind}")
+            raise _refusal(f"values can be learnt only for discrete actions, got {self.action.kind}")
         if self.bounded and (self.action.kind != "continuous" or self.network != "mlp"):
             kind, network = self.action.kind, self.network
             raise _refusal(f"{self.choice} needs continuous actions and an mlp, got {kind} and {network}")
@@ -99,7 +99,7 @@ class PolicySpec:
 
     @property
     def bounded(self) -> bool:
-        """Whether actions lie in −1..1 and are scaled to the environment's bounds."""
+        """Whether actions are in −1..1 and are scaled to the environment's bounds."""
         return self.choice in ("squashed", "noisy")
 
     @property

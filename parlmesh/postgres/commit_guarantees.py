@@ -26,7 +26,7 @@ class Promises:
 
     def said(self) -> str:
         """A summary for people."""
-        leads = f"{self.leader} leads" if self.leader else "nobody leads"
+        leads = f"{self.leader} leads" if self.leader else "no scheduler leads"
         return f"tables of version {self.schema_version}, {leads}, {self._mode()}"
 
     def advice(self) -> str:
@@ -34,15 +34,15 @@ class Promises:
         if self.schema_version != VERSION:
             return f"this release needs version {VERSION}: run `parlmesh store migrate`"
         if not self.fsync or not self.full_page_writes:
-            return "set fsync and full_page_writes to on: a loss of power would lose or damage acknowledged tasks"
+            return "set fsync and full_page_writes to on: a power cut would lose or damage acknowledged tasks"
         if self.synchronous_standby_names and not self._synchronous():
             return (
                 "synchronous_standby_names is set and no synchronous standby is connected: every write waits; bring "
-                "one back, and cancel nothing that waits, or it counts as done on one machine alone"
+                "one back, and do not cancel waiting writes, or they count as done on a single machine"
             )
         if self.standbys and not self._synchronous():
             return (
-                "a failover to an asynchronous standby loses the acknowledged tasks of its lag: name it in "
+                "a failover to an asynchronous standby loses the acknowledged tasks within its lag: name it in "
                 "synchronous_standby_names, or accept it"
             )
         return ""
@@ -52,7 +52,7 @@ class Promises:
 
     def _mode(self) -> str:
         if self._synchronous():
-            one = "; with one alone, its loss stops all writes" if len(self.standbys) == 1 else ""
+            one = "; it is the only one, so its loss stops all writes" if len(self.standbys) == 1 else ""
             return f"{self._synchronous()} of {len(self.standbys)} standbys synchronous{one}"
         return f"{len(self.standbys)} asynchronous standbys" if self.standbys else "no standby database"
 

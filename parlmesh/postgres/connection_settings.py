@@ -24,7 +24,7 @@ class Target:
         try:
             return self.password_file.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            why = error.strerror if isinstance(error, OSError) else "it is not text"
             raise ConfigError(f"store.password_file {self.password_file} cannot be read: {why}") from None
 
     def __str__(self) -> str:
@@ -41,4 +41,4 @@ def check_url(url: str) -> None:
         )
     user, _, _ = parts.netloc.rpartition("@")
     if ":" in user or any(name == "password" for name, _ in parse_qsl(parts.query)):
-        raise ValueError("url has a password, which every log would show: put it into password_file")
+        raise ValueError("url contains a password, which every log would show; put it into password_file")

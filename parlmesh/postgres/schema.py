@@ -90,6 +90,6 @@ async def _migrate(connection: Any) -> tuple[int, int]:
 
 def _newer(found: int) -> FailedPrecondition:
     return FailedPrecondition(
-        f"the database's tables have version {found} and this release knows {VERSION}; take a newer release",
+        f"the database's tables have version {found} and this release supports {VERSION}; use a newer release",
         reason="STORE_TOO_NEW",
     )

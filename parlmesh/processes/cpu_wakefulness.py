@@ -60,7 +60,7 @@ class Wakefulness:
             os.close(self._open())
         except OSError as error:
             raise ConfigError(
-                f"awake_seconds is {self._seconds:g}, which takes the right to write {self._device}: "
+                f"awake_seconds is {self._seconds:g}, which needs write access to {self._device}: "
                 f"{(error.strerror or str(error)).lower()}",
                 path=str(self._device),
             ) from None

@@ -120,7 +120,7 @@ class IssuerVerifier:
         except (PyJWTError, ValueError, RecursionError):
             raise _refusal("the token cannot be read", reason="MALFORMED_CREDENTIAL") from None
         if header.get("alg") not in self._config.algorithms:
-            raise _refusal("the token is signed in a way that is not accepted here", reason="MALFORMED_CREDENTIAL")
+            raise _refusal("the token's signature algorithm is not accepted here", reason="MALFORMED_CREDENTIAL")
         key = self._keys.by_id.get(str(header.get("kid", "")))
         if key is None:
             self._keys.renew(missing=True)
@@ -135,7 +135,7 @@ class IssuerVerifier:
         config, now = self._config, self._now()
         audiences = claims.get("aud")
         if claims.get("iss") != config.issuer:
-            raise _refusal(f"the token is not of {config.issuer}", reason="WRONG_ISSUER")
+            raise _refusal(f"the token is not from {config.issuer}", reason="WRONG_ISSUER")
         if config.audience not in (audiences if isinstance(audiences, list) else [audiences]):
             raise _refusal(f"the token is not for {config.audience}", reason="WRONG_AUDIENCE")
         expires, begins = _time(claims, "exp", None), max(_time(claims, "nbf", 0.0), _time(claims, "iat", 0.0))
@@ -147,7 +147,7 @@ class IssuerVerifier:
             if namespace != "":
                 check_name(namespace if isinstance(namespace, str) else "")
         except InvalidInput as error:
-            raise _refusal(f"the token names nobody: {error.message}", reason="MALFORMED_CREDENTIAL") from None
+            raise _refusal(f"the token has no valid name: {error.message}", reason="MALFORMED_CREDENTIAL") from None
         assert isinstance(name, str)
         return Identity(name, self._role(claims), namespace, f"{ISSUER_PROOF}{expires}")
 
@@ -164,7 +164,7 @@ class IssuerVerifier:
 def _time(claims: dict[str, Any], name: str, absent: float | None) -> float:
     value = claims.get(name, absent)
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e12:
-        raise _refusal(f"the token's {name} is no time", reason="MALFORMED_CREDENTIAL")
+        raise _refusal(f"the token's {name} is not a time", reason="MALFORMED_CREDENTIAL")
     return float(value)
 
 

@@ -181,7 +181,9 @@ class Verifier:
                 raise _refusal(
                     "the certificate has expired", reason="EXPIRED_CERTIFICATE", identity=identity_of(leaf)
                 ) from None
-            raise _refusal("the certificate is not of this fleet's authority", reason="UNTRUSTED_CERTIFICATE") from None
+            raise _refusal(
+                "the certificate is not from this fleet's authority", reason="UNTRUSTED_CERTIFICATE"
+            ) from None
         uris = [name.value for name in subjects if isinstance(name, x509.UniformResourceIdentifier)]
         identity = identity_in(uris)
         if identity is None:

@@ -357,7 +357,7 @@ def test_in_a_terminal_the_table_is_live(tmp_path: Path) -> None:
 def test_a_run_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "runs" / "one").mkdir(parents=True)
     with Up(tmp_path) as up:
-        assert "go on with it by --resume one or choose another --run-id" in up.ends(1)
+        assert "continue it with --resume one or choose another --run-id" in up.ends(1)
 
 
 def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_what_is_wrong_with_a_plugin_is_said_in_one_sentence(write, monkeypatch,
 def test_two_plugins_must_not_bring_the_same_name(write):
     write("plugged_d", "plugin = Plugin(algorithms={'same': len})\n")
     write("plugged_e", "plugin = Plugin(algorithms={'same': max})\n")
-    with pytest.raises(ConfigError, match="'plugged_d:plugin' and 'plugged_e:plugin' both bring algorithms 'same'"):
+    with pytest.raises(ConfigError, match="'plugged_d:plugin' and 'plugged_e:plugin' both define algorithms 'same'"):
         load_plugins(["plugged_d:plugin", "plugged_e:plugin"])
 
 

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from parlmesh.security import SecurityConfig
 
 app = typer.Typer(
-    no_args_is_help=True, help="Show where the time of a job went: the tasks JOB/…, or one task with its dependencies."
+    no_args_is_help=True,
+    help="Show where the time of a job went. A job is the tasks JOB/…, or one task with its dependencies.",
 )
 
 Seconds = Annotated[int, typer.Option(min=1, max=3600, help="how far back to look")]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from parlmesh.mapek.types import CycleReport
     from parlmesh.security import SecurityConfig
 
-app = typer.Typer(no_args_is_help=True, help="Watch the nodes of a fleet, heal the sick ones, remember what worked.")
+app = typer.Typer(no_args_is_help=True, help="Watch and heal the nodes of a fleet. The loop remembers what worked.")
 
 ConfigFile = Annotated[
     Path | None,

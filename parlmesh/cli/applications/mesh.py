@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from parlmesh.mesh.optimizer import WhatIf
     from parlmesh.security import SecurityConfig
 
-app = typer.Typer(no_args_is_help=True, help="Compute routes through a mesh and the effect of failures, or draw a map.")
+app = typer.Typer(no_args_is_help=True, help="Compute mesh routes and failure effects, draw maps.")
 PLUGIN = "parlmesh.mesh.plugin:plugin"
 
 Topology = Annotated[
@@ -269,7 +269,7 @@ def _traffic(mesh: "Mesh", demands: Path | None, gravity: float | None) -> Any:
     from parlmesh.mesh.traffic import gravity_demands, read_demands
 
     if demands is not None and gravity is not None:
-        raise InvalidInput("demands and gravity are two answers to one question; give one of them")
+        raise InvalidInput("demands and gravity are both given; give one of them")
     if demands is not None:
         return read_demands(mesh, demands)
     return None if gravity is None else gravity_demands(mesh, gravity)

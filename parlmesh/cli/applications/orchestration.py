@@ -7,7 +7,7 @@ import typer
 
 from parlmesh.cli.connection import AsJson
 
-app = typer.Typer(no_args_is_help=True, help="Orchestrators that learn to work in parallel.")
+app = typer.Typer(no_args_is_help=True, help="Train orchestrators that learn to work in parallel.")
 
 PRESET = "parl-orchestrator"
 

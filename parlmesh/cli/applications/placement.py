@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from parlmesh.worlds.cluster.parameter_fit import Fit
     from parlmesh.worlds.placement.evaluation import Evaluation
 
-app = typer.Typer(no_args_is_help=True, help="Service placement: recommend, fit, evaluate.")
+app = typer.Typer(no_args_is_help=True, help="Recommend, fit and evaluate service placements.")
 
 World = Annotated[
     Path | None,
@@ -163,7 +163,7 @@ def fit(
     version, world = _world(config)
     settings = read_settings(world)
     if (records is None) == (not prometheus):
-        raise InvalidInput("metrics come from --csv or from --prometheus, one of them")
+        raise InvalidInput("give either --csv or --prometheus")
     if records is not None:
         found = read_records(records)
     else:
@@ -172,7 +172,7 @@ def fit(
     known = [deployment.name for deployment in cluster.deployments]
     missing = [name for name in known if name not in found]
     if missing:
-        raise InvalidInput(f"there are no metrics of {', '.join(missing)}; they have {', '.join(found) or 'none'}")
+        raise InvalidInput(f"there are no metrics for {', '.join(missing)}; found {', '.join(found) or 'none'}")
     fits = {name: fitted(found[name], settings.queue, name) for name in known}
     _write_world(output, version, world, cluster.model_dump(mode="json"), fits)
     poor = [name for name, one in fits.items() if one.explained < _POOR_FIT]
@@ -260,8 +260,8 @@ def _policy(model: Path, plugins: list[str] | None, observation_space: "Space[An
             )
         )
         raise InvalidInput(
-            f"{model} was trained on another world: it has {theirs}, this one {ours}; nodes and deployments must be as "
-            "many as in training",
+            f"{model} was trained on another world: it has {theirs}, this one {ours}; the numbers of nodes and "
+            "deployments must be those of the training",
             reason="MODEL",
         )
     return load_policy(blob)
@@ -296,7 +296,7 @@ def _wanted(cluster: "LiveCluster", model: Path | None, baseline: str, plugins: 
     from parlmesh.worlds.placement.operations import apply_operations
 
     if (model is None) == (not baseline):
-        raise InvalidInput("name --model or --baseline, one of them")
+        raise InvalidInput("give either --model or --baseline")
     world = cluster.simulation
     if model is None:
         if baseline not in BASELINES:

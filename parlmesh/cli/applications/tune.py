@@ -57,9 +57,7 @@ def tune(
     check_search(settings)
     found = _resumable(folder)
     if found is not None and _fixed(found) != _fixed(settings):
-        raise InvalidInput(
-            f"{folder} has a study of other settings; only trials can be changed, or take another folder"
-        )
+        raise InvalidInput(f"{folder} has a study with other settings; change only trials, or use another folder")
     folder.mkdir(parents=True, exist_ok=True)
     write_settings(folder / SETTINGS, effective(settings))
     summary = run(_tuned(folder, settings, workers, scheduler, security_of(context), quiet=as_json))

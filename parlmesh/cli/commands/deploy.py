@@ -8,7 +8,10 @@ import typer
 from parlmesh.cli.connection import AsJson
 from parlmesh.cli.screen.output_tables import print_object
 
-app = typer.Typer(no_args_is_help=True, help="Write files for containers, Kubernetes, systemd, Slurm and Prometheus.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="Write deployment files. They are for containers, Kubernetes, systemd, Slurm and Prometheus.",
+)
 
 Kind = Annotated[
     str,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.federation_service_pb2 import Federation, Round
 
 app = typer.Typer(
-    no_args_is_help=True, help="Run federated rounds: data stays on the nodes, only updates are aggregated."
+    no_args_is_help=True, help="Run federated rounds. Data stays on the nodes; only updates are aggregated."
 )
 
 FederationId = Annotated[str, typer.Option("--id", metavar="ID", help="the federation; empty = the one started last")]

@@ -39,7 +39,7 @@ def logs(
     from parlmesh.telemetry.log_files import LogFolder
 
     if not runs_dir.is_dir():
-        raise NotFound(f"{runs_dir} is no folder; --runs-dir names the one where runs are kept")
+        raise NotFound(f"{runs_dir} is not a folder; set --runs-dir to the folder of the runs")
     folder = LogFolder(runs_dir)
     files, contains = folder.of(name), ""
     if not files:
@@ -73,7 +73,7 @@ def _of_its_actor(folder: "LogFolder", task_id: str, address: str, security: "Se
     except FleetError as error:
         why += f": {error.message}"
     known = ", ".join(sorted({file.process for file in folder.files()})[:20])
-    raise NotFound(f"{task_id} is no process, no run and no task with a log: {why}; there are {known or 'no logs'}")
+    raise NotFound(f"no process, run or task {task_id} has a log: {why}; there are {known or 'no logs'}")
 
 
 def _print(line: object, *, as_json: bool) -> None:

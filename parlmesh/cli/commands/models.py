@@ -156,7 +156,7 @@ def export(
         wish = "--best" if best else f"the folder {file}"
         raise InvalidInput(f"{wish} needs a run's folder: --from runs/...", reason="NO_RUN_FOLDER")
     if file.suffix not in FORMATS:
-        raise InvalidInput(f"{file} must end in {' or '.join(FORMATS)}, which says the format")
+        raise InvalidInput(f"{file} must end in {' or '.join(FORMATS)}, which sets the format")
 
     async def fetch() -> bytes:
         from parlmesh.v1.model_service_pb2 import ExportModelRequest, ModelFormat

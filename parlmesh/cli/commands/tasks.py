@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from parlmesh.v1.scheduler_service_pb2 import CancelTasksResponse, ExplainTaskResponse
     from parlmesh.v1.task_pb2 import Outcome, Task, TaskSpec
 
-app = typer.Typer(no_args_is_help=True, help="Submit, list, watch, explain and cancel tasks of a running fleet.")
+app = typer.Typer(no_args_is_help=True, help="Submit, list, watch, explain and cancel tasks.")
 
 STATES = ("waiting", "queued", "running", "succeeded", "failed", "cancelled", "quarantined")
 PRIORITIES = ("background", "low", "normal", "high", "critical")
@@ -299,12 +299,12 @@ def _parameters(document: str, texts: Sequence[str]) -> dict[str, Any]:
     try:
         parameters = json.loads(document) if document else {}
     except ValueError as error:
-        raise InvalidInput(f"--parameters is no JSON: {error}") from None
+        raise InvalidInput(f"--parameters is not valid JSON: {error}") from None
     if not isinstance(parameters, dict):
         raise InvalidInput(f"--parameters must be a JSON object, got {type(parameters).__name__}")
     for key, value in pairs("--param", texts).items():
         try:
             parameters[key] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise InvalidInput(f'--param {key}: "{value}" is no YAML value; put quotes around text') from None
+            raise InvalidInput(f'--param {key}: "{value}" is not valid YAML; put quotes around text') from None
     return parameters

@@ -231,6 +231,6 @@ def _nested(given: dict[str, Any], assignments: "Sequence[str]") -> dict[str, An
         for name in sections:
             section = section.setdefault(name, {})
             if not isinstance(section, dict):
-                raise InvalidInput(f"--set {key}: {name} has a value already and is no section")
+                raise InvalidInput(f"--set {key}: {name} already has a value and is not a section")
         section[last] = value
     return found

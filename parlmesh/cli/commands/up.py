@@ -135,7 +135,7 @@ def _run(settings: "UpConfig", paths: "RunPaths", session: "Session", *, resumed
         paths.root.mkdir(parents=True, exist_ok=resumed)
     except FileExistsError:
         raise AlreadyExists(
-            f"{paths.root} exists; go on with it by --resume {paths.root.name} or choose another --run-id"
+            f"{paths.root} exists; continue it with --resume {paths.root.name} or choose another --run-id"
         ) from None
     before = paths.settings.read_bytes() if resumed else None
     write_settings(paths.settings, up_settings(settings, paths.root.name))

@@ -59,7 +59,7 @@ async def _assert_refused(process: Process, sentence: str) -> None:
         ("unknown token", False, "the token is not known here"),
         ("wrong authority", False, "is not trusted by security.ca"),
         ("foreign certificate", True, "refused security.certificate"),
-        pytest.param("foreign certificate", False, "not of this fleet's authority", marks=pytest.mark.slow),
+        pytest.param("foreign certificate", False, "not from this fleet's authority", marks=pytest.mark.slow),
         pytest.param("no certificate", True, "wants a certificate of its authority", marks=pytest.mark.slow),
         pytest.param("no security", False, "speaks TLS; set security.ca", marks=pytest.mark.slow),
     ],

@@ -71,7 +71,7 @@ def test_an_onnx_file_needs_no_learner(run, tmp_path):
 def test_what_cannot_be_exported_is_refused(run, tmp_path):
     with pytest.raises(InvalidInput, match=r"policy.pt must end in .safetensors or .onnx, or in nothing"):
         export_model(run, tmp_path / "policy.pt")
-    with pytest.raises(InvalidInput, match="version 1 and best are two wishes"):
+    with pytest.raises(InvalidInput, match="version is 1 and best is true"):
         export_model(run, tmp_path / "policy.onnx", version=1, best=True)
     with pytest.raises(NotFound, match="has no model of version 9; it has: 1, 2, 3"):
         export_model(run, tmp_path / "policy.onnx", version=9)

@@ -28,9 +28,9 @@ def test_episodes_become_a_data_set_that_minari_reads(tmp_path, monkeypatch):
         assert episode.observations.shape == (6, 4)
         assert episode.truncations.tolist() == [False] * 4 + [True]
         np.testing.assert_array_equal(episode.actions, policy().act(episode.observations[:-1]))
-    with pytest.raises(AlreadyExists, match="there is a data set 'cartpole/short-v0' already"):
+    with pytest.raises(AlreadyExists, match="data set 'cartpole/short-v0' already exists"):
         record_episodes(policy(), "cartpole/short-v0")
-    with pytest.raises(InvalidInput, match="'short' is no name of a data set"):
+    with pytest.raises(InvalidInput, match="'short' is not a data set name"):
         record_episodes(policy(), "short")
 
 

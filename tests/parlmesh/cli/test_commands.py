@@ -184,7 +184,7 @@ def test_a_run_that_cannot_work_is_refused_by_name(learner: str, assignment: str
 
 def test_a_scheduler_is_not_taken_for_a_learner(scheduler: str) -> None:
     result = parlmesh("train", "pause", "--learner", scheduler)
-    assert f"what answers at {scheduler} is no learner" in str(result.exception)
+    assert f"the server at {scheduler} is not a learner" in str(result.exception)
 
 
 def test_a_fleet_without_a_learner_shows_its_queue_and_actors(scheduler: str) -> None:
@@ -313,8 +313,8 @@ def test_a_certificate_for_another_name_is_named_and_not_taken_for_silence(tmp_p
 
     address, result = asyncio.run(serve_and_ask())
     assert str(result.exception) == (
-        f"the scheduler at {address} cannot be trusted: its certificate is for another name; call it by a name of its"
-        " certificate"
+        f"the scheduler at {address} cannot be trusted: its certificate is for another name; use an address that the"
+        " certificate names"
     )
     assert isinstance(result.exception, FleetError)
     assert exit_code(result.exception) == 4

@@ -93,7 +93,7 @@ def test_a_port_that_speaks_something_else_hints_at_tls(parlmesh: Command) -> No
         hanging_up.start()
         ended = parlmesh("actors", "list", "--scheduler", address)
     assert ended.returncode == 1
-    assert "if it speaks TLS, put --ca and --token-file before the command" in ended.stderr
+    assert "if it uses TLS, put --ca and --token-file before the command" in ended.stderr
 
 
 def hang_up(server: socket.socket) -> None:
@@ -112,7 +112,7 @@ def hang_up(server: socket.socket) -> None:
         (["tasks", "submit", "echo", "--priority", "urgent"], "--priority is urgent; allowed are background, low"),
         (["tasks", "submit", "echo", "--param", "word"], '--param takes KEY=VALUE, got "word"'),
         (["tasks", "submit", "echo", "--parameters", "[1]"], "--parameters must be a JSON object, got list"),
-        (["tasks", "submit", "echo", "--parameters", "{"], "--parameters is no JSON"),
+        (["tasks", "submit", "echo", "--parameters", "{"], "--parameters is not valid JSON"),
         (["tasks", "submit", "echo", "--id", "a", "--count", "2"], "--id names one task, --count is 2"),
         (["tasks", "list", "--state", "lost"], "--state is lost; allowed are waiting, queued"),
         (["status", "--learner", "here"], 'address must be host:port, got "here"'),
@@ -179,7 +179,7 @@ def test_a_preset_is_taken_by_its_name_from_any_folder(parlmesh: Command) -> Non
     unknown = parlmesh("up", "--print-config", "--config", "ppo-acrobat")
     assert unknown.returncode == 1
     assert unknown.stderr.startswith(
-        "parlmesh: --config ppo-acrobat is no file and no preset; presets are dqn-cartpole"
+        "parlmesh: --config ppo-acrobat is neither a file nor a preset; presets are dqn-cartpole"
     )
 
 

@@ -18,7 +18,7 @@ from scheduler.config import SchedulerConfig
 )
 def test_a_variable_that_nobody_reads_is_named(name: str, hint: str) -> None:
     (sentence,) = stray_variables({name: "1", "PATH": "/bin"}, "PARLMESH_ACTOR")
-    assert sentence.startswith(f"environment variable {name} is read by no process; {hint}")
+    assert sentence.startswith(f"environment variable {name} is not read by any process; {hint}")
 
 
 def test_variables_of_the_fleet_are_no_strays() -> None:
@@ -31,7 +31,7 @@ def test_a_process_warns_of_a_misspelt_variable(
 ) -> None:
     monkeypatch.setenv("PARLMESH_ACTR__SLOTS", "4")
     assert parse_arguments("actor", ActorConfig, []).slots == 1
-    assert "warning: environment variable PARLMESH_ACTR__SLOTS is read by no process" in capsys.readouterr().err
+    assert "warning: environment variable PARLMESH_ACTR__SLOTS is not read by any process" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["token", "token_file"])

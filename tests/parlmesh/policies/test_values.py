@@ -119,7 +119,7 @@ def test_actions_come_as_often_as_their_probability_says_and_never_a_forbidden_o
 def test_epsilon_outside_its_range_is_refused():
     spec = PolicySpec((2,), THREE, hidden=(), choice="epsilon_greedy")
     weights = DenseQ(spec, np.random.default_rng(0)).named_weights()
-    with pytest.raises(InvalidInput, match=r"policy.epsilon must lie in 0..1, got 1.5"):
+    with pytest.raises(InvalidInput, match=r"policy.epsilon must be in 0..1, got 1.5"):
         load_policy(pack_policy(spec, {**weights, **epsilon(1.5)}))
     with pytest.raises(InvalidInput, match=r"policy has no tensor policy.epsilon"):
         load_policy(pack_policy(spec, weights))

@@ -54,7 +54,7 @@ def test_lines_are_typed_as_json(runs: Path) -> None:
 
 
 def test_a_name_that_nothing_has_is_said_with_those_that_there_are(runs: Path) -> None:
-    with pytest.raises(NotFound, match=r"nobody is no process, no run and no task .*; there are actor-0, learner"):
+    with pytest.raises(NotFound, match=r"no process, run or task nobody has a log.*; there are actor-0, learner"):
         said(runs, "nobody")
-    with pytest.raises(NotFound, match="is no folder"):
+    with pytest.raises(NotFound, match="is not a folder"):
         said(runs / "nowhere", "actor-0")
