@@ -84,7 +84,7 @@ def sentence_at(error: BaseException) -> str:
 
 
 def first_line(text: str) -> str:
-    """The sentence of a text that may have frames below it."""
+    """The first line of a text that may have frames below it."""
     return text.partition("\n")[0]
 
 

@@ -13,7 +13,7 @@ LEAST_LOG_STD, MOST_LOG_STD = -20.0, 2.0
 
 
 class Drawn(NamedTuple):
-    """Actions [B, D], their log-densities [B], and the part std · noise [B, D] of them."""
+    """Actions [B, D], their log-densities [B], and std · noise [B, D]."""
 
     actions: Tensor
     log_probs: Tensor

@@ -150,18 +150,18 @@ class Follower:
                 self._loop.call_soon_threadsafe(self._stopping.set)
 
     def command(self, word: Literal["Pause", "Resume"]) -> None:
-        """PauseTraining or ResumeTraining."""
+        """Calls PauseTraining or ResumeTraining."""
         request = getattr(pb, f"{word}TrainingRequest")(run_id=self._run_id)
         self._call(lambda channel: getattr(TrainingServiceStub(channel), f"{word}Training")(request, timeout=30.0))
 
     def curves(self) -> dict[str, tuple[Array, Array]]:
-        """By name: steps and values."""
+        """Steps and values of every curve, by name."""
         if self._channel is not None:
             self._kept_curves = self._call(self._fetch_curves)
         return dict(self._kept_curves)
 
     def best_policy(self) -> bytes:
-        """The bytes of the best policy so far; NotFound when there is none yet."""
+        """The bytes of the best policy so far; raises NotFound when there is none yet."""
         if self._channel is not None:
             self._kept_policy = self._call(self._fetch_policy) or self._kept_policy
         if not self._kept_policy:

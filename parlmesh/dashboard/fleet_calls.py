@@ -85,7 +85,7 @@ class Fleet:
         return str((await self._shared(self._scheduler().ExplainTask, request)).explanation)
 
     async def trainings(self) -> list[training_pb.Training]:
-        """None where the learner has a federation instead of runs."""
+        """Empty if the learner has a federation instead of runs."""
         stub: Any = TrainingServiceStub(self._channel("learner"))
         try:
             return list((await self._shared(stub.ListTrainings, training_pb.ListTrainingsRequest())).trainings)
@@ -99,7 +99,7 @@ class Fleet:
         return list((await self._shared(stub.QueryMetrics, request)).series)
 
     async def models(self) -> list[model_pb.Model]:
-        """None where the learner has a federation instead of runs."""
+        """Empty if the learner has a federation instead of runs."""
         stub: Any = ModelServiceStub(self._channel("learner"))
         try:
             return list((await self._shared(stub.ListModels, model_pb.ListModelsRequest())).models)

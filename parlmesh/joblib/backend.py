@@ -137,7 +137,7 @@ class _Batch:
         if last:
             try:
                 self.future.set_result([unpacked(each.result()) for each in self._calls])
-            except BaseException as error:  # a cancelled call is one too
+            except BaseException as error:  # including CancelledError
                 self.future.set_exception(error)
 
 

@@ -31,7 +31,7 @@ _DEFECT = 1
 
 
 class ChildState(StrEnum):
-    """Where a child is in its life."""
+    """The state of a child."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -42,7 +42,7 @@ class ChildState(StrEnum):
 
 @dataclass(frozen=True)
 class ChildSpec:
-    """What to run under a name."""
+    """A named child to run."""
 
     name: str
     command: Callable[[int], Sequence[str]]

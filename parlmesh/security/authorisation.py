@@ -55,7 +55,7 @@ class OpenGuard:
 
 
 class AssertionVerifier(Protocol):
-    """`assertions.Verifier`, without the extra it needs."""
+    """Interface of `signed_assertions.Verifier`, without the extra it needs."""
 
     def identity(self, assertion: str, service: str) -> Identity: ...
 
@@ -63,7 +63,7 @@ class AssertionVerifier(Protocol):
 
 
 class TokenVerifier(Protocol):
-    """`openid_tokens.IssuerVerifier`, without the extra it needs."""
+    """Interface of `openid_tokens.IssuerVerifier`, without the extra it needs."""
 
     def identity(self, token: str) -> Identity: ...
 

@@ -104,5 +104,5 @@ def revoke(folder: Path, name: str, *, now: datetime.datetime) -> Path:
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256, as servers compare it."""
+    """SHA-256 fingerprint, as servers compare it."""
     return certificate.fingerprint(hashes.SHA256()).hex()

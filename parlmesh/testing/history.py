@@ -33,7 +33,7 @@ class Delivered:
     state: str
     """succeeded, failed, cancelled, quarantined, or forgotten if retention had dropped the outcome."""
     token: str = ""
-    """The attempt whose result it is."""
+    """Token of the attempt that produced it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -232,7 +232,7 @@ class FakeTasks(SchedulerServiceServicer):
             await self._notify()
 
     async def CancelTasks(self, request: pb.CancelTasksRequest, context: _Context) -> pb.CancelTasksResponse:
-        """Ends the unfinished ones."""
+        """Cancels unfinished tasks."""
         self.cancelled += request.task_ids
         stopped = [task_id for task_id in request.task_ids if task_id in self.unfinished]
         for task_id in stopped:

@@ -287,7 +287,7 @@ def _live(live: Path, config: Path | None) -> "LiveCluster":
 
 
 def _wanted(cluster: "LiveCluster", model: Path | None, baseline: str, plugins: list[str] | None) -> "Array":
-    """Where the policy wants pods [N, D]."""
+    """Pods that the policy wants, by node and deployment [N, D]."""
     import numpy as np
 
     from parlmesh.environments.spaces import observed
