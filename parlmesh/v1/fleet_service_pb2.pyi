@@ -275,7 +275,7 @@ class Welcome(_message.Message):
     def heartbeat_interval(self) -> _duration_pb2.Duration: ...
     @_builtins.property
     def lease_duration(self) -> _duration_pb2.Duration:
-        """A lease that is not renewed for this long expires, and its task goes to another actor."""
+        """A lease that is not renewed for this long expires, and its task is queued again."""
 
     @_builtins.property
     def leases(self) -> _containers.RepeatedCompositeFieldContainer[Global___Lease]:

@@ -39,7 +39,7 @@ class _ActorStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ActorState
     """Finishes what it runs, then leaves."""
     ACTOR_STATE_LOST: _ActorState.ValueType  # 4
     """Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
-    broke, or until they expire; then its tasks go to other actors.
+    broke, or until they expire; then its tasks are queued again.
     """
     ACTOR_STATE_QUARANTINED: _ActorState.ValueType  # 5
     """Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
@@ -56,7 +56,7 @@ ACTOR_STATE_DRAINING: ActorState.ValueType  # 3
 """Finishes what it runs, then leaves."""
 ACTOR_STATE_LOST: ActorState.ValueType  # 4
 """Its stream broke or its heartbeats stopped. Its leases are held for leases.reconnect_seconds after the stream
-broke, or until they expire; then its tasks go to other actors.
+broke, or until they expire; then its tasks are queued again.
 """
 ACTOR_STATE_QUARANTINED: ActorState.ValueType  # 5
 """Its node has too many strikes, or an operator quarantined it: it gets no tasks until the quarantine ends."""
