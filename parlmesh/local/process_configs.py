@@ -154,7 +154,7 @@ def learner_settings(config: UpConfig, paths: RunPaths, port: int, scheduler: st
     }
     if scheduler:
         given["scheduler"] = scheduler
-        # One rollout per slot, so that no slot is idle.
+        # The learner sizes its batches so that none of these slots is idle.
         slots = config.actor.get("slots", 1)
         # The actor itself refuses an impossible number.
         given["training"].setdefault("slots", config.actors * (max(0, slots) if isinstance(slots, int) else 1))

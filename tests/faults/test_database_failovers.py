@@ -60,7 +60,7 @@ async def test_what_a_failover_to_an_asynchronous_standby_may_lose_is_said_befor
         ):
             promises = _promises(schedulers.url)
             assert "1 asynchronous standbys" in promises.said()
-            assert "loses the acknowledged tasks of its lag" in promises.advice()
+            assert "loses the acknowledged tasks within its lag" in promises.advice()
             stub: Any = SchedulerServiceStub(channel)
             await wait_until_async(partial(_accepted, stub, "before"), SECONDS)
             position = primary.sql("postgres", "SELECT pg_current_wal_lsn()::text AS position")[0]["position"]

@@ -69,7 +69,7 @@ def test_an_onnx_file_needs_no_learner(run, tmp_path):
 
 
 def test_what_cannot_be_exported_is_refused(run, tmp_path):
-    with pytest.raises(InvalidInput, match=r"policy.pt must end in .safetensors or .onnx, or in nothing"):
+    with pytest.raises(InvalidInput, match=r"policy.pt must end in .safetensors or .onnx, or have no suffix"):
         export_model(run, tmp_path / "policy.pt")
     with pytest.raises(InvalidInput, match="version is 1 and best is true"):
         export_model(run, tmp_path / "policy.onnx", version=1, best=True)

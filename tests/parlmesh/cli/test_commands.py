@@ -293,7 +293,7 @@ def test_a_wrong_authority_is_named_and_not_taken_for_silence(tmp_path: Path) ->
     with Process("scheduler", "--set", "metrics.port=null", "--set", "listen.port=0", *arguments) as process:
         address = f"127.0.0.1:{process.wait_for('serving', 60)['port']}"
         result = parlmesh("--ca", str(tmp_path / "theirs" / "ca.crt"), "actors", "list", "--scheduler", address)
-    assert f"the scheduler at {address} cannot be trusted: its certificate is not of the authority" in str(
+    assert f"the scheduler at {address} cannot be trusted: its certificate is not from the authority" in str(
         result.exception
     )
     assert isinstance(result.exception, FleetError)

@@ -128,7 +128,7 @@ def test_epsilon_outside_its_range_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"action": ActionSpec("multi_discrete", (2, 3))}, "discrete actions alone, got multi_discrete"),
+        ({"action": ActionSpec("multi_discrete", (2, 3))}, "only for discrete actions, got multi_discrete"),
         ({"choice": "sample", "dueling": True}, "can be dueling"),
         ({"network": "tabular"}, "got 0 states and hidden \\[64, 64\\]"),
         ({"network": "tabular", "hidden": (), "observation_states": 3, "dueling": True}, "can be dueling"),
