@@ -8,8 +8,9 @@ from typing import Any, Never
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
-from parlmesh.errors import FleetError, PermissionDenied
+from parlmesh.errors import FleetError, InvalidInput, PermissionDenied
 from parlmesh.security import ANYONE, Identity
 from parlmesh.security.authorisation import UNKNOWN, Guard, Metadata
 from parlmesh.security.config import QuotaConfig
@@ -30,7 +31,6 @@ from .handlers import (
     forget_frames,
     handler_like,
     opens,
-    parser,
     pump,
     settled,
 )
@@ -157,7 +157,7 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     With `bodies` anyone may call, and the single message is read in here too, when it is its turn.
     """
     shape = Shape(handler.request_streaming, handler.response_streaming)
-    parse = _counting(method, parser(handler.request_deserializer, method, largest_request(method)))
+    parse = _parser(handler.request_deserializer, method)
     serialize = handler.response_serializer
     if bodies is not None and not shape.request_streaming:
         shape = Shape(request_streaming=True, response_streaming=shape.response_streaming)
@@ -199,19 +199,31 @@ def _wrap(handler: Handler, method: str, bodies: Bodies | None, streams: OpenStr
     return handler_like(shape, settled_run, parse if bodies is None else None, serialize)
 
 
-def _counting(method: str, parse: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """The bytes of every message are put to its caller's account, if there is one.
+def _parser(deserialize: Callable[[bytes], Any] | None, method: str) -> Callable[[bytes], Any]:
+    """All that is done for every message, in one function call: its bytes are put to its caller's account, if there is
+    one, and what is too large for its method, or malformed, is told from a defect.
 
-    Whoever has one is a stranger, and so is an operator of no more than a namespace.
+    Whoever has an account is a stranger, and so is an operator of no more than a namespace.
     """
-    may_be_large = largest_request(method) is None
+    largest = largest_request(method)
 
-    def counted(data: bytes) -> Any:
-        if (take_bytes(len(data)) or caller().namespace) and may_be_large:
+    def parse(data: bytes) -> Any:
+        if (take_bytes(len(data)) or caller().namespace) and largest is None:
             check_density(data, method)
-        return parse(data)
+        if largest is not None and len(data) > largest:
+            raise InvalidInput(
+                f"a message of {len(data)} bytes is too large for {method}; the limit is {largest}",
+                reason="MESSAGE_TOO_LARGE",
+                method=method,
+                value=len(data),
+                most=largest,
+            )
+        try:
+            return deserialize(data) if deserialize is not None else data
+        except DecodeError:
+            raise InvalidInput(f"a message of {len(data)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
 
-    return counted
+    return parse
 
 
 def _audited(behaviour: Behaviour, method: str, *, streaming: bool) -> Behaviour:

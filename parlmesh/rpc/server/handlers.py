@@ -116,31 +116,6 @@ def pump(generate: Callable[[Any, Context], Any]) -> Behaviour:
     return write_all
 
 
-def parser(
-    deserialize: Callable[[bytes], Any] | None, method: str = "", largest: int | None = None
-) -> Callable[[bytes], Any]:
-    """Tells a malformed message, or one that is too large for its method, from a defect.
-
-    The only thing done per message, at the cost of a function call.
-    """
-
-    def parse(data: bytes) -> Any:
-        if largest is not None and len(data) > largest:
-            raise InvalidInput(
-                f"a message of {len(data)} bytes is too large for {method}; the limit is {largest}",
-                reason="MESSAGE_TOO_LARGE",
-                method=method,
-                value=len(data),
-                most=largest,
-            )
-        try:
-            return deserialize(data) if deserialize is not None else data
-        except DecodeError:
-            raise InvalidInput(f"a message of {len(data)} bytes cannot be parsed", reason="MALFORMED_MESSAGE") from None
-
-    return parse
-
-
 def _malformed(error: BaseException) -> InvalidInput | None:
     """What a servicer that reads bytes itself raises on those that are no message: never a defect."""
     if isinstance(error, BaseExceptionGroup):
