@@ -8,7 +8,7 @@ from parlmesh.errors import DeadlineExceeded, FleetError
 from parlmesh.v1 import task_pb2 as pb
 
 from ..large_arrays import Arrays
-from ..outcomes import Outcome, abandoned, outcome_from_proto
+from ..outcomes import Outcome, abandoned
 
 
 class Sink(Protocol):
@@ -72,7 +72,7 @@ class Pending:
                 if sink is not None:
                     sink.settle(ready)
                 sink, ready = waiting[0], []
-            ready.append(outcome_from_proto(message, task_id, waiting[1], arrays))
+            ready.append(Outcome(task_id, waiting[1], message, arrays))
             if arrays is not None and task_id in arrays.arguments:
                 arrays.ended(task_id, message)
             self.received += 1
