@@ -126,7 +126,10 @@ class Shell:
             raise Unavailable("the store cannot be written at present; try again", reason="STORE_FAILING")
         self._wakefulness.touch()
         try:
-            new = [] if self.blobs is None else self.blobs.argued(tasks, self.core.life.tasks, writer)
+            new = []
+            # Few tasks have any to do with blobs, or with the results of others.
+            if self.blobs is not None and (some := [one for one in tasks if _BLOB in one.body or one.dependencies]):
+                new = self.blobs.argued(some, self.core.life.tasks, writer)
             with self._decision:
                 task_ids = self.core.submit(tasks, self._clock(), owner)
                 for task, references in new:

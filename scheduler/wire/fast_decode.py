@@ -176,8 +176,8 @@ def _short_seconds(data: bytes, start: int, end: int) -> float:
         return 0.0
     if data[start] != 0x10:
         return -1.0
-    nanos, position = read_varint(data, start + 1)
-    return nanos / NANOSECONDS if position == end and nanos < NANOSECONDS else -1.0
+    nanos, length = read_varint(data[start + 1 : end], 0)
+    return nanos / NANOSECONDS if start + 1 + length == end and nanos < NANOSECONDS else -1.0
 
 
 def _name(data: bytes) -> str:

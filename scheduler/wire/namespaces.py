@@ -34,24 +34,24 @@ class Tenant:
         return claimed if claimed.startswith(self.prefix) else f"{self.prefix}{claimed}"
 
     def bind(self, tasks: Iterable[Task]) -> None:
-        """Tasks are submitted in the namespace, and depend on nothing outside of it. NotFound when one does,
-        AlreadyExists when its id is that of a task outside: nothing of the caller's would ever exist.
+        """Tasks are submitted in the namespace, and depend on nothing outside of it; only for one who has a `prefix`.
+        NotFound when one does, AlreadyExists when its id is that of a task outside: nothing of the caller's would ever
+        exist.
 
         PermissionDenied for what the operator does not allow its namespace, and for what learner and loops ask of
         nodes, which believe what such tasks say: one would spend a node's privacy, leave a residual in its next
         update, or have it import an environment.
         """
-        if self.prefix:
-            for task in tasks:
-                if task.kind in self._fleet_kinds:
-                    raise PermissionDenied(
-                        f'kind "{task.kind}" is for identities of the whole fleet, and {self._name} is confined to the '
-                        f"namespace {self.prefix[:-1]}",
-                        reason="FLEET_KIND",
-                    )
-                self._check_new(task)
-                self.check(one for one in task.dependencies if one in self._core.life.tasks)
-                task.submitter = self.submitter(task.submitter)
+        for task in tasks:
+            if task.kind in self._fleet_kinds:
+                raise PermissionDenied(
+                    f'kind "{task.kind}" is for identities of the whole fleet, and {self._name} is confined to the '
+                    f"namespace {self.prefix[:-1]}",
+                    reason="FLEET_KIND",
+                )
+            self._check_new(task)
+            self.check(one for one in task.dependencies if one in self._core.life.tasks)
+            task.submitter = self.submitter(task.submitter)
 
     def _check_new(self, task: Task) -> None:
         taken = self._core.life.tasks.get(task.task_id)

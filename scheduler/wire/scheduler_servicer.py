@@ -18,6 +18,7 @@ from parlmesh.v1 import scheduler_service_pb2 as pb
 from ..blob_ledger import client_writer
 from ..core.chrome_trace import to_json
 from ..core.placement import ActorCommand
+from ..core.task import Task
 from ..core.task_explanation import explain
 from ..shell import Shell
 from . import fast_decode, fast_encode, queries
@@ -56,11 +57,17 @@ class SchedulerServicer:
     def _tenant(self, shell: Shell | None = None) -> Tenant:
         return Tenant((shell or self._shell).core, caller(), self._fleet_kinds)
 
+    def _bound(self, shell: Shell, tasks: Sequence[Task]) -> Tenant:
+        """Who submits them; a namespace keeps them to itself."""
+        tenant = self._tenant(shell)
+        if tenant.prefix:
+            tenant.bind(tasks)
+        return tenant
+
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
         tasks = fast_decode.tasks(request, caller().name, self._default_run_timeout)
-        tenant = self._tenant()
-        tenant.bind(tasks)
+        tenant = self._bound(self._shell, tasks)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner, tenant.writer))
 
     async def SubmitTaskStream(self, requests: AsyncIterator[bytes], context: Context) -> None:
@@ -86,8 +93,7 @@ class SchedulerServicer:
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
             limits.SUBMITTER.check_text(follow)
-            tenant = self._tenant(shell)
-            tenant.bind(tasks)
+            tenant = self._bound(shell, tasks)
             shell.accept(tasks, tenant.owner, tenant.writer)
             if follow:
                 followed.enter_context(shell.following(tenant.submitter(follow), outbox))
