@@ -15,7 +15,7 @@ PHASES = Phases(
         "checkpoint.save": "checkpoint",
         "recorder.finish": "checkpoint",
         # the event loop
-        "handlers.parse": "decode",
+        "gate.parse": "decode",
         "trajectories.trajectory_from_request": "decode",
         "trajectories.trajectory_from_proto": "decode",
         "trajectory_admission.admit": "check",

@@ -127,9 +127,13 @@ Action = ToActor | Notify | Persist
 
 
 class Decided:
-    """What was decided since the last `take_actions`. Every part of the core adds to it."""
+    """What was decided since the last `Core.take_actions`. Every part of the core adds to it."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Begins anew; what was taken stays as it is."""
         self.submitted: list[Task] = []
         self.returned: list[Returned] = []
         self.leased: list[Task] = []
@@ -156,40 +160,3 @@ class Decided:
             or self.actors
             or self.kinds
         )
-
-    def take_actions(self, journal_time: float) -> list[Action]:
-        """All of it, in the order in which it is to be performed."""
-        actions: list[Action] = []
-        if self.for_journal:
-            actions.append(
-                Persist(
-                    journal_time,
-                    self.submitted,
-                    self.returned,
-                    self.finished,
-                    self.leased,
-                    self.forgotten,
-                    self.pauses,
-                    self.actors,
-                    self.kinds,
-                )
-            )
-            self.submitted, self.returned, self.leased, self.forgotten = [], [], [], 0
-            if self.pauses or self.actors or self.kinds:
-                self.pauses, self.actors, self.kinds = [], [], []
-        if self.said:
-            actions += self.said
-            self.said = []
-        if self.revoked:
-            actions += [Revoke(session, leases) for session, leases in self.revoked.items()]
-            self.revoked = {}
-        if self.assigned:
-            actions += [Assign(actor.session, tasks) for actor, tasks in self.assigned.items()]
-            self.assigned = {}
-        if self.assigned_again:
-            actions += [Assign(actor.session, tasks, True) for actor, tasks in self.assigned_again.items()]
-            self.assigned_again = {}
-        if self.finished:
-            actions.append(Notify(self.finished))
-            self.finished = []
-        return actions

@@ -18,10 +18,10 @@ from ..journal.compaction import Compactor
 from ..journal.recovery import Recovery
 from ..journal.skipped_records import UnreadableRecords
 from . import submission_limits
-from .actions import Action, Command, Standing
+from .actions import Action, Assign, Command, Notify, Persist, Revoke, Standing
 from .lifecycle import Lifecycle
 from .placement import Actor, ActorCommand
-from .rebalancing import to_take_back
+from .rebalancing import rebalance
 from .sessions import Hello, Sessions
 from .task import AttemptEnd, Failure, LeaseLike, Task, TaskState
 
@@ -205,10 +205,11 @@ class Core:
                 f"{command.name} has no reason; it is shown when the actors are listed", reason="NO_REASON"
             )
         reason = limits.REASON.shorten(reason)
+        roster = self.life.roster
         for node_id in node_ids:
             limits.NODE_ID.check_text(node_id)
-        chosen = self._named(actor_ids, len(node_ids))
-        nodes = dict.fromkeys((*node_ids, *(actor.node_id for actor in chosen)))
+        named = roster.named(actor_ids, len(node_ids))
+        nodes = dict.fromkeys((*node_ids, *(actor.node_id for actor in named)))
         quarantine = self.sessions.quarantine
         for node_id in nodes:
             if command is ActorCommand.STRIKE:
@@ -216,20 +217,17 @@ class Core:
             else:
                 quarantine.confine(node_id, reason, now)
         self._dispatch(now)
-        return [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
+        return roster.of_nodes(nodes)
 
     def command(
         self, actor_ids: Sequence[str], command: ActorCommand, now: float, node_ids: Sequence[str] = ()
     ) -> list[Actor]:
         """Commands every named actor, and all of the named nodes, or none; the actors."""
-        actors = self._named(actor_ids, len(node_ids))
-        nodes = frozenset(node_ids)
-        for node_id in nodes - {actor.node_id for actor in self.life.fleet.actors.values()}:
-            shown = limits.NODE_ID.shorten(node_id)
-            raise NotFound(f'node "{shown}" has no actor here', reason="UNKNOWN_NODE", node_id=shown)
-        if nodes:
-            more = [actor for actor in self.life.fleet.actors.values() if actor.node_id in nodes]
-            actors = list(dict.fromkeys((*actors, *more)))
+        roster = self.life.roster
+        actors = roster.named(actor_ids, len(node_ids))
+        if node_ids:
+            roster.check_nodes(node_ids)
+            actors = list(dict.fromkeys((*actors, *roster.of_nodes(node_ids))))
         for actor in actors:
             self.sessions.command(actor, command, now)
             if actor.session:
@@ -239,7 +237,7 @@ class Core:
 
     def rebalance(self, now: float) -> int:
         """Takes back what has not started from actors that are slow, full, paused or leaving; how many moved."""
-        moved = self._rebalance(now, 0.0)
+        moved = rebalance(self.life, self.sessions.unsettled, now, 0.0)
         self._dispatch(now)
         return moved
 
@@ -266,7 +264,7 @@ class Core:
             life.roster.forget_kinds(now)
         if now >= self._next_rebalance:
             self._next_rebalance = now + self.config.dispatch.rebalance_seconds
-            self._rebalance(now, self.config.dispatch.rebalance_seconds)
+            rebalance(life, self.sessions.unsettled, now, self.config.dispatch.rebalance_seconds)
         self._dispatch(now)
 
     @property
@@ -285,9 +283,32 @@ class Core:
         return self.life.decided.for_journal or bool(self.life.decided.said)
 
     def take_actions(self) -> list[Action]:
-        """What the last event asks for; to be taken and performed after each."""
-        self._unannounced += len(self.life.decided.finished)
-        return self.life.decided.take_actions(self._last_dispatch + self.life.journal_offset)
+        """What the last event asks for, in the order in which it is to be performed; to be taken after each."""
+        decided = self.life.decided
+        actions: list[Action] = []
+        if decided.for_journal:
+            actions.append(
+                Persist(
+                    self._last_dispatch + self.life.journal_offset,
+                    decided.submitted,
+                    decided.returned,
+                    decided.finished,
+                    decided.leased,
+                    decided.forgotten,
+                    decided.pauses,
+                    decided.actors,
+                    decided.kinds,
+                )
+            )
+        actions += decided.said
+        actions += [Revoke(session, leases) for session, leases in decided.revoked.items()]
+        actions += [Assign(actor.session, tasks) for actor, tasks in decided.assigned.items()]
+        actions += [Assign(actor.session, tasks, True) for actor, tasks in decided.assigned_again.items()]
+        if decided.finished:
+            self._unannounced += len(decided.finished)
+            actions.append(Notify(decided.finished))
+        decided.clear()
+        return actions
 
     def task(self, task_id: str) -> Task:
         task = self.life.tasks.get(task_id)
@@ -299,22 +320,6 @@ class Core:
             reason="UNKNOWN_TASK",
             task_id=task_id,
         )
-
-    def actor(self, actor_id: str) -> Actor:
-        actor = self.life.fleet.actors.get(actor_id)
-        if actor is None:
-            raise NotFound(
-                f'actor "{limits.ACTOR_ID.shorten(actor_id)}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id
-            )
-        return actor
-
-    def _named(self, actor_ids: Sequence[str], others: int) -> list[Actor]:
-        """The actors of these ids; `others` is how many are named in other ways."""
-        if not actor_ids and not others:
-            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
-        if actor_ids or others > limits.ACTOR_IDS.most:
-            limits.ACTOR_IDS.check(len(actor_ids) + others, "the request")
-        return [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
 
     def _resize_shares(self) -> None:
         """The fleet may have other slots than before the event."""
@@ -383,15 +388,3 @@ class Core:
             if lease_id in actor.leases:
                 actor.ending.add(lease_id)
                 self.sessions.unsettled[actor] = None
-
-    def _rebalance(self, now: float, min_age: float) -> int:
-        """Takes back what has not started and was leased at least `min_age` ago; how many."""
-        tasks = to_take_back(self.life.fleet, now, min_age)
-        for task in tasks:
-            actor = task.actor
-            assert actor is not None
-            self.life.revoke(actor, task.lease)
-            self.life.take_back(task, now)
-            self.sessions.unsettled[actor] = None
-        self.life.statistics.moved += len(tasks)
-        return len(tasks)

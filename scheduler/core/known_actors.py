@@ -1,7 +1,10 @@
-"""What a restart must know of actors, nodes and kinds. Part of the core: no I/O."""
+"""Actors, nodes and kinds that are known, and what a restart must know of them. Part of the core: no I/O."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
+
+from parlmesh import limits
+from parlmesh.errors import InvalidInput, NotFound
 
 from .actions import Decided, Dismissed, Introduced, Kinds, Paused, Standing
 from .placement import Actor, Fleet
@@ -76,13 +79,40 @@ class KnownKinds(Collection[str]):
 
 
 class Roster:
-    """Changes what it keeps of actors and kinds, and notes every change for the journal."""
+    """Finds actors by name, changes what it keeps of actors and kinds, and notes every change for the journal."""
 
     def __init__(self, fleet: Fleet, decided: Decided, kind_seconds: float) -> None:
         self._fleet = fleet
         self._decided = decided
         self._kind_seconds = kind_seconds
         self.kinds = KnownKinds()
+
+    def named(self, actor_ids: Sequence[str], others: int) -> list[Actor]:
+        """The actors of these ids; `others` is how many are named in other ways."""
+        if not actor_ids and not others:
+            raise InvalidInput("actor_ids is empty; name at least one actor", reason="MISSING_ACTOR_IDS")
+        if actor_ids or others > limits.ACTOR_IDS.most:
+            limits.ACTOR_IDS.check(len(actor_ids) + others, "the request")
+        return [self.actor(actor_id) for actor_id in dict.fromkeys(actor_ids)]
+
+    def actor(self, actor_id: str) -> Actor:
+        actor = self._fleet.actors.get(actor_id)
+        if actor is None:
+            raise NotFound(
+                f'actor "{limits.ACTOR_ID.shorten(actor_id)}" is unknown', reason="UNKNOWN_ACTOR", actor_id=actor_id
+            )
+        return actor
+
+    def check_nodes(self, node_ids: Iterable[str]) -> None:
+        """NotFound for a node of which no actor is listed."""
+        for node_id in frozenset(node_ids) - {actor.node_id for actor in self._fleet.actors.values()}:
+            shown = limits.NODE_ID.shorten(node_id)
+            raise NotFound(f'node "{shown}" has no actor here', reason="UNKNOWN_NODE", node_id=shown)
+
+    def of_nodes(self, node_ids: Iterable[str]) -> list[Actor]:
+        """All that are listed of these nodes."""
+        nodes = frozenset(node_ids)
+        return [actor for actor in self._fleet.actors.values() if actor.node_id in nodes]
 
     def pause(self, actor: Actor, paused: bool) -> None:
         """Pauses an actor, or lets it go on."""

@@ -2,11 +2,25 @@
 
 import math
 
+from .lifecycle import Lifecycle
 from .placement import Actor, ActorState, Fleet
 from .task import Task
 
 
-def to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
+def rebalance(life: Lifecycle, unsettled: dict[Actor, None], now: float, min_age: float) -> int:
+    """Takes back what has not started and was leased at least `min_age` ago; how many. Their actors are unsettled."""
+    tasks = _to_take_back(life.fleet, now, min_age)
+    for task in tasks:
+        actor = task.actor
+        assert actor is not None
+        life.revoke(actor, task.lease)
+        life.take_back(task, now)
+        unsettled[actor] = None
+    life.statistics.moved += len(tasks)
+    return len(tasks)
+
+
+def _to_take_back(fleet: Fleet, now: float, min_age: float) -> list[Task]:
     """Leases that wait for a slot of their actor, the newest first, granted at least `min_age` ago.
 
     From a paused or leaving actor all of them; from a working one only as many as others have free slots for. From one

@@ -9,7 +9,7 @@ import pytest
 from scheduler.config import SchedulerConfig
 from scheduler.core.actions import Action, Assign, Close, Command, Notify, Persist, Revoke, Welcome
 from scheduler.core.core import Core
-from scheduler.core.placement import ActorCommand
+from scheduler.core.placement import Actor, ActorCommand
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Failure, LeaseName, Task
 from scheduler.journal.records import encode
@@ -139,6 +139,9 @@ class Harness:
         waiting, self.waiting, self.core.life.first_leases_wait = self.waiting or [], None, False
         for release in waiting:
             release()
+
+    def actor(self, actor_id: str) -> Actor:
+        return self.core.life.roster.actor(actor_id)
 
     def states(self, *task_ids: str) -> list[str]:
         return [self.core.task(task_id).state.name for task_id in task_ids]

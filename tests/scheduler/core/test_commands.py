@@ -26,14 +26,14 @@ def test_a_pause_outlives_a_reconnect(harness: Harness) -> None:
     back = harness.connect("a")
     harness.submit(noop("t"))
     assert harness.take(back) == []
-    assert harness.core.actor("a").state is ActorState.PAUSED
+    assert harness.actor("a").state is ActorState.PAUSED
 
 
 def test_a_command_to_an_unknown_actor_changes_none(harness: Harness) -> None:
     harness.connect("a")
     with pytest.raises(NotFound, match="stranger"):
         harness.command(ActorCommand.PAUSE, "a", "stranger")
-    assert harness.core.actor("a").state is ActorState.READY
+    assert harness.actor("a").state is ActorState.READY
     with pytest.raises(InvalidInput):
         harness.command(ActorCommand.PAUSE)
 
@@ -68,12 +68,12 @@ def test_a_drained_actor_finishes_what_it_has_and_nothing_is_lost(harness: Harne
 
 def test_held_tasks_leave_a_paused_actor_and_running_ones_stay(harness: Harness) -> None:
     actor = harness.connect("a", credits=4)
-    harness.core.actor("a").depth = 4
+    harness.actor("a").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     harness.command(ActorCommand.PAUSE, "a")
     harness.hold(actor)
     assert harness.rebalance() == 3
-    assert len(harness.core.actor("a").leases) == 1
+    assert len(harness.actor("a").leases) == 1
     other = harness.connect("b", slots=3)
     assert len(harness.take(other)) == 3
     assert actor

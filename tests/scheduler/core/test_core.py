@@ -313,7 +313,7 @@ def test_finished_tasks_are_kept_for_a_bounded_number_and_time(make: Callable[..
 
 
 def test_every_error_of_the_core_is_a_fleet_error(harness: Harness) -> None:
-    for call in (lambda: harness.core.task("x"), lambda: harness.core.actor("x")):
+    for call in (lambda: harness.core.task("x"), lambda: harness.actor("x")):
         with pytest.raises(FleetError):
             call()
 

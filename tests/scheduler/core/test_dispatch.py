@@ -114,7 +114,7 @@ def test_the_task_held_in_advance_is_the_only_one_after_the_end(harness: Harness
     harness.now = harness.core.next_ending
     harness.foresee()
     harness.finish(actor, first, ran=0.1)
-    assert len(harness.core.actor("a").leases) == 1
+    assert len(harness.actor("a").leases) == 1
 
 
 def test_the_end_of_uneven_tasks_is_not_foreseen(harness: Harness) -> None:
@@ -124,7 +124,7 @@ def test_the_end_of_uneven_tasks_is_not_foreseen(harness: Harness) -> None:
         harness.finish(actor, ran=ran)
     harness.now += 10.0
     harness.foresee()
-    assert len(harness.core.actor("a").leases) == 1
+    assert len(harness.actor("a").leases) == 1
 
 
 def test_long_tasks_are_not_held_in_advance_and_short_ones_are(harness: Harness) -> None:
@@ -135,18 +135,18 @@ def test_long_tasks_are_not_held_in_advance_and_short_ones_are(harness: Harness)
     assert len(harness.held["a"]) == 1
     for _ in range(20):
         harness.finish(actor, ran=0.0001)
-    assert harness.core.actor("a").depth > 1
+    assert harness.actor("a").depth > 1
     deepest = 0
     for _ in range(20):
         harness.submit(*[noop("") for _ in range(50)])
-        deepest = max(deepest, len(harness.core.actor("a").leases))
+        deepest = max(deepest, len(harness.actor("a").leases))
         harness.finish(actor, ran=0.0001)
     assert 10 < deepest <= 100
 
 
 def test_rebalancing_moves_what_has_not_started_to_free_slots(harness: Harness) -> None:
     slow = harness.connect("slow", credits=4)
-    harness.core.actor("slow").depth = 4
+    harness.actor("slow").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     assert len(harness.take(slow)) == 4
     quick = harness.connect("quick", slots=2)
@@ -156,14 +156,14 @@ def test_rebalancing_moves_what_has_not_started_to_free_slots(harness: Harness) 
     assert len(moved) == 2
     assert sorted(lease.task_id for lease in harness.revoked["slow"]) == sorted(ids(moved))
     assert all((task.attempts, task.losses) == (1, 0) for task in moved)
-    assert len(harness.core.actor("slow").leases) == 2
+    assert len(harness.actor("slow").leases) == 2
 
 
 @pytest.mark.parametrize("command", [None, ActorCommand.PAUSE])
 def test_rebalancing_moves_nothing_that_may_have_ended_at_once(harness: Harness, command: ActorCommand | None) -> None:
     """Inline handlers take no slot and have ended before the next heartbeat, which does not name them."""
     away = harness.connect("away", credits=4)
-    harness.core.actor("away").depth = 4
+    harness.actor("away").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     first, *rest = harness.take(away)
     harness.connect("idle", slots=4)
@@ -181,7 +181,7 @@ def test_rebalancing_moves_nothing_that_may_have_ended_at_once(harness: Harness,
 
 def test_rebalancing_moves_nothing_that_runs_in_the_slot_of_one_that_only_waits(harness: Harness) -> None:
     actor = harness.connect("actor", credits=3)
-    harness.core.actor("actor").depth = 3
+    harness.actor("actor").depth = 3
     harness.submit(*[noop(str(number)) for number in range(3)])
     tail, running, waiting = harness.take(actor)
     idle = harness.connect("idle", slots=4)
@@ -198,7 +198,7 @@ def test_rebalancing_moves_nothing_that_its_actor_may_have_preferred(
 ) -> None:
     """An actor begins the most urgent of what waits, not the oldest."""
     busy = harness.connect("busy", credits=5)
-    harness.core.actor("busy").depth = 5
+    harness.actor("busy").depth = 5
     for task_id, priority in (("first", 3), ("older", 2), ("urgent", 4), ("like it", 2), ("last", 1)):
         harness.submit(noop(task_id, priority=priority))
     first = harness.take(busy)[0]
@@ -214,7 +214,7 @@ def test_rebalancing_moves_nothing_that_its_actor_may_have_preferred(
 
 def test_rebalancing_knows_that_a_lease_which_waited_for_its_commit_came_later(harness: Harness) -> None:
     busy = harness.connect("busy", credits=0)
-    harness.core.actor("busy").depth = 2
+    harness.actor("busy").depth = 2
     harness.submit(noop("late"))
     harness.hang_disk(failing=True)
     harness.report(busy, credits=1)
@@ -231,7 +231,7 @@ def test_rebalancing_knows_that_a_lease_which_waited_for_its_commit_came_later(h
 
 def test_what_rebalancing_takes_is_not_given_back_to_the_same_actor(harness: Harness) -> None:
     slow = harness.connect("slow", credits=50)
-    harness.core.actor("slow").depth = 4
+    harness.actor("slow").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     assert len(harness.take(slow)) == 4
     quick = harness.connect("quick", slots=2)
@@ -243,7 +243,7 @@ def test_what_rebalancing_takes_is_not_given_back_to_the_same_actor(harness: Har
 
 def test_time_alone_moves_held_tasks_off_a_slow_actor(harness: Harness) -> None:
     slow = harness.connect("slow", credits=4)
-    harness.core.actor("slow").depth = 4
+    harness.actor("slow").depth = 4
     harness.submit(*[noop(str(number)) for number in range(4)])
     quick = harness.connect("quick", slots=3)
     harness.pass_time(2, alive=[slow, quick])

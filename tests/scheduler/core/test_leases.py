@@ -181,7 +181,7 @@ def test_a_task_that_loses_three_actors_is_quarantined(harness: Harness) -> None
 
 def test_tasks_that_had_not_started_are_not_blamed_for_a_lost_actor(harness: Harness) -> None:
     actor = harness.connect("a", credits=5)
-    harness.core.actor("a").depth = 5
+    harness.actor("a").depth = 5
     harness.submit(*[noop(str(number)) for number in range(5)])
     assert len(harness.take(actor)) == 5
     harness.disconnect(actor)
@@ -195,7 +195,7 @@ def test_a_stall_of_the_scheduler_itself_expires_nothing(harness: Harness) -> No
     harness.pass_time(1, alive=[actor])
     harness.stall(30)
     assert harness.states("t") == ["RUNNING"]
-    assert harness.core.actor("a").state is ActorState.READY
+    assert harness.actor("a").state is ActorState.READY
     harness.pass_time(11)
     assert harness.states("t") == ["QUEUED"]
 
@@ -225,13 +225,13 @@ def test_a_node_that_holds_tasks_past_their_time_gets_no_more_under_whatever_ids
     sessions = [harness.connect(f"a-{number}", node_id="silent", slots=2) for number in range(3)]
     harness.submit(*(noop(f"t-{number}", run_timeout=5.0) for number in range(6)))
     harness.pass_time(20, alive=sessions)
-    actors = [harness.core.actor(f"a-{number}") for number in range(3)]
+    actors = [harness.actor(f"a-{number}") for number in range(3)]
     assert [actor.quarantined for actor in actors] == [True] * 3
     assert not any(actor.leases for actor in actors)
     well = harness.connect("b", slots=6)
     harness.pass_time(5, alive=[*sessions, well])
     assert set(harness.states(*(f"t-{number}" for number in range(6)))) == {"RUNNING"}
-    assert len(harness.core.actor("b").leases) == 6
+    assert len(harness.actor("b").leases) == 6
 
 
 def test_an_assignment_that_was_taken_back_before_it_was_sent_is_unreadable_and_costs_no_credit(
@@ -242,10 +242,10 @@ def test_an_assignment_that_was_taken_back_before_it_was_sent_is_unreadable_and_
     tasks = harness.take(session)
     lease_ids = [task.lease_id for task in tasks]
     assert harness.core.standing(session, tasks, lease_ids) == tasks
-    assert harness.core.actor("a").credits == 0
+    assert harness.actor("a").credits == 0
     harness.cancel("cancelled")
     assert ids(harness.core.standing(session, tasks, lease_ids)) == ["kept"]
-    assert harness.core.actor("a").credits == 1
+    assert harness.actor("a").credits == 1
     harness.submit(noop("next"))
     assert "next" in ids(harness.held["a"])
 

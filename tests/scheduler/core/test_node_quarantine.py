@@ -35,9 +35,9 @@ def test_a_node_that_answers_nothing_too_often_is_put_in_quarantine_and_its_work
     one, two, _ = harness.take(bad)
     say_nothing(harness, bad, one)
     assert harness.states("1", "2", "3") == ["FAILED", "RUNNING", "RUNNING"]
-    assert harness.core.actor("bad").state is ActorState.READY
+    assert harness.actor("bad").state is ActorState.READY
     say_nothing(harness, bad, two)
-    assert harness.core.actor("bad").state is ActorState.QUARANTINED
+    assert harness.actor("bad").state is ActorState.QUARANTINED
     assert harness.states("1", "2", "3") == ["FAILED", "FAILED", "QUEUED"]
     assert [lease.task_id for lease in harness.revoked["bad"]] == ["3"]
     other = harness.connect("good", node_id="n2")
@@ -46,7 +46,7 @@ def test_a_node_that_answers_nothing_too_often_is_put_in_quarantine_and_its_work
     harness.submit(noop("4"))
     assert harness.take(again) == []
     harness.pass_time(31, alive=[bad, other, again])
-    assert harness.core.actor("bad").state is ActorState.READY
+    assert harness.actor("bad").state is ActorState.READY
     assert "4" in ids([*harness.take(bad), *harness.take(again)])
 
 
@@ -69,11 +69,11 @@ def test_an_operator_puts_a_node_in_quarantine_and_ends_it(harness: Harness, rel
     actors = harness.core.judge([], ["n1", "absent"], ActorCommand.QUARANTINE, "it lies", harness.now)
     harness._collect()
     assert [actor.actor_id for actor in actors] == ["a"]
-    assert harness.core.actor("a").state is ActorState.QUARANTINED
+    assert harness.actor("a").state is ActorState.QUARANTINED
     assert harness.core.sessions.quarantine.strikes.quarantines["n1"].reason == "it lies"
     harness.command(release, "a")
     harness.report(session, credits=1)
-    assert harness.core.actor("a").state is ActorState.READY
+    assert harness.actor("a").state is ActorState.READY
     assert ids(harness.take(session)) == ["t"]
 
 
@@ -124,10 +124,10 @@ def test_strikes_and_quarantines_outlive_a_restart() -> None:
     strikes = copy.core.sessions.quarantine.strikes
     assert strikes.quarantines["worse"].reason == "it lies"
     assert [strikes.count(name) for name in ("worse", "bad", "forgiven")] == [0, 1, 0]
-    states = [copy.core.actor(name).state for name in ("worse", "bad", "forgiven")]
+    states = [copy.actor(name).state for name in ("worse", "bad", "forgiven")]
     assert states == [ActorState.QUARANTINED, ActorState.READY, ActorState.READY]
     copy.core.judge([], ["bad"], strike, "again", copy.now)
-    assert copy.core.actor("bad").state is ActorState.QUARANTINED
+    assert copy.actor("bad").state is ActorState.QUARANTINED
     copy.pass_time(31, alive=[worse, bad, forgiven])
-    assert copy.core.actor("worse").state is ActorState.READY
+    assert copy.actor("worse").state is ActorState.READY
     assert not rebuilt(copy).core.sessions.quarantine.strikes.quarantines

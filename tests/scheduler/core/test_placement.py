@@ -109,4 +109,4 @@ def test_urgent_work_is_held_behind_no_more_than_the_prefetch_time() -> None:
         harness.submit(*[Task("", "noop") for _ in range(20)])
         harness.finish(actor, ran=0.005)
     harness.submit(*[Task("", "noop") for _ in range(500)])
-    assert 1 < len(harness.core.actor("a").leases) <= 1 + 0.02 / 0.005 + 1
+    assert 1 < len(harness.actor("a").leases) <= 1 + 0.02 / 0.005 + 1

@@ -14,10 +14,10 @@ def test_an_actor_of_another_node_cannot_take_over_an_id_that_is_at_work(harness
     first = harness.connect("a", node_id="node-1")
     with pytest.raises(AlreadyExists, match="node-1"):
         harness.connect("a", node_id="node-2", incarnation=9)
-    assert harness.core.actor("a").session == first
+    assert harness.actor("a").session == first
     harness.disconnect(first)
     harness.connect("a", node_id="node-2", incarnation=9)
-    assert harness.core.actor("a").node_id == "node-2"
+    assert harness.actor("a").node_id == "node-2"
 
 
 def test_a_broken_stream_keeps_its_leases_for_the_reconnect_time(harness: Harness) -> None:
@@ -60,13 +60,13 @@ def test_an_older_start_of_an_actor_is_refused(harness: Harness) -> None:
     harness.connect("a", incarnation=2)
     with pytest.raises(FailedPrecondition, match="incarnation 1"):
         harness.connect("a", incarnation=1)
-    assert harness.core.actor("a").state is ActorState.READY
+    assert harness.actor("a").state is ActorState.READY
 
 
 def test_a_silent_actor_is_lost_and_gets_nothing_until_it_is_heard_again(harness: Harness) -> None:
     actor = harness.connect("a", slots=2)
     harness.pass_time(11)
-    assert harness.core.actor("a").state is ActorState.LOST
+    assert harness.actor("a").state is ActorState.LOST
     harness.submit(noop("t"))
     assert harness.take(actor) == []
     harness.heartbeat(actor)
@@ -87,10 +87,10 @@ def test_lost_actors_are_listed_for_a_while(harness: Harness) -> None:
     actor = harness.connect("a")
     harness.disconnect(actor)
     harness.pass_time(100, step=1)
-    assert harness.core.actor("a").state is ActorState.LOST
+    assert harness.actor("a").state is ActorState.LOST
     harness.pass_time(300, step=1)
     with pytest.raises(NotFound):
-        harness.core.actor("a")
+        harness.actor("a")
 
 
 def test_results_of_a_replaced_stream_still_count(harness: Harness) -> None:
@@ -145,11 +145,11 @@ def test_an_id_belongs_to_the_node_that_proved_itself_even_while_its_actor_is_lo
     (task,) = harness.take(session)
     harness.disconnect(session)
     harness.pass_time(20)
-    assert harness.core.actor("a").state is ActorState.LOST
+    assert harness.actor("a").state is ActorState.LOST
     with pytest.raises(AlreadyExists, match='belongs to node "node-2"'):
         harness.connect("a", node_id="node-1", incarnation=(1 << 63) - 1, leases=[task.lease], proven=True)
     harness.connect("a", node_id="node-2", incarnation=2, proven=True)
-    assert harness.core.actor("a").state is ActorState.READY
+    assert harness.actor("a").state is ActorState.READY
 
 
 def test_a_node_takes_back_an_id_that_begins_with_its_name(harness: Harness) -> None:
@@ -163,7 +163,7 @@ def test_a_node_takes_back_an_id_that_begins_with_its_name(harness: Harness) -> 
     harness.report(squatter, results=[(*old[:2], b"stolen", None, 0.1)], credits=1)
     assert (harness.core.task("t").state.name, harness.core.life.statistics.stale_results) == ("RUNNING", 1)
     harness.disconnect(squatter)
-    assert harness.core.actor("node-2-1").node_id == "node-2"
+    assert harness.actor("node-2-1").node_id == "node-2"
     with pytest.raises(AlreadyExists):
         harness.connect("node-2-1", node_id="node-1", proven=True)
 

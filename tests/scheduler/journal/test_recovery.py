@@ -286,8 +286,8 @@ def test_a_paused_actor_is_still_paused(harness: Harness) -> None:
     copy = rebuilt(harness)
     copy.connect("a")
     copy.connect("b")
-    assert copy.core.actor("a").state is ActorState.PAUSED
-    assert copy.core.actor("b").state is ActorState.READY
+    assert copy.actor("a").state is ActorState.PAUSED
+    assert copy.actor("b").state is ActorState.READY
 
 
 def test_what_was_forgotten_stays_forgotten(harness: Harness) -> None:

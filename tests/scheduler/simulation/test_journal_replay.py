@@ -23,7 +23,7 @@ def forget_an_attempt(core: Core) -> None:
 
 
 def change_an_actor(core: Core) -> None:
-    core.actor("a").slots = 3
+    core.life.fleet.actors["a"].slots = 3
 
 
 def know_a_kind(core: Core) -> None:
