@@ -4,7 +4,7 @@ Everything that changes a task's state goes through here. Decides nothing about 
 """
 
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..config import SchedulerConfig
@@ -250,7 +250,7 @@ class Lifecycle:
         the actor must not have said."""
         tasks, statistics = self.tasks, self.statistics
         plain: list[Task] = []
-        runs: dict[str, list[float]] = {}
+        runs: defaultdict[str, list[float]] = defaultdict(list)
         max_bytes = self.config.queue.max_payload_bytes
         bad: list[str] = []
         if sender.quarantined:
@@ -292,7 +292,7 @@ class Lifecycle:
             else:
                 self.fail_attempt(task, failure, now)
                 sender.failed += 1
-            runs.setdefault(task.kind, []).append(ran)
+            runs[task.kind].append(ran)
         if plain:
             self._count_succeeded(plain, now)
             sender.completed += len(plain)
@@ -333,7 +333,11 @@ class Lifecycle:
         statistics.by_state[RUNNING] -= count
         statistics.by_state[SUCCEEDED] += count
         statistics.unfinished_bytes -= sum([len(task.body) for task in tasks])
-        statistics.count_outcomes(tasks, now)
+        latencies: defaultdict[tuple[str, int], list[float]] = defaultdict(list)
+        for task in tasks:
+            latencies[task.kind, task.priority].append(now - task.submit_time)
+        for (kind, priority), seconds in latencies.items():
+            statistics.count_outcomes(kind, priority, seconds, now)
         if self.allowances.held:
             for task in tasks:
                 self.allowances.release(task)
@@ -377,7 +381,7 @@ class Lifecycle:
     def _end(self, task: Task, state: TaskState, now: float) -> None:
         self._move(task, state)
         self.statistics.unfinished_bytes -= len(task.body)
-        self.statistics.count_outcomes((task,), now)
+        self.statistics.count_outcomes(task.kind, task.priority, (now - task.submit_time,), now)
         self.allowances.release(task)
         task.end_time = now
         task.task_class.unfinished -= 1

@@ -4,7 +4,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 
-from .task import QUEUED, RUNNING, WAITING, Task, TaskState
+from .task import QUEUED, RUNNING, WAITING, TaskState
 
 WINDOW_SECONDS = 60
 SMOOTHING = 0.05
@@ -104,23 +104,15 @@ class Statistics:
     def unfinished(self) -> int:
         return self.by_state[WAITING] + self.by_state[QUEUED] + self.by_state[RUNNING]
 
-    def count_outcomes(self, tasks: Sequence[Task], now: float) -> None:
-        """Tasks that end now."""
-        # Those that end together are mostly alike, and every call for a single one shows in tasks a second.
-        first = tasks[0]
-        kind, priority = first.kind, first.priority
-        alike = [now - task.submit_time for task in tasks if task.priority == priority and task.kind == kind]
-        histogram, total = self._outcome_latency(kind, priority), sum(alike)
+    def count_outcomes(self, kind: str, priority: int, latencies: Sequence[float], now: float) -> None:
+        """Tasks of one kind and priority that end now, by their seconds since submit."""
+        # Together: every call for a single one shows in tasks a second.
+        histogram, total = self._outcome_latency(kind, priority), sum(latencies)
         counts = histogram.counts
-        for seconds in alike:
+        for seconds in latencies:
             counts[bisect_left(LATENCY_BOUNDS, seconds)] += 1
         histogram.total += total
-        if len(alike) < len(tasks):
-            for task in tasks:
-                if task.priority != priority or task.kind != kind:
-                    self._outcome_latency(task.kind, task.priority).add(now - task.submit_time)
-                    total += now - task.submit_time
-        self._outcomes.add(now, total, len(tasks))
+        self._outcomes.add(now, total, len(latencies))
 
     def _outcome_latency(self, kind: str, priority: int) -> Histogram:
         if kind not in self._kinds:
