@@ -19,7 +19,6 @@ from parlmesh.telemetry import get_logger
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 
 from . import failpoints, metrics
-from .actor_outboxes import ActorOutboxes
 from .blob_ledger import BlobLedger, is_given, writer_of
 from .config import SchedulerConfig
 from .core.actions import Action, Notify, Persist
@@ -31,7 +30,7 @@ from .decision_guard import Decisions
 from .gauges import Exporter
 from .store.committer import Committer
 from .wire import fast_decode, fast_encode, messages
-from .wire.outbox import Outbox
+from .wire.outbox import ActorOutboxes, Outbox
 from .wire.task_watches import Watch, Watchers
 
 log = get_logger("parlmesh.scheduler")
