@@ -14,7 +14,7 @@ from .chrome_trace import Trace
 from .known_actors import Roster
 from .namespace_shares import Shares
 from .placement import SMALL_BODY_BYTES, Actor, Fleet, message_bytes
-from .ready_queue import ReadyQueue, TaskClass
+from .ready_queue import ReadyQueue
 from .retention import Retention
 from .retries import quarantined, retry_delay, was_last
 from .statistics import Statistics
@@ -34,6 +34,7 @@ from .task import (
     Task,
     TaskState,
 )
+from .task_class import TaskClass
 from .timers import Endings, Timers
 
 

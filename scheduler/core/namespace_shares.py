@@ -8,8 +8,8 @@ from .task import Task
 
 if TYPE_CHECKING:
     from ..config import SchedulerConfig
-    from .ready_queue import TaskClass
-    from .submitter_lanes import Lane
+    from .ready_queue import Lane
+    from .task_class import TaskClass
 
 
 class Share:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import TypeAlias
 
-from .ready_queue import TaskClass
 from .task import Task
+from .task_class import TaskClass
 
 # Faster handlers than this are not told apart; it bounds how deep an actor is filled.
 SHORTEST_RUN_SECONDS = 20e-6

@@ -1,92 +1,138 @@
 """The ready queue: which task an actor that can run certain classes takes next. Knows no actors and no clock.
 
 Tasks of one class (kind and placement) can run on the same actors, so an unplaceable task blocks its class alone.
-Between priorities the key `submit_time - boost * priority` decides: it never changes, so waiting raises a task at no
-cost. Within a priority submitters take turns, and each submitter's tasks leave in the order they came; a namespace has
-one turn, however many submitters it names. Picking costs the same at a thousand and at a million queued tasks.
+Submitters take turns, and each submitter's tasks leave in the order they came; a namespace has one turn, however many
+submitters it names. Picking costs the same at a thousand and at a million queued tasks.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from .namespace_shares import Share, Shares
-from .submitter_lanes import Account, Lane, account_name
-from .task import ANYWHERE, Placement, Priority, Task
+from .task import ANYWHERE, QUEUED, Placement, Task
+from .task_class import PRIORITIES, Rivals, TaskClass, choose
 
 if TYPE_CHECKING:
-    from .placement import Profile
+    from .task_class import Entry
 
-# Highest first, so that equal keys go to the higher priority.
-PRIORITIES = tuple(sorted((int(priority) for priority in Priority), reverse=True))
 # How many turns a submitter may catch up after its tasks had no actor to run on.
 CATCH_UP_TURNS = 16
 # Of so many it is cheaper to look at all of them for every task.
 FEW_CLASSES = 16
+FEW_DEAD_PLACES = 32
 
 
-# (turn, number of the head, lane): a lower bound of the lane's true place, put right when it comes to the top.
-Entry = tuple[int, int, Lane]
-# (number of the head, lane, class).
-Head = tuple[int, Lane, "TaskClass"]
+class Account:
+    """One submitter, or all of a namespace, within one priority; `turn` counts what it was served, and the lowest is
+    served next."""
 
+    __slots__ = ("name", "priority", "ready", "share", "turn")
 
-class TaskClass:
-    """Tasks that the same actors can run."""
-
-    __slots__ = ("heaps", "kind", "lanes", "placement", "profiles", "ready", "unfinished")
-
-    def __init__(self, kind: str, placement: Placement) -> None:
-        self.kind = kind
-        self.placement = placement
+    def __init__(self, priority: int, name: str, share: Share | None = None) -> None:
+        self.priority = priority
+        self.name = name
+        # What it may hold of the fleet's slots; None = whatever there is.
+        self.share = share
+        self.turn = 0
         self.ready = 0
-        self.unfinished = 0
-        self.lanes: dict[Account, Lane] = {}
-        self.heaps: list[list[Entry]] = [[] for _ in range(max(PRIORITIES) + 1)]
-        # Kept by the fleet: whose actors can run this class.
-        self.profiles: list[Profile] = []
 
-    def best(self, priority: int) -> Entry | None:
-        heap = self.heaps[priority]
-        while heap:
-            entry = heap[0]
-            lane = entry[2]
-            if entry is not lane.entry:
-                heappop(heap)
-                continue
-            head = lane.head()
-            if head is None:
-                heappop(heap)
-                lane.entry = None
-                continue
-            if not lane.account.free:
-                heappop(heap)
-                lane.entry = None
-                lane.account.block(lane, self)
-                continue
-            if entry[0] == lane.account.turn and entry[1] == head.number:
-                return entry
-            lane.entry = fresh = (lane.account.turn, head.number, lane)
-            heapreplace(heap, fresh)
-            if heap[0] is fresh:
-                return fresh
-        return None
+    @property
+    def free(self) -> bool:
+        """Whether its namespace, if it is of one, may hold more."""
+        share = self.share
+        return share is None or share.held < share.most
 
-    def sweep(self) -> None:
-        """Removes entries that were superseded, or whose lane is gone: a new lane may have the same numbers."""
-        for priority, heap in enumerate(self.heaps):
-            self.heaps[priority] = [entry for entry in heap if entry is entry[2].entry]
-            heapify(self.heaps[priority])
+    def block(self, lane: Lane, task_class: TaskClass) -> None:
+        """A lane of it waits for its namespace."""
+        assert self.share is not None
+        self.share.blocked[lane] = task_class
 
-    def dissolve(self) -> None:
-        """Breaks the circles of a class that is dropped: nobody looks for garbage among what is old."""
-        for lane in self.lanes.values():
-            lane.entry = lane.front = None
-        self.lanes.clear()
-        self.heaps = []
-        self.profiles = []
+
+class Lane:
+    """The ready tasks of one account in one class, by number.
+
+    In-order arrivals stay in a deque; those that come back (retries, released dependencies) go to a heap.
+    Places whose task is no longer queued are skipped, and swept when they are the majority; a task that comes back
+    before that takes its old place.
+    """
+
+    __slots__ = ("account", "dead", "entry", "front", "late", "line", "ready")
+
+    def __init__(self, account: Account) -> None:
+        self.account = account
+        self.ready = 0
+        self.line: deque[Task] = deque()
+        self.late: list[tuple[int, Task]] = []
+        # Tasks that have left and whose places are still there.
+        self.dead: set[Task] = set()
+        self.entry: Entry | None = None
+        self.front: Task | None = None
+
+    def add(self, tasks: Sequence[Task]) -> int:
+        """Returns the lowest number of them."""
+        line = self.line
+        newest = line[-1].number if line else -1
+        lowest = tasks[0].number
+        for task in tasks:
+            number = task.number
+            if self.dead and task in self.dead:
+                self.dead.remove(task)
+                lowest = min(lowest, number)
+            elif number > newest:
+                line.append(task)
+                newest = number
+            else:
+                heappush(self.late, (number, task))
+                lowest = min(lowest, number)
+        return lowest
+
+    def head(self) -> Task | None:
+        """The first task, kept in `front`."""
+        line, late = self.line, self.late
+        while line and line[0].state is not QUEUED:
+            self.dead.discard(line.popleft())
+        while late and late[0][1].state is not QUEUED:
+            self.dead.discard(heappop(late)[1])
+        if late and (not line or late[0][0] < line[0].number):
+            self.front = late[0][1]
+        else:
+            self.front = line[0] if line else None
+        return self.front
+
+    def pop(self, most: int) -> list[Task]:
+        """Removes the first tasks."""
+        taken: list[Task] = []
+        line = self.line
+        if not self.late:
+            while line and len(taken) < most:
+                task = line.popleft()
+                if task.state is QUEUED:
+                    taken.append(task)
+                else:
+                    self.dead.discard(task)
+        else:
+            while len(taken) < most and (head := self.head()) is not None:
+                if line and line[0] is head:
+                    line.popleft()
+                else:
+                    heappop(self.late)
+                taken.append(head)
+        self.ready -= len(taken)
+        return taken
+
+    def leave(self, task: Task) -> None:
+        """Its place stays for now."""
+        self.ready -= 1
+        self.dead.add(task)
+        if len(self.dead) > FEW_DEAD_PLACES and len(self.dead) * 2 > len(self.line) + len(self.late):
+            self.line = deque(task for task in self.line if task.state is QUEUED)
+            self.late = [item for item in self.late if item[1].state is QUEUED]
+            heapify(self.late)
+            self.dead.clear()
 
 
 class ReadyQueue:
@@ -123,7 +169,7 @@ class ReadyQueue:
         return grown
 
     def _push_run(self, tasks: Sequence[Task], task_class: TaskClass, priority: int) -> None:
-        name = account_name(tasks[0])
+        name = _account_name(tasks[0])
         account = self._accounts[priority].get(name)
         if account is None:
             account = self._accounts[priority][name] = Account(priority, name, self._shares.of(tasks[0]))
@@ -152,11 +198,15 @@ class ReadyQueue:
             if not live:
                 break
             if len(live) > FEW_CLASSES and most - len(taken) > 1:
-                return taken + self._take_of_many(live, most - len(taken))
+                rivals = Rivals(live, self._boost)
+                while len(taken) < most and (rival := rivals.first()) is not None:
+                    taken += self._pop(*rival, 1)
+                    rivals.advance()
+                return taken
             if len(live) == len(live[0].lanes) == 1 and (lane := next(iter(live[0].lanes.values()))).account.free:
                 # One kind of one submitter, as in most fleets: there is nothing to choose.
                 task_class = live[0]
-            elif (found := self._select(live)) is not None:
+            elif (found := choose(live, self.ready_by_priority, self._boost)) is not None:
                 lane, task_class = found
             else:
                 break
@@ -164,70 +214,6 @@ class ReadyQueue:
             alone = len(live) == 1 and lane.ready == task_class.ready
             taken += self._pop(lane, task_class, most - len(taken) if alone else 1)
         return taken
-
-    def _select(self, live: list[TaskClass]) -> tuple[Lane, TaskClass] | None:
-        """None when all that is ready is of namespaces that hold their share."""
-        chosen: tuple[Lane, TaskClass] | None = None
-        chosen_key = 0.0
-        for priority in PRIORITIES:
-            if not self.ready_by_priority[priority]:
-                continue
-            best: Entry | None = None
-            for task_class in live:
-                entry = task_class.best(priority)
-                if entry is not None and (best is None or entry < best):
-                    best, best_class = entry, task_class
-            if best is not None:
-                lane = best[2]
-                key = self._key(lane)
-                if chosen is None or key < chosen_key:
-                    chosen, chosen_key = (lane, best_class), key
-        return chosen
-
-    def _take_of_many(self, live: list[TaskClass], most: int) -> list[Task]:
-        """The same choice, prepared once for many tasks: each class is looked at once and not for every task."""
-        by_account: dict[Account, list[Head]] = {}
-        for task_class in live:
-            for account, lane in task_class.lanes.items():
-                if (head := lane.head()) is None:
-                    continue
-                if lane.account.free:
-                    by_account.setdefault(account, []).append((head.number, lane, task_class))
-                else:
-                    lane.account.block(lane, task_class)
-        turns: dict[int, list[tuple[int, int, Account]]] = {}
-        for account, heads in by_account.items():
-            heapify(heads)
-            turns.setdefault(account.priority, []).append((account.turn, heads[0][0], account))
-        for waiting in turns.values():
-            heapify(waiting)
-        taken: list[Task] = []
-        while turns and len(taken) < most:
-            priority = min(
-                sorted(turns, reverse=True), key=lambda priority: self._key(by_account[turns[priority][0][2]][0][1])
-            )
-            waiting = turns[priority]
-            account = waiting[0][2]
-            heads = by_account[account]
-            _, lane, task_class = heads[0]
-            taken += self._pop(lane, task_class, 1)
-            if (head := lane.head()) is not None:
-                heapreplace(heads, (head.number, lane, task_class))
-            else:
-                heappop(heads)
-            if heads and lane.account.free:
-                heapreplace(waiting, (account.turn, heads[0][0], account))
-                continue
-            for _, other, other_class in heads:
-                other.account.block(other, other_class)
-            heappop(waiting)
-            if not waiting:
-                del turns[priority]
-        return taken
-
-    def _key(self, lane: Lane) -> float:
-        assert lane.front is not None
-        return lane.front.submit_time - self._boost * lane.account.priority
 
     def hold(self, task: Task) -> None:
         """It has a lease that `take` did not lead to."""
@@ -267,7 +253,7 @@ class ReadyQueue:
 
     def discard(self, task: Task) -> None:
         """Forgets a task that left the state QUEUED by another way than `take`."""
-        account = self._accounts[task.priority][account_name(task)]
+        account = self._accounts[task.priority][_account_name(task)]
         self._count_out(account, task.task_class, 1)
         task.task_class.lanes[account].leave(task)
 
@@ -328,3 +314,9 @@ class ReadyQueue:
         task_class.ready -= tasks
         self.ready -= tasks
         self.ready_by_priority[account.priority] -= tasks
+
+
+def _account_name(task: Task) -> str:
+    """Whoever is confined to a namespace is served in its name: no team has more turns for more names."""
+    owner = task.owner
+    return owner if owner and owner[-1] == "/" else task.submitter

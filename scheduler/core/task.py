@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .placement import Actor
-    from .ready_queue import TaskClass
+    from .task_class import TaskClass
 
 
 class TaskState(IntEnum):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from scheduler.core.placement import ActorCommand
-from scheduler.core.ready_queue import TaskClass
-from scheduler.core.submitter_lanes import Lane
+from scheduler.core.ready_queue import Lane
 from scheduler.core.task import Placement, Priority, Task
+from scheduler.core.task_class import TaskClass
 from tests.scheduler.conftest import Harness, ids, noop
 
 

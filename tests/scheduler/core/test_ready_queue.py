@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler.core import ready_queue
-from scheduler.core.ready_queue import ReadyQueue
-from scheduler.core.submitter_lanes import Lane
+from scheduler.core.ready_queue import Lane, ReadyQueue
 from scheduler.core.task import ANYWHERE, Placement, Task, TaskState
 
 BOOST = 10.0
