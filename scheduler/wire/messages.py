@@ -17,52 +17,28 @@ from ..core.node_quarantine import Strikes
 from ..core.placement import Actor
 from ..core.sessions import Hello
 from ..core.task import ANYWHERE, NO_RESULT, NORMAL, AttemptEnd, Failure, LeaseName, Placement, Task
-from . import fast_encode
 
 NANOSECONDS = 1_000_000_000
 HIGHEST_PORT = 65_535
 
 
-def task_from_proto(spec: task_pb2.TaskSpec, submitter: str, run_timeout: float) -> Task:
-    """`submitter` and `run_timeout` stand in where the spec says nothing."""
+def task_from_proto(spec: task_pb2.TaskSpec, submitter: str) -> Task:
+    """`submitter` stands in where the spec says nothing; the body is left to the caller."""
     priority = spec.priority or NORMAL
     if priority < 0:
         # An enum may be any number, and this one cannot even be encoded.
         limits.PRIORITY.check(priority, f'task "{spec.task_id[: limits.SHOWN]}"')
-    own_timeout = seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None
-    payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
-    kind = sys.intern(spec.kind)
     return Task(
         spec.task_id,
-        kind,
-        body=fast_encode.assignment_body(kind, priority, max(0.0, own_timeout or run_timeout), payload),
+        sys.intern(spec.kind),
         priority=priority,
         dependencies=tuple(spec.dependencies) if spec.dependencies else (),
         placement=_placement(spec.placement) if spec.HasField("placement") else ANYWHERE,
         queue_timeout=seconds_of(spec.queue_timeout) if spec.HasField("queue_timeout") else None,
-        run_timeout=own_timeout,
+        run_timeout=seconds_of(spec.run_timeout) if spec.HasField("run_timeout") else None,
         max_attempts=spec.max_attempts,
         submitter=sys.intern(spec.submitter) or submitter,
     )
-
-
-def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.Task:
-    message = task_pb2.Task(
-        spec=_spec(task, payload),
-        state=task_pb2.TaskState.ValueType(task.state),
-        attempts=task.attempts,
-        actor_id=task.actor.actor_id if task.actor is not None else "",
-        submit_time=timestamp(task.submit_time + wall_offset),
-    )
-    if task.final:
-        message.outcome.CopyFrom(outcome_to_proto(task))
-        if not payload:
-            message.outcome.ClearField("result")
-    return message
-
-
-def outcome_to_proto(task: Task) -> task_pb2.Outcome:
-    return task_pb2.Outcome.FromString(fast_encode.outcome(task))
 
 
 def hello_from_proto(request: fleet_pb.ConnectRequest, session: int) -> Hello:
@@ -179,25 +155,3 @@ def _failure(message: task_pb2.Failure) -> Failure:
         limits.FAILURE_MESSAGE.shorten(message.message),
         message.retryable,
     )
-
-
-def _spec(task: Task, payload: bool) -> task_pb2.TaskSpec:
-    spec = task_pb2.TaskSpec(
-        task_id=task.task_id,
-        kind=task.kind,
-        priority=task_pb2.Priority.ValueType(task.priority),
-        dependencies=task.dependencies,
-        max_attempts=task.max_attempts,
-        submitter=task.submitter,
-    )
-    if task.placement != ANYWHERE:
-        spec.placement.CopyFrom(task_pb2.Placement(node_id=task.placement.node_id, labels=dict(task.placement.labels)))
-    if task.queue_timeout is not None:
-        spec.queue_timeout.CopyFrom(duration(task.queue_timeout))
-    if task.run_timeout is not None:
-        spec.run_timeout.CopyFrom(duration(task.run_timeout))
-    if payload:
-        assignment = fleet_pb.Assignment.FromString(task.body)
-        if assignment.HasField("payload"):
-            spec.payload.CopyFrom(assignment.payload)
-    return spec

@@ -16,7 +16,7 @@ from ..config import SchedulerConfig
 from ..core.actions import Assign, Command, Revoke, ToActor, Welcome
 from ..core.core import Core
 from ..core.task import Task
-from . import fast_encode
+from . import busy_messages
 from .dependency_results import encoded_inputs
 from .messages import welcome_to_bytes
 
@@ -62,15 +62,15 @@ class Assignments:
     def encode(self) -> Iterable[bytes]:
         """Each lease is looked at again when its turn comes."""
         tasks = self._tasks
-        if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= fast_encode.PART_BYTES:
+        if len(tasks) == 1 or sum([len(task.body) for task in tasks]) <= busy_messages.PART_BYTES:
             standing = self._core.standing(self._session, tasks, self._lease_ids)
-            return fast_encode.assignments(standing, self._known, self._inputs)
+            return busy_messages.assignments(standing, self._known, self._inputs)
         return self._few_at_a_time()
 
     def _few_at_a_time(self) -> Iterator[bytes]:
         for start, end in self._portions():
             tasks = self._core.standing(self._session, self._tasks[start:end], self._lease_ids[start:end])
-            yield from fast_encode.assignments(tasks, self._known, self._inputs)
+            yield from busy_messages.assignments(tasks, self._known, self._inputs)
 
     def _inputs(self, task: Task) -> bytes:
         actor = self._core.sessions.by_number[self._session]
@@ -80,7 +80,7 @@ class Assignments:
         start, size = 0, 0
         for position, task in enumerate(self._tasks):
             size += len(task.body)
-            if size > fast_encode.PART_BYTES:
+            if size > busy_messages.PART_BYTES:
                 yield start, position + 1
                 start, size = position + 1, 0
         if start < len(self._tasks):
@@ -205,15 +205,15 @@ class ActorOutboxes:
             self._assign(outbox, action)
         elif isinstance(action, Revoke):
             for lease in action.leases:
-                outbox.leases.pop(fast_encode.lease(*lease), None)
-            revoked = fast_encode.revoked(action.leases)
+                outbox.leases.pop(busy_messages.lease(*lease), None)
+            revoked = busy_messages.revoked(action.leases)
             # The actor throws away what it has: not for a decision that cannot be written down.
             if self._healthy():
                 outbox.put(revoked)
             else:
                 self._after_commit(partial(outbox.put, revoked))
         elif isinstance(action, Command):
-            outbox.put([fast_encode.command(action.command), BREAK])
+            outbox.put([busy_messages.command(action.command), BREAK])
         elif isinstance(action, Welcome):
             terms = self._config.leases
             welcome = welcome_to_bytes(

@@ -6,14 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from parlmesh import limits
 from parlmesh.errors import InvalidInput
+from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
+from parlmesh.v1 import task_pb2
 
 from ..core.chrome_trace import MAX_EVENTS, Attempt
 from ..core.core import Core
 from ..core.placement import Actor, ActorState
-from ..core.task import Priority, Task, TaskState
+from ..core.task import ANYWHERE, Priority, Task, TaskState
 from ..journal.stored_task import StoredTask
-from . import messages
+from . import busy_messages, messages
 
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
@@ -61,7 +63,7 @@ def list_tasks(core: Core, request: pb.ListTasksRequest, submitters: str = "") -
         looked_at += COST_OF_OPENING if (kind or submitters) and isinstance(task, StoredTask) else 1
         wanted = (not prefix or task.task_id.startswith(prefix)) and (not kind or task.kind == kind)
         if wanted and task.submitter.startswith(submitters):
-            message = messages.task_to_proto(task, offset, payload=False)
+            message = task_to_proto(task, offset, payload=False)
             answer_bytes += message.ByteSize()
             if answer_bytes > MAX_ANSWER_BYTES and last is not None and answer.tasks:
                 answer.next_page_token = str(last.number)
@@ -83,7 +85,7 @@ def _before(tasks: dict[str, Task], number: int | None) -> Iterator[Task]:
 
 def get_task(core: Core, task: Task) -> pb.GetTaskResponse:
     """With payload and result, as far as they fit."""
-    message = messages.task_to_proto(task, core.life.wall_offset, payload=True)
+    message = task_to_proto(task, core.life.wall_offset, payload=True)
     if message.ByteSize() > MAX_TASK_BYTES:
         message.spec.ClearField("payload")
     return pb.GetTaskResponse(task=message)
@@ -201,3 +203,40 @@ def _last_actor(token: str) -> str:
 
 def _not_given_out(token: str) -> InvalidInput:
     return InvalidInput(f"page_token {token[:40]!a} is not one that was given out", reason="INVALID_PAGE_TOKEN")
+
+
+def task_to_proto(task: Task, wall_offset: float, *, payload: bool) -> task_pb2.Task:
+    message = task_pb2.Task(
+        spec=_spec(task, payload),
+        state=task_pb2.TaskState.ValueType(task.state),
+        attempts=task.attempts,
+        actor_id=task.actor.actor_id if task.actor is not None else "",
+        submit_time=messages.timestamp(task.submit_time + wall_offset),
+    )
+    if task.final:
+        message.outcome.CopyFrom(task_pb2.Outcome.FromString(busy_messages.outcome(task)))
+        if not payload:
+            message.outcome.ClearField("result")
+    return message
+
+
+def _spec(task: Task, payload: bool) -> task_pb2.TaskSpec:
+    spec = task_pb2.TaskSpec(
+        task_id=task.task_id,
+        kind=task.kind,
+        priority=task_pb2.Priority.ValueType(task.priority),
+        dependencies=task.dependencies,
+        max_attempts=task.max_attempts,
+        submitter=task.submitter,
+    )
+    if task.placement != ANYWHERE:
+        spec.placement.CopyFrom(task_pb2.Placement(node_id=task.placement.node_id, labels=dict(task.placement.labels)))
+    if task.queue_timeout is not None:
+        spec.queue_timeout.CopyFrom(messages.duration(task.queue_timeout))
+    if task.run_timeout is not None:
+        spec.run_timeout.CopyFrom(messages.duration(task.run_timeout))
+    if payload:
+        assignment = fleet_pb.Assignment.FromString(task.body)
+        if assignment.HasField("payload"):
+            spec.payload.CopyFrom(assignment.payload)
+    return spec

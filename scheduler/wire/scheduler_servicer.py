@@ -21,7 +21,7 @@ from ..core.placement import ActorCommand
 from ..core.task import Task
 from ..core.task_explanation import explain
 from ..shell import Shell
-from . import fast_decode, fast_encode, queries
+from . import busy_messages, queries
 from .leader_redirect import Seat
 from .namespaces import Tenant
 from .outbox import Outbox, messages
@@ -66,7 +66,7 @@ class SchedulerServicer:
 
     async def SubmitTasks(self, request: bytes, context: Context) -> pb.SubmitTasksResponse:
         """Reads an encoded SubmitTasksRequest."""
-        tasks = fast_decode.tasks(request, caller().name, self._default_run_timeout)
+        tasks = busy_messages.tasks(request, caller().name, self._default_run_timeout)
         tenant = self._bound(self._shell, tasks)
         return pb.SubmitTasksResponse(task_ids=await self._shell.submit(tasks, tenant.owner, tenant.writer))
 
@@ -87,9 +87,9 @@ class SchedulerServicer:
 
     def _accept(self, shell: Shell, data: bytes, outbox: Outbox, followed: ExitStack) -> None:
         """One request of a stream; its receipt is put into the outbox."""
-        put, receipts = outbox.put, [fast_encode.ACCEPTED]
+        put, receipts = outbox.put, [busy_messages.ACCEPTED]
         try:
-            tasks, follow, patient = fast_decode.submission(data, caller().name, self._default_run_timeout)
+            tasks, follow, patient = busy_messages.submission(data, caller().name, self._default_run_timeout)
             if follow and outbox.more is not None:
                 raise InvalidInput("follow is given twice; a stream follows one submitter", reason="FOLLOWS_ALREADY")
             limits.SUBMITTER.check_text(follow)
@@ -102,9 +102,9 @@ class SchedulerServicer:
                 put = outbox.put_patiently
         except DecodeError:
             message = f"a message of {len(data)} bytes cannot be parsed"
-            receipts = [fast_encode.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
+            receipts = [busy_messages.receipt(status_from_error(InvalidInput(message, reason="MALFORMED_MESSAGE")))]
         except FleetError as error:
-            receipts = [fast_encode.receipt(status_from_error(error))]
+            receipts = [busy_messages.receipt(status_from_error(error))]
         shell.after_commit(partial(put, receipts))
 
     async def GetTask(self, request: pb.GetTaskRequest, context: Context) -> pb.GetTaskResponse:
@@ -134,10 +134,10 @@ class SchedulerServicer:
             await context.send_initial_metadata(())
             if unknown:
                 await shell.committed()
-                for message in messages(fast_encode.unknown(unknown)):
+                for message in messages(busy_messages.unknown(unknown)):
                     await context.write(message)
             while tasks := await watch.take():
-                for message in messages(fast_encode.outcomes(tasks)):
+                for message in messages(busy_messages.outcomes(tasks)):
                     await context.write(message)
         finally:
             shell.unwatch(watch)

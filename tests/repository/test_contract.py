@@ -211,7 +211,7 @@ def test_the_comments_say_which_states_are_final() -> None:
 
 def test_a_value_that_is_not_given_is_read_as_the_comment_says() -> None:
     assert COMMENTS["Priority.PRIORITY_UNSPECIFIED"] == "Read as NORMAL."
-    assert messages.task_from_proto(task_pb2.TaskSpec(kind="echo"), "", 1.0).priority == Priority.NORMAL
+    assert messages.task_from_proto(task_pb2.TaskSpec(kind="echo"), "").priority == Priority.NORMAL
     assert COMMENTS["PolicyEncoding.POLICY_ENCODING_UNSPECIFIED"] == "Read as SAFETENSORS."
     assert policy_encodings.ENCODINGS[0] == policy_encodings.ENCODINGS[policy_service_pb2.POLICY_ENCODING_SAFETENSORS]
     assert COMMENTS["ModelFormat.MODEL_FORMAT_UNSPECIFIED"] == "Read as SAFETENSORS."

@@ -13,7 +13,7 @@ from parlmesh.wire import payload_to_proto
 from scheduler.blob_ledger import BlobLedger
 from scheduler.config import BlobConfig
 from scheduler.core.task import Task, TaskState
-from scheduler.wire import fast_encode
+from scheduler.wire import busy_messages
 
 CONFIG = BlobConfig(max_bytes=1000, lease_seconds=10, retention_seconds=100)
 
@@ -40,7 +40,7 @@ def kept(ledger: BlobLedger, fill: int, size: int = 400, writer: str = "c") -> R
 def task_with(*references: Reference, task_id: str = "t", dependencies: tuple[str, ...] = ()) -> Task:
     parameters = {"x": [{"$result": name} for name in dependencies]}
     payload = payload_to_proto(parameters, {str(index): each for index, each in enumerate(references)})
-    body = fast_encode.assignment_body("echo", 3, 1.0, payload.SerializeToString())
+    body = busy_messages.assignment_body("echo", 3, 1.0, payload.SerializeToString())
     return Task(task_id, "echo", body, dependencies=dependencies)
 
 

@@ -4,14 +4,15 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 
 from parlmesh.errors import InvalidInput
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
 from scheduler.core import chrome_trace
 from scheduler.core.placement import ActorCommand
-from scheduler.core.task import Task
-from scheduler.wire import queries
+from scheduler.core.task import Placement, Task, TaskState
+from scheduler.wire import busy_messages, queries
 from tests.scheduler.conftest import Harness
 
 
@@ -230,3 +231,45 @@ def test_who_looks_for_states_that_few_tasks_have_stops_at_the_last_of_them(
     assert listed(task_pb2.TASK_STATE_CANCELLED) == ([], "", 1)
     assert listed(task_pb2.TASK_STATE_RUNNING) == (["0"], "", 51)
     assert listed(task_pb2.TASK_STATE_FAILED)[:2] == (["bad"], "")
+
+
+def full_spec() -> task_pb2.TaskSpec:
+    spec = task_pb2.TaskSpec(
+        task_id="t",
+        kind="echo",
+        priority=task_pb2.PRIORITY_HIGH,
+        dependencies=["a", "b"],
+        placement=task_pb2.Placement(node_id="node-1", labels={"gpu": "yes"}),
+        queue_timeout=Duration(seconds=5),
+        run_timeout=Duration(nanos=500_000_000),
+        max_attempts=7,
+        submitter="me",
+    )
+    spec.payload.parameters["x"] = 1.5
+    return spec
+
+
+def test_a_spec_goes_through_the_core_unchanged() -> None:
+    spec = full_spec()
+    (task,) = busy_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
+    task.submit_time = 0.0
+    assert queries.task_to_proto(task, 0.0, payload=True).spec == spec
+    assert task.placement == Placement("node-1", frozenset({("gpu", "yes")}))
+
+
+def test_lists_leave_payloads_and_results_out() -> None:
+    spec = full_spec()
+    (task,) = busy_messages.tasks(pb.SubmitTasksRequest(tasks=[spec]).SerializeToString(), "caller", 60.0)
+    task.submit_time = task.lease_time = task.end_time = 0.0
+    task.state, task.result = TaskState.SUCCEEDED, task_pb2.Payload().SerializeToString()
+    message = queries.task_to_proto(task, 0.0, payload=False)
+    assert not message.spec.HasField("payload")
+    assert not message.outcome.HasField("result")
+
+
+@pytest.mark.parametrize("seconds", [float(1 << 63), float("inf"), -5.0])
+def test_a_task_of_an_older_journal_can_be_shown_whatever_its_timeouts(seconds: float) -> None:
+    task = Task("t", "noop", run_timeout=seconds, queue_timeout=seconds)
+    task.submit_time = 0.0
+    shown = queries.task_to_proto(task, 0.0, payload=False).spec
+    assert 0 <= shown.run_timeout.seconds == shown.queue_timeout.seconds <= 100 * 365 * 86400

@@ -11,7 +11,7 @@ from scheduler.core.core import Core
 from scheduler.core.sessions import Hello
 from scheduler.core.task import Priority, Task
 from scheduler.process_memory import relax_garbage_collection
-from scheduler.wire.fast_encode import assignment_body
+from scheduler.wire.busy_messages import assignment_body
 
 BATCH = 64
 RUN_SECONDS = 0.0001

@@ -1,34 +1,46 @@
-"""The busy messages read by hand: only what the core needs, everything else stays encoded.
+"""The busy messages, read and written by hand: only what the core needs, everything else stays encoded.
 
 protobuf parses every message first, in C and thrown away, so that whatever is kept as bytes is known to be valid.
-What is not of the usual shape is read through the generated classes; a test compares both ways.
+What is not of the usual shape is read through the generated classes. An assignment is a lease in front of bytes that
+were encoded once at submit, so payloads are never parsed again. The numbers are the field tags of the contract; tests
+compare all that is read and written here with the generated classes.
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from parlmesh import limits
 from parlmesh.v1 import fleet_service_pb2 as fleet_pb
 from parlmesh.v1 import scheduler_service_pb2 as pb
 from parlmesh.v1 import task_pb2
-from parlmesh.wire.varint import read_varint
+from parlmesh.wire.durations import duration_bytes, short_seconds
+from parlmesh.wire.varint import SMALL, read_varint, varint
 
 from ..core.submission_limits import check_size
-from ..core.task import ANYWHERE, NORMAL, AttemptEnd, Task
-from . import fast_encode, messages
+from ..core.task import ANYWHERE, NORMAL, SUCCEEDED, AttemptEnd, LeaseName, Task
+from . import messages
 
-NANOSECONDS = 1_000_000_000
+PART_BYTES = 256 * 1024
+LONGEST_KIND = limits.KIND.most
 MAX_CACHED_NAMES = 4096
 # Longer ones are about to be refused.
 LONGEST_CACHED_NAME = 1024
 
-# Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited).
+# Tag bytes: field number * 8 + wire type (0 = varint, 2 = length-delimited). Those that are read,
 _TASKS = 0x0A
 _TASK_ID, _KIND, _PAYLOAD, _PRIORITY, _MAX_ATTEMPTS, _SUBMITTER = 0x0A, 0x12, 0x1A, 0x20, 0x48, 0x52
 _PLAIN = frozenset({_TASK_ID, _KIND, _PAYLOAD, _SUBMITTER})
 _RESULTS = 0x1A
 _LEASE, _RESULT, _RAN = 0x0A, 0x12, 0x22
+# and those that are written.
+_ASSIGNMENTS, _REVOKED, _ACKNOWLEDGED, _COMMAND = b"\x12", b"\x1a", b"\x22", b"\x28"
+_OUTCOMES = _RECEIPTS = b"\x0a"
+_FOLLOWED = _UNKNOWN = b"\x12"
+# An empty status is OK.
+ACCEPTED = _RECEIPTS + b"\x00"
 
 _names: dict[bytes, str] = {}
 
@@ -130,12 +142,16 @@ def _plain_task(data: bytes, position: int, end: int, submitter: str, run_timeou
         else:
             # A payload in two pieces is the two pieces joined.
             payload = value if payload is None else payload + value
-    body = fast_encode.assignment_body(kind, priority, run_timeout, payload)
+    body = assignment_body(kind, priority, run_timeout, payload)
     return Task(task_id, kind, body, priority, (), ANYWHERE, None, None, max_attempts, submitter)
 
 
 def _task(data: bytes, submitter: str, run_timeout: float) -> Task:
-    return messages.task_from_proto(task_pb2.TaskSpec.FromString(data), submitter, run_timeout)
+    spec = task_pb2.TaskSpec.FromString(data)
+    task = messages.task_from_proto(spec, submitter)
+    payload = spec.payload.SerializeToString() if spec.HasField("payload") else None
+    task.body = assignment_body(task.kind, task.priority, max(0.0, task.run_timeout or run_timeout), payload)
+    return task
 
 
 def _plain_result(
@@ -159,7 +175,7 @@ def _plain_result(
     if position < end:
         if data[position] != _RAN or position + 2 + data[position + 1] != end:
             return None
-        ran = _short_seconds(data, position + 2, end)
+        ran = short_seconds(data[position + 2 : end])
         if ran < 0.0:
             return None
     return (name[0], name[1], result, None, ran), lease
@@ -168,16 +184,6 @@ def _plain_result(
 def _result(data: bytes) -> tuple[AttemptEnd, bytes]:
     message = fleet_pb.TaskResult.FromString(data)
     return messages.result_from_proto(message), message.lease.SerializeToString()
-
-
-def _short_seconds(data: bytes, start: int, end: int) -> float:
-    """A Duration of less than a second; -1 for any other."""
-    if start == end:
-        return 0.0
-    if data[start] != 0x10:
-        return -1.0
-    nanos, length = read_varint(data[start + 1 : end], 0)
-    return nanos / NANOSECONDS if start + 1 + length == end and nanos < NANOSECONDS else -1.0
 
 
 def _name(data: bytes) -> str:
@@ -190,3 +196,128 @@ def _name(data: bytes) -> str:
             _names.clear()
         name = _names[data] = data.decode()
     return name
+
+
+def receipt(status: Any) -> bytes:
+    """One receipt of a SubmitTaskStreamResponse, from a google.rpc.Status."""
+    return _delimited(_RECEIPTS, status.SerializeToString())
+
+
+def assignment_body(kind: str, priority: int, run_timeout: float, payload: bytes | None) -> bytes:
+    """An Assignment without its lease."""
+    # A kind that is too long is about to be refused, and not worth remembering.
+    head = (_body_head if len(kind) <= LONGEST_KIND else _body_head.__wrapped__)(kind, priority, run_timeout)
+    return head if payload is None else head + b"\x1a" + varint(len(payload)) + payload
+
+
+@lru_cache(maxsize=1024)
+def _body_head(kind: str, priority: int, run_timeout: float) -> bytes:
+    """Tasks differ in their payloads far more than in these."""
+    return (
+        _delimited(b"\x12", kind.encode())
+        + b"\x20"
+        + varint(priority)
+        + _delimited(b"\x2a", duration_bytes(run_timeout))
+    )
+
+
+def lease(task_id: str, lease_id: int, attempt: int) -> bytes:
+    name = task_id.encode()
+    return b"".join((b"\x0a", varint(len(name)), name, b"\x10", varint(lease_id), b"\x18", varint(attempt)))
+
+
+def assignments(
+    tasks: Iterable[Task], known: dict[bytes, tuple[str, int]], inputs_of: Callable[[Task], bytes] = lambda task: b""
+) -> list[bytes]:
+    """Parts of a ConnectResponse: as few as their size allows. Their leases are entered in `known`."""
+    joined: list[bytes] = []
+    parts: list[bytes] = []
+    total = 0
+    for task in tasks:
+        encoded = lease(task.task_id, task.lease_id, task.attempts)
+        known[encoded] = (task.task_id, task.lease_id)
+        # A lease is shorter than 2^14 bytes: names are bounded.
+        length = SMALL[len(encoded)]
+        body = task.body + inputs_of(task) if task.dependencies else task.body
+        size = 1 + len(length) + len(encoded) + len(body)
+        if parts and total + size > PART_BYTES:
+            joined.append(b"".join(parts))
+            parts, total = [], 0
+        parts += (_ASSIGNMENTS, varint(size), b"\x0a", length, encoded, body)
+        total += size
+    if parts:
+        joined.append(b"".join(parts))
+    return joined
+
+
+def revoked(leases: Iterable[LeaseName]) -> list[bytes]:
+    """Parts of a ConnectResponse."""
+    return [_delimited(_REVOKED, lease(*name)) for name in leases]
+
+
+def acknowledged(leases: Iterable[bytes]) -> list[bytes]:
+    """Part of a ConnectResponse; the leases are encoded already."""
+    return [b"".join([part for lease in leases for part in (_ACKNOWLEDGED, varint(len(lease)), lease)])]
+
+
+def command(number: int) -> bytes:
+    """Part of a ConnectResponse."""
+    return _COMMAND + varint(number)
+
+
+def outcome(task: Task) -> bytes:
+    """An Outcome of a final task."""
+    name, actor_id = task.task_id.encode(), task.actor_id.encode()
+    queued, ran = duration_bytes(task.queued_seconds), duration_bytes(task.ran)
+    if task.state is SUCCEEDED:
+        end = b"\x1a" + varint(len(task.result)) + task.result
+    else:
+        end = _delimited(b"\x22", _failure(task))
+    return b"".join(
+        (
+            b"\x0a",
+            SMALL[len(name)],
+            name,
+            b"\x10",
+            SMALL[task.state],
+            end,
+            b"\x28",
+            varint(task.attempts),
+            b"\x32",
+            SMALL[len(actor_id)],
+            actor_id,
+            b"\x3a",
+            SMALL[len(queued)],
+            queued,
+            b"\x42",
+            SMALL[len(ran)],
+            ran,
+        )
+    )
+
+
+def _failure(task: Task) -> bytes:
+    if task.failure is None:
+        return b""
+    reason, message, retryable = task.failure
+    encoded = _delimited(b"\x0a", reason.encode()) + _delimited(b"\x12", message.encode())
+    return encoded + b"\x18\x01" if retryable else encoded
+
+
+def outcomes(tasks: Iterable[Task]) -> list[bytes]:
+    """Parts of a WatchTasksResponse."""
+    return [_delimited(_OUTCOMES, outcome(task)) for task in tasks]
+
+
+def unknown(task_ids: Iterable[str]) -> list[bytes]:
+    """Parts of a WatchTasksResponse."""
+    return [_delimited(_UNKNOWN, task_id.encode()) for task_id in task_ids]
+
+
+def followed(tasks: Iterable[Task]) -> list[bytes]:
+    """Parts of a SubmitTaskStreamResponse."""
+    return [_delimited(_FOLLOWED, outcome(task)) for task in tasks]
+
+
+def _delimited(tag: bytes, data: bytes) -> bytes:
+    return tag + varint(len(data)) + data
