@@ -1,0 +1,143 @@
+"""Which functions of this repository are called, and through which files something that is followed goes."""
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from google.protobuf.message import Message
+
+ROOT = Path(__file__).resolve().parents[1]
+_OWN_TOPS = ("parlmesh", "scheduler", "actor", "learner")
+_SERVICES = {"parlmesh/client/": "client", "scheduler/": "scheduler", "actor/": "actor"}
+_GATE = "parlmesh/rpc/server/gate.py"
+# What happens to a task because time passes is no part of its walk.
+_TIME = "Core.tick"
+# Of records; they are left out.
+_CONSTRUCTORS = ("__init__", "of")
+_DEPTH = 5
+_LARGEST_RECORD = 40
+
+
+class Trail(Protocol):
+    """What is followed."""
+
+    elsewhere: str
+    """A folder that is part of another walk."""
+
+    def stay(self, frame: FrameType, event: str, answer: object) -> str:
+        """Where it is, if this call is given it or this return answers with it; empty otherwise."""
+
+
+class Trace:
+    """The functions of this repository that are called while it is on, in order; every thread is seen."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.trail: Trail | None = None
+        self.stays: dict[str, dict[str, str]] = {}
+        """The files that what is followed went into, stay by stay, each with a function of it."""
+        self._on = False
+        self._busy = threading.local()
+        threading.setprofile(self._hook)
+        sys.setprofile(self._hook)
+
+    @contextmanager
+    def on(self) -> Iterator[None]:
+        """Begins anew."""
+        self.calls, self.stays, self._on = [], {}, True
+        try:
+            yield
+        finally:
+            self._on = False
+
+    def _hook(self, frame: FrameType, event: str, argument: object) -> None:
+        if not self._on or event not in ("call", "return") or not (file := own_file(frame)):
+            return
+        if event == "call":
+            self.calls.append(f"{file} {frame.f_code.co_qualname}")
+        if self.trail is not None and not getattr(self._busy, "now", False):
+            # What is asked here calls functions too.
+            self._busy.now = True
+            try:
+                if stay := self.trail.stay(frame, event, argument):
+                    self._enter(frame, stay, self.trail.elsewhere)
+            finally:
+                self._busy.now = False
+
+    def _enter(self, frame: FrameType, stay: str, elsewhere: str) -> None:
+        """Counts the file, and the one that called it and so had it before, once in each stay."""
+        if frame.f_code.co_name in _CONSTRUCTORS:
+            return
+        files = self.stays.setdefault(stay, {})
+        for each, file in [*stack(frame)][1::-1]:
+            if not file.startswith(elsewhere):
+                files.setdefault(file, each.f_code.co_qualname)
+
+
+class TaskTrail:
+    """A task, by what only its payload or its id says: out by client, scheduler and actor, and back."""
+
+    elsewhere = "-"
+
+    def __init__(self, marks: Sequence[str]) -> None:
+        self._marks = marks
+        self._entries = 0
+
+    def stay(self, frame: FrameType, event: str, answer: object) -> str:
+        """The service, and whether the task is on its way back."""
+        if not holds(arguments(frame) if event == "call" else answer, self._marks):
+            return ""
+        chain = [(file, each.f_code.co_qualname) for each, file in stack(frame)]
+        service = next((name for file, _ in chain for top, name in _SERVICES.items() if file.startswith(top)), "")
+        if not service or any(name.endswith(_TIME) for _, name in chain):
+            return ""
+        self._entries += chain[0][0] == _GATE and event == "call"
+        return f"{service}, on the way back" if self._entries > 1 else service
+
+
+def holds(value: object, marks: Sequence[str], samples: Sequence[bytes] = (), depth: int = _DEPTH) -> bool:
+    """Whether it is, or as a record holds, something that is marked; services that keep many records do not count."""
+    if isinstance(value, str):
+        return any(mark in value for mark in marks)
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        return any(mark.encode() in data for mark in marks) or any(sample in data for sample in samples)
+    if not depth or isinstance(value, int | float | type(None)):
+        return False
+    if isinstance(value, Message):
+        return holds(value.SerializeToString(), marks, samples)
+    if isinstance(value, dict):
+        return any(holds(each, marks, samples, depth - 1) for pair in [*value.items()][:20] for each in pair)
+    if isinstance(value, tuple | list | set | deque):
+        return any(holds(each, marks, samples, depth - 1) for each in [*value][:20])
+    if type(value).__module__.split(".")[0] not in _OWN_TOPS or hasattr(value, "__aenter__"):
+        return False
+    slots = [name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ())]
+    fields = [getattr(value, name, None) for name in slots] + [*getattr(value, "__dict__", {}).values()]
+    return len(fields) <= _LARGEST_RECORD and any(holds(each, marks, samples, min(1, depth - 1)) for each in fields)
+
+
+def stack(frame: FrameType | None) -> Iterator[tuple[FrameType, str]]:
+    """The frames of this repository from this one outwards, with their files."""
+    while frame is not None:
+        if file := own_file(frame):
+            yield frame, file
+        frame = frame.f_back
+
+
+def own_file(frame: FrameType) -> str:
+    """The file of a frame, if it is one of this repository that somebody wrote."""
+    file = frame.f_code.co_filename.removeprefix(f"{ROOT}/")
+    return file if file.split("/")[0] in _OWN_TOPS and "/v1/" not in file else ""
+
+
+def arguments(frame: FrameType) -> list[object]:
+    """What a call was given."""
+    code = frame.f_code
+    named = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    return [frame.f_locals[name] for name in named if name not in ("self", "cls") and name in frame.f_locals]
