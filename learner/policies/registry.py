@@ -86,11 +86,10 @@ class PolicyRegistry:
         """Whether a uid is known to be that of another run."""
         return "" not in (run_uid, self.run_uid) and run_uid != self.run_uid
 
-    async def newer_than(self, version: int) -> Published:
+    async def passed(self, version: int) -> None:
         """Waits for a version above `version`; the caller's deadline bounds the wait."""
         while self.version <= version:
             await self._changed.wait()
-        return self._versions[self.version]
 
     def check_run(self, run_id: str) -> None:
         """NotFound when the run is another."""

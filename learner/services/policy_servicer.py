@@ -67,7 +67,8 @@ class PolicyServicer(PolicyServiceServicer):
         have_version = 0 if registry.is_other(request.run_uid) else request.have_version
         base_version = have_version
         while True:
-            published = await unless(self._stopping, registry.newer_than(version))
+            await unless(self._stopping, registry.passed(version))
+            published = registry.get("")
             version = published.blob.version
             if not request.with_policy or version == have_version:
                 yield pb.WatchPolicyResponse(header=policy_header(published)).SerializeToString()

@@ -94,7 +94,9 @@ class PolicyEncodings:
 
     def _encoded(self, published: Published, encoding: Encoding, base: Published | None) -> EncodedPolicy:
         started, blob = self._clock(), published.blob
-        data = encode(encoding, blob.data, b"" if base is None else base.blob.data)
+        data = blob.data
+        if encoding != "safetensors":
+            data = encode(encoding, data, b"" if base is None else base.blob.data)
         header = policy_header(published)
         header.encoding = pb.PolicyEncoding.Value(f"POLICY_ENCODING_{encoding.upper()}")
         header.encoded_bytes = len(data)
