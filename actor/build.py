@@ -31,8 +31,8 @@ from .federation.federation_client import FederationLink
 from .federation.local_nodes import LearningTasks, Participants
 from .federation.privacy_floor import PrivacyFloor
 from .handlers.builtin import HANDLERS, HandlerResources
-from .learner.learner_client import LearnerLink
 from .learner.policy_cache import PolicyCache
+from .learner.policy_client import PolicyLink
 from .learner.site_relay import Relay
 from .learner.trajectory_uploads import Uploads, upload_stream
 from .metrics import ActorMetrics
@@ -147,10 +147,10 @@ async def build(
                 upload_stream(learner), limits=config.limits, metrics=metrics, rng=rng, on_outlived=identity.outlive
             )
         )
-        link = LearnerLink(policies, uploads, policy_seconds=config.limits.policy_seconds)
+        link = PolicyLink(policies, policy_seconds=config.limits.policy_seconds)
         nodes = nodes_of(identity.node_id, config.virtual_nodes)
         participants = Participants(nodes, federations, tasks, floor)
-        handlers = make_handlers(config, HandlerResources(identity, link, metrics, participants))
+        handlers = make_handlers(config, HandlerResources(identity, link, uploads, metrics, participants))
         await stack.enter_async_context(Attendance(identity.node_id, handlers.values()))
         worker = await stack.enter_async_context(
             Worker(

@@ -6,7 +6,7 @@ PHASES = Phases(
     functions={
         # a slot's thread
         "slot._serve": "wait for tasks",
-        "learner_client.policy": "wait for policy",
+        "policy_client.policy": "wait for policy",
         "unconfirmed_uploads.make_room": "wait for receipts",
         "numpy_acting.act": "act",
         "vector.step": "environment step",

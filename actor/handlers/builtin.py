@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from parlmesh.handlers import Handler
 
 from ..federation.local_nodes import Participants
-from ..learner.learner_client import LearnerLink
+from ..learner.policy_client import PolicyLink
+from ..learner.trajectory_uploads import Uploads
 from ..metrics import ActorMetrics
 from ..worker.actor_identity import ActorIdentity
 from .demo import Echo, Fail, Noop, Sleep
@@ -22,22 +23,24 @@ class HandlerResources:
     """What a handler may need of its actor."""
 
     identity: ActorIdentity
-    learner: LearnerLink
+    policies: PolicyLink
+    uploads: Uploads
     metrics: ActorMetrics
     participants: Participants
 
 
 HANDLERS: Mapping[str, Callable[[HandlerResources], Handler]] = {
     "echo": lambda resources: Echo(),
-    "evaluate": lambda resources: Evaluate(resources.learner),
+    "evaluate": lambda resources: Evaluate(resources.policies),
     "fail": lambda resources: Fail(),
     "federated_evaluate": lambda resources: FederatedEvaluate(resources.participants),
     "federated_fit": lambda resources: FederatedFit(resources.participants),
     "federated_mask": lambda resources: FederatedMask(resources.participants),
-    "match": lambda resources: Match(resources.learner),
+    "match": lambda resources: Match(resources.policies),
     "noop": lambda resources: Noop(),
     "rollout": lambda resources: Rollout(
-        resources.learner,
+        resources.policies,
+        resources.uploads,
         actor_id=resources.identity.actor_id,
         incarnation=lambda: resources.identity.at_learner,
         metrics=resources.metrics,

@@ -11,7 +11,7 @@ from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import evaluate
 from parlmesh.types import Array
 
-from ..learner.learner_client import LearnerLink
+from ..learner.policy_client import PolicyLink
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
 
 
@@ -50,13 +50,13 @@ class Evaluate:
     kind = "evaluate"
     runs_in = RunsIn.THREAD
 
-    def __init__(self, learner: LearnerLink) -> None:
-        self._learner = learner
+    def __init__(self, policies: PolicyLink) -> None:
+        self._policies = policies
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{run_id, environment, episodes, seed, version, sampled, search, run_uid}"""
         wanted = parse_parameters(EvaluateParameters, self.kind, parameters)
-        held = self._learner.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
+        held = self._policies.exact_policy(wanted.run_id, wanted.version, context, wanted.run_uid)
         with cancellable(context):
             returns = evaluate(
                 held.policy,

@@ -8,7 +8,7 @@ from parlmesh.handlers import Context, Result, RunsIn
 from parlmesh.rollouts import play_match
 from parlmesh.types import Array
 
-from ..learner.learner_client import LearnerLink
+from ..learner.policy_client import PolicyLink
 from .evaluate import PlayParameters, cancellable
 from .parameters import parse_parameters, search_of
 
@@ -27,14 +27,14 @@ class Match:
     kind = "match"
     runs_in = RunsIn.THREAD
 
-    def __init__(self, learner: LearnerLink) -> None:
-        self._learner = learner
+    def __init__(self, policies: PolicyLink) -> None:
+        self._policies = policies
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Result:
         """{run_id, environment, version, opponent, games, seed, sampled, search, run_uid}"""
         wanted = parse_parameters(MatchParameters, self.kind, parameters)
         held, other = (
-            self._learner.exact_policy(wanted.run_id, version, context, wanted.run_uid)
+            self._policies.exact_policy(wanted.run_id, version, context, wanted.run_uid)
             for version in (wanted.version, wanted.opponent)
         )
         with cancellable(context):

@@ -21,9 +21,9 @@ from parlmesh.telemetry import Waiting, get_logger
 from parlmesh.types import Array, Trajectory
 from parlmesh.wire import trajectory_to_request
 
-from ..learner.learner_client import LearnerLink
 from ..learner.policy_cache import HeldPolicy
-from ..learner.trajectory_uploads import Receipt
+from ..learner.policy_client import PolicyLink
+from ..learner.trajectory_uploads import Receipt, Uploads
 from ..learner.unconfirmed_uploads import UnconfirmedUploads, Upload
 from ..metrics import ActorMetrics
 from .parameters import Parameters, SearchParameters, parse_parameters, search_of
@@ -117,9 +117,16 @@ class Rollout:
     runs_in = RunsIn.THREAD
 
     def __init__(
-        self, learner: LearnerLink, *, actor_id: str, incarnation: Callable[[], int], metrics: ActorMetrics
+        self,
+        policies: PolicyLink,
+        uploads: Uploads,
+        *,
+        actor_id: str,
+        incarnation: Callable[[], int],
+        metrics: ActorMetrics,
     ) -> None:
-        self._learner = learner
+        self._policies = policies
+        self._uploads = uploads
         self._actor_id = actor_id
         self._incarnation = incarnation
         self._metrics = metrics
@@ -130,7 +137,7 @@ class Rollout:
         self._waiting = Waiting()
         # When each slot's last fragment was collected.
         self._ended: dict[int, float] = {}
-        self._unconfirmed = UnconfirmedUploads(learner)
+        self._unconfirmed = UnconfirmedUploads()
 
     def run(self, parameters: dict[str, Any], tensors: dict[str, Array], context: Context) -> Tail:
         """{run_id, environment, num_envs, trajectory_steps, fragments, seed, …}: RolloutParameters"""
@@ -158,7 +165,7 @@ class Rollout:
 
     def _collect(self, collector: Collector, wanted: RolloutParameters, context: Context, tally: _Tally) -> Upload:
         asked = time.perf_counter()
-        held = self._learner.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
+        held = self._policies.policy(wanted.run_id, wanted.min_policy_version, context, wanted.run_uid)
         opponents = self._opponents(wanted, held, context, tally)
         # Read before the clock: a thread that was left behind may still end a fragment of this slot.
         free_since = self._ended.get(context.slot)
@@ -181,7 +188,7 @@ class Rollout:
             run_id=wanted.run_id,
             actor_id=self._actor_id,
             incarnation=self._incarnation(),
-            sequence=self._learner.next_sequence(),
+            sequence=self._uploads.next_sequence(),
             policy_version=held.version,
             fragment=fragment,
             task_id=context.task_id,
@@ -190,7 +197,7 @@ class Rollout:
             waited_seconds=waited_seconds,
             run_uid=held.run_uid,
         )
-        return self._learner.upload(trajectory_to_request(trajectory))
+        return self._uploads.begin(trajectory_to_request(trajectory))
 
     def _opponents(
         self, wanted: RolloutParameters, held: HeldPolicy, context: Context, tally: _Tally
@@ -200,7 +207,7 @@ class Rollout:
         for each in wanted.opponents:
             other = held
             if each.version != NEWEST:
-                other = self._learner.exact_policy(wanted.run_id, each.version, context, wanted.run_uid)
+                other = self._policies.exact_policy(wanted.run_id, each.version, context, wanted.run_uid)
                 tally.opponents[str(each.version)] = other.digest.hex()
             found.append(Opponent(each.version, other.policy, each.share))
         return found

@@ -1,6 +1,7 @@
 """Trajectories on their way to the learner: one long stream, a few in flight, each answered by a receipt."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import itertools
 import random
@@ -86,6 +87,7 @@ class Uploads:
         self._wake = asyncio.Event()
         self._backoff = Backoff(limit=limits.reconnect_seconds, rng=rng)
         self._last_error = "the learner was never reached"
+        self._loop = asyncio.get_running_loop()
         self._group = asyncio.TaskGroup()
         self._runner: asyncio.Task[None] | None = None
         self._closed = False
@@ -110,6 +112,10 @@ class Uploads:
     def next_sequence(self) -> int:
         """The number of the next trajectory; may be called from any thread."""
         return next(self._sequences)
+
+    def begin(self, trajectory: EncodedTrajectory) -> "concurrent.futures.Future[Receipt]":
+        """`upload` from any thread; it goes on when nobody waits for it."""
+        return asyncio.run_coroutine_threadsafe(self.upload(trajectory), self._loop)
 
     async def upload(self, trajectory: EncodedTrajectory) -> Receipt:
         """Sends it, again after a broken stream, until there is a receipt; DeadlineExceeded when none comes in time."""

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from parlmesh.handlers import Context
 
-from .learner_client import LearnerLink
+from .policy_client import wait_for_end
 from .trajectory_uploads import Receipt
 
 Upload: TypeAlias = "concurrent.futures.Future[Receipt]"
@@ -18,8 +18,7 @@ _OVERLAP = 2
 class UnconfirmedUploads:
     """By slot, those of its last task included. Each slot is used by one thread."""
 
-    def __init__(self, learner: LearnerLink) -> None:
-        self._learner = learner
+    def __init__(self) -> None:
         self._by_slot: defaultdict[int, deque[Upload]] = defaultdict(deque)
 
     def add(self, slot: int, upload: Upload) -> None:
@@ -31,6 +30,6 @@ class UnconfirmedUploads:
         asked = time.perf_counter()
         uploads = self._by_slot[context.slot]
         while len(uploads) >= _OVERLAP:
-            self._learner.wait_for_end(uploads[0], context)
+            wait_for_end(uploads[0], context)
             uploads.popleft()
         return time.perf_counter() - asked

@@ -11,7 +11,8 @@ from actor.config import ActorConfig
 from actor.federation.federation_client import FederationLink
 from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.builtin import HANDLERS, HandlerResources
-from actor.learner.learner_client import LearnerLink
+from actor.learner.policy_client import PolicyLink
+from actor.learner.trajectory_uploads import Uploads
 from actor.metrics import ActorMetrics
 from actor.worker.actor_identity import ActorIdentity
 from parlmesh.errors import ConfigError
@@ -44,7 +45,8 @@ def _handlers(**config: Any) -> dict[str, Handler]:
     identity = ActorIdentity("node", "node-1", 1)
     resources = HandlerResources(
         identity,
-        cast(LearnerLink, None),
+        cast(PolicyLink, None),
+        cast(Uploads, None),
         ActorMetrics(CollectorRegistry()),
         Participants(["node"], cast(FederationLink, None), LearningTasks({})),
     )

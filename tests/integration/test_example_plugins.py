@@ -13,7 +13,8 @@ from actor.config import ActorConfig
 from actor.federation.federation_client import FederationLink
 from actor.federation.local_nodes import LearningTasks, Participants
 from actor.handlers.builtin import HandlerResources
-from actor.learner.learner_client import LearnerLink
+from actor.learner.policy_client import PolicyLink
+from actor.learner.trajectory_uploads import Uploads
 from actor.metrics import ActorMetrics
 from actor.worker.actor_identity import ActorIdentity
 from learner.build import build_run, check_training
@@ -87,7 +88,8 @@ async def test_the_example_network_is_built_on_both_sides(tmp_path):
 def handler(**config):
     resources = HandlerResources(
         ActorIdentity("n", "a", 1),
-        cast(LearnerLink, None),
+        cast(PolicyLink, None),
+        cast(Uploads, None),
         ActorMetrics(CollectorRegistry()),
         Participants(["n"], cast(FederationLink, None), LearningTasks({})),
     )

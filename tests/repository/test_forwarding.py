@@ -13,7 +13,6 @@ SOURCES = [
 ]
 # Each is asked for by an interface that others call, or keeps its caller from reaching through an object that it owns.
 ALLOWED = {
-    "actor/learner/learner_client.py:next_sequence": "handlers know the client alone",
     "learner/runs/evaluation_result.py:promote": "evaluations keep models through their result alone",
     "learner/runs/training_loop.py:policy_blob": "the trainer belongs to the loop",
     "parlmesh/api/train_call.py:curves": "a handle's public door",

@@ -9,9 +9,8 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.handlers.evaluate import Evaluate
-from actor.learner.learner_client import LearnerLink
 from actor.learner.policy_cache import PolicyCache
-from actor.learner.trajectory_uploads import Uploads, upload_stream
+from actor.learner.policy_client import PolicyLink
 from actor.metrics import ActorMetrics
 from parlmesh.distribution.policy_download import policy_stub
 from parlmesh.environments import Environments
@@ -33,11 +32,10 @@ async def _handler() -> AsyncIterator[Evaluate]:
     learner, metrics, rng, limits = FakeLearner(), ActorMetrics(CollectorRegistry()), random.Random(0), LimitsConfig()
     async with serve(learner.services) as address, open_channel(address) as channel:
         policies = PolicyCache(policy_stub(channel), load_policy, limits=limits, metrics=metrics, rng=rng)
-        uploads = Uploads(upload_stream(channel), limits=limits, metrics=metrics, rng=rng)
-        async with policies, uploads:
+        async with policies:
             for version in (1, 2):
                 await learner.publish("run-1", version, random_policy(version))
-            yield Evaluate(LearnerLink(policies, uploads, policy_seconds=5.0))
+            yield Evaluate(PolicyLink(policies, policy_seconds=5.0))
 
 
 def _context() -> Context:

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from actor.config import LimitsConfig
 from actor.handlers.rollout import Rollout
-from actor.learner.learner_client import LearnerLink
 from actor.learner.policy_cache import PolicyCache
+from actor.learner.policy_client import PolicyLink
 from actor.learner.trajectory_uploads import Uploads, upload_stream
 from actor.metrics import ActorMetrics
 from actor.worker.actor_identity import ActorIdentity
@@ -66,8 +66,8 @@ async def _rolling(*, version: int = 1, from_clock: bool = True, **limits: Any) 
             upload_stream(channel), limits=options, metrics=metrics, rng=rng, on_outlived=identity.outlive
         )
         async with policies, uploads:
-            link = LearnerLink(policies, uploads, policy_seconds=options.policy_seconds)
-            rollout = Rollout(link, actor_id=_ACTOR, incarnation=lambda: identity.at_learner, metrics=metrics)
+            link = PolicyLink(policies, policy_seconds=options.policy_seconds)
+            rollout = Rollout(link, uploads, actor_id=_ACTOR, incarnation=lambda: identity.at_learner, metrics=metrics)
             await learner.publish(_RUN, version, random_policy(version))
             yield Rolling(learner, rollout, metrics)
             rollout.reset()
